@@ -17,6 +17,7 @@ from shared.asking import Answer, ask_all, chat_request
 from shared.report import Report, parser
 
 from pilotfish.bench.prompts import load_prompts
+from pilotfish.bench.quality import quality_of
 from pilotfish.bench.suite import STACK_DEFAULTS
 from pilotfish.config import load_config
 from pilotfish.launch.local_stack import LocalStack
@@ -47,15 +48,16 @@ def add_row(report: Report, name: str, answers: Sequence[Answer], plain: Sequenc
     speed_ups = [
         own / ours for a, b in zip(answers, plain, strict=True) if (ours := token_ms(a)) and (own := token_ms(b))
     ]
-    tokens = [pair for answer in answers for pair in zip(answer.token_ids, answer.logprobs, strict=True)]
+    quality = quality_of((answer.token_ids, answer.logprobs) for answer in answers)
+    assert quality is not None
     stats = [answer.summary.speculation for answer in answers]
     steps = sum(each.num_rounds + each.num_plain_tokens for each in stats)
     report.row(
         acceptance=name,
         speed_up=statistics.geometric_mean(speed_ups),
-        tokens_a_step=len(tokens) / max(1, steps),
-        mean_logprob=statistics.fmean(each.logprob for _, each in tokens),
-        not_the_targets_choice=statistics.fmean(token != each.top_token_ids[0] for token, each in tokens),
+        tokens_a_step=sum(len(answer.token_ids) for answer in answers) / max(1, steps),
+        mean_logprob=quality.mean_logprob,
+        not_the_targets_choice=quality.other_tokens,
     )
 
 

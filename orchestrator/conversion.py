@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Sequence
+from typing import Any, cast
 
 import msgspec
+from google.protobuf.message import Message
 
 from orchestrator.answers.output import OutputChunk
 from orchestrator.request_telemetry.trace import Report
 from orchestrator.requests.bad_words import bad_word_tokens
 from orchestrator.requests.prompt import ChatPrompt, Prompt, TextPrompt, TokenPrompt
-from orchestrator.requests.request import GenerationOptions, Mode, SpeculationOptions, draw_seed
+from orchestrator.requests.request import STEP_FIELDS, GenerationOptions, Mode, SpeculationOptions, draw_seed
 from pilotfish.chat import ChatMessage
 from pilotfish.config import SpeculationConfig
 from pilotfish.errors import InvalidRequestError
@@ -24,6 +26,24 @@ _MODES: dict[int, Mode] = {
     inference_pb2.SPECULATION_MODE_OFF: "off",
     inference_pb2.SPECULATION_MODE_ON: "on",
 }
+
+
+_SAMPLING_FIELDS = (
+    "max_tokens",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+)
+_LOSSY_FIELDS = ("typical_epsilon", "typical_delta", "tolerance_top_k", "tolerance_delta")
+
+
+def _given(message: Message, names: Sequence[str]) -> dict[str, Any]:
+    """Of these fields those that are set."""
+    return {name: getattr(message, name) for name in names if message.HasField(name)}
 
 
 def prompt_from_proto(
@@ -46,31 +66,13 @@ def options_from_proto(
     request: inference_pb2.GenerateRequest, defaults: SpeculationConfig, tokenizer: Tokenizer
 ) -> GenerationOptions:
     """Everything but the prompt. Raises InvalidRequestError for values out of range."""
-    given = {
-        name: getattr(request, name)
-        for name in (
-            "max_tokens",
-            "temperature",
-            "top_p",
-            "top_k",
-            "min_p",
-            "repetition_penalty",
-            "presence_penalty",
-            "frequency_penalty",
-        )
-        if request.HasField(name)
-    }
     return GenerationOptions(
         sampling=SamplingParams(
-            **given,
+            **_given(request, _SAMPLING_FIELDS),
             logit_bias=tuple((item.token_id, item.bias) for item in request.logit_bias),
             seed=request.seed if request.HasField("seed") else draw_seed(),
             acceptance=_acceptance(request.speculation.acceptance),
-            **{
-                name: getattr(request.speculation, name)
-                for name in ("typical_epsilon", "typical_delta", "tolerance_top_k", "tolerance_delta")
-                if request.speculation.HasField(name)
-            },
+            **_given(request.speculation, _LOSSY_FIELDS),
             stop_token_ids=tuple(request.stop_token_ids),
             min_tokens=request.min_tokens,
             bad_words=bad_word_tokens(request.bad_words, tokenizer),
@@ -100,6 +102,7 @@ def _speculation(options: inference_pb2.SpeculationOptions, defaults: Speculatio
         mode=mode,
         num_speculative_tokens=options.num_speculative_tokens if options.HasField("num_speculative_tokens") else None,
         proposer=options.proposer or defaults.proposer,
+        **_given(options, STEP_FIELDS),
     )
 
 

@@ -27,9 +27,11 @@ from orchestrator.request_telemetry.trace import Report
 from orchestrator.requests.caller import Caller
 from orchestrator.requests.grammar_check import GrammarCheck
 from orchestrator.requests.prompt import Prompt, token_ids_of
-from orchestrator.requests.request import GenerationOptions, GenerationRequest, ServedModel, bind_request
+from orchestrator.requests.reasoning import reasoning_marks
+from orchestrator.requests.request import GenerationOptions, GenerationRequest, ServedModel, bind_request, lossy_by_of
 from orchestrator.requests.request_queue import RequestQueue, actual_cost, estimated_cost
 from orchestrator.session import Session
+from orchestrator.step_rounds import DraftModels, NoSteps, step_rounds
 from orchestrator.target import RemoteTarget
 from pilotfish.config import Config
 from pilotfish.config.target import IN_TARGET_DRAFTERS
@@ -60,7 +62,7 @@ class Answer:
 
     async def chunks(self) -> AsyncGenerator[OutputChunk, None]:
         """Close it with `aclosing`: that frees everything at every await."""
-        prompt_logprobs = () if self._scorer is None else await self._scorer.logprobs()
+        prompt_logprobs = () if self._scorer is None else await self._scorer.logprobs(self._session.sequence.request)
         async with contextlib.aclosing(self._session.run()) as chunks:
             async for chunk in chunks:
                 self._observed.add_chunk(len(chunk.token_ids))
@@ -100,7 +102,7 @@ class Answer:
             seed=request.sampling.seed,
             model_id=self._model.model_id,
             emulated=self._model.emulated,
-            lossy=request.sampling.acceptance.is_lossy,
+            lossy=bool(lossy_by_of(request)),
         )
         observed.add_report(report)
         return report
@@ -179,7 +181,7 @@ class InferenceService:
         token_ids = await self.token_ids_of(prompt)
         link = await self.ready_target()
         request = bind_request(options, token_ids, self._served_model(link), observed.traceparent)
-        scorer = self._scorer(request, link) if options.scores_prompt else None
+        scorer = self._scorer(link) if options.scores_prompt else None
         session = self._session(request, link, observed.rounds)
         model = self.named(link.model)
         observed.begin(session, request, model.model_id)
@@ -218,11 +220,10 @@ class InferenceService:
             num_nodes = most if in_target else 0
         return TreeRequest(min(num_nodes, most), speculation.tree_branching) if num_nodes else None
 
-    def _scorer(self, request: GenerationRequest, link: ReplicaLink) -> PromptScorer:
+    def _scorer(self, link: ReplicaLink) -> PromptScorer:
         return PromptScorer(
             self.targets,
             self.tokenizer,
-            request,
             max_draft_tokens=link.limits.max_draft_tokens,
             acquire_timeout_s=self._config.connect_timeout_s,
         )
@@ -246,7 +247,15 @@ class InferenceService:
             drafter=self._drafter(request, link, target, features, tree),
             target=target,
             rounds=rounds,
+            steps=self._steps(request, link),
         )
+
+    def _steps(self, request: GenerationRequest, link: ReplicaLink) -> NoSteps:
+        if request.speculation.level != "step":
+            return NoSteps()
+        drafter = RemoteDrafter(DraftModels(self.drafts), self._draft_deadline_s)
+        marks = reasoning_marks(self._config.http.reasoning_parser, self.tokenizer.chat_template)
+        return step_rounds(request, drafter, self._scorer(link), self.tokenizer, marks)
 
     def _drafter(
         self,

@@ -1,4 +1,4 @@
-"""What the target thinks of a prompt: the log-probabilities of the prompt's own tokens.
+"""What the target thinks of a prompt: the log-probabilities of the prompt's own tokens, or the token behind it.
 
 A target tells those of what it verifies. So the prompt goes to it as drafts, a block at a time, each on a sequence of
 its own: the blocks before it are in the prefix cache, and so is the whole prompt when the answer begins.
@@ -15,6 +15,7 @@ from orchestrator.drafting.drafter import DraftBlock
 from orchestrator.requests.request import GenerationRequest
 from orchestrator.target import RemoteTarget, TargetPool
 from pilotfish.errors import InternalError
+from pilotfish.messages import Verdict
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.types import BLOCK_SIZE, MAX_TOP_K, AcceptanceMode, SamplingParams, TokenLogprobs
 
@@ -23,56 +24,56 @@ _FLATTENING_TEMPERATURE = 100.0
 
 
 class PromptScorer:
-    """Scores the prompt of one request."""
+    """Scores prompts, each on its own. Raises what RemoteRound does."""
 
     def __init__(
-        self,
-        pool: TargetPool,
-        tokenizer: Tokenizer,
-        request: GenerationRequest,
-        *,
-        max_draft_tokens: int,
-        acquire_timeout_s: float,
+        self, pool: TargetPool, tokenizer: Tokenizer, *, max_draft_tokens: int, acquire_timeout_s: float
     ) -> None:
         """max_draft_tokens: that the targets take at once."""
         self._pool = pool
         self._tokenizer = tokenizer
-        self._request = request
         self._acquire_timeout_s = acquire_timeout_s
         # Whole blocks of the KV cache, where possible: then none is computed twice.
         self._block_tokens = max_draft_tokens // BLOCK_SIZE * BLOCK_SIZE or max_draft_tokens
 
-    async def logprobs(self) -> tuple[TokenLogprobs | None, ...]:
-        """One for each token of the prompt: the first has none. Empty where the target tells none, as an emulated one.
-
-        Raises what RemoteRound does.
-        """
-        token_ids = self._request.prompt_token_ids
-        logprobs: list[TokenLogprobs | None] = [None]
-        for begin in range(1, len(token_ids), self._block_tokens):
-            block = await self._scored(token_ids[:begin], token_ids[begin : begin + self._block_tokens])
+    async def logprobs(self, request: GenerationRequest, begin: int = 0) -> tuple[TokenLogprobs | None, ...]:
+        """One for each token of the prompt from this one on: the prompt's first has none. Empty where the target tells
+        none, as an emulated one."""
+        token_ids = request.prompt_token_ids
+        logprobs: list[TokenLogprobs | None] = [] if begin else [None]
+        for start in range(begin or 1, len(token_ids), self._block_tokens):
+            block = await self._scored(request, start, token_ids[start : start + self._block_tokens])
             if not block:
                 return ()
             logprobs.extend(block)
         return tuple(logprobs)
 
-    async def _scored(self, context: tuple[int, ...], token_ids: tuple[int, ...]) -> SequenceOf[TokenLogprobs]:
-        """Of token_ids, which follow the context."""
+    async def next_token(self, request: GenerationRequest) -> int:
+        """The first token of the answer."""
+        return (await self._verdict(request, DraftBlock())).token_ids[0]
+
+    async def _scored(
+        self, request: GenerationRequest, start: int, token_ids: tuple[int, ...]
+    ) -> SequenceOf[TokenLogprobs]:
+        """Of token_ids, the prompt's from start on."""
         sampling = SamplingParams(
             temperature=_FLATTENING_TEMPERATURE,
             acceptance=AcceptanceMode.TOLERANCE,
             tolerance_top_k=MAX_TOP_K,
             tolerance_delta=1.0,
             max_tokens=len(token_ids) + 1,  # that of the target's own included
-            num_logprobs=self._request.sampling.num_logprobs,
+            num_logprobs=request.sampling.num_logprobs,
         )
-        request = dataclasses.replace(self._request, prompt_token_ids=context, sampling=sampling)
-        sequence = Sequence(request, OutputText(self._tokenizer, request))
-        target = RemoteTarget(self._pool, acquire_timeout_s=self._acquire_timeout_s, max_run_tokens=1)
-        try:
-            verdict = await anext(target.verify(sequence, DraftBlock(token_ids)))
-        finally:
-            target.close()
+        context = dataclasses.replace(request, prompt_token_ids=request.prompt_token_ids[:start], sampling=sampling)
+        verdict = await self._verdict(context, DraftBlock(token_ids))
         if verdict.logprobs and verdict.token_ids[: len(token_ids)] != token_ids:
             raise InternalError("the target has not scored the prompt")
         return verdict.logprobs[: len(token_ids)]
+
+    async def _verdict(self, request: GenerationRequest, draft: DraftBlock) -> Verdict:
+        sequence = Sequence(request, OutputText(self._tokenizer, request))
+        target = RemoteTarget(self._pool, acquire_timeout_s=self._acquire_timeout_s, max_run_tokens=1)
+        try:
+            return await anext(target.verify(sequence, draft))
+        finally:
+            target.close()

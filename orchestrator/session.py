@@ -3,7 +3,8 @@
 A drafter guesses the next few tokens, the target decides in one step which of them stand and adds
 one of its own, and the controller learns from every round how far to guess. What can go wrong is
 handled in the objects called here: the drafter answers late, empty or wrong without harm, and the
-target goes on when its replica is lost.
+target goes on when its replica is lost. Where a request asks for it, a draft model also writes whole steps of reasoning
+(step_rounds.py), between these rounds.
 """
 
 from __future__ import annotations
@@ -16,13 +17,17 @@ from orchestrator.answers.output import OutputChunk
 from orchestrator.answers.sequence import Sequence
 from orchestrator.control.controller import Controller
 from orchestrator.control.decision import Decision, RoundResult
+from orchestrator.control.reasons import Reason
 from orchestrator.drafting.drafter import DraftBlock, Drafter
 from orchestrator.request_telemetry.round_log import RoundLog
 from orchestrator.round import RemoteRound
+from orchestrator.step_rounds import NoSteps
 from orchestrator.target import RemoteTarget
 from pilotfish.messages import Verdict
 from pilotfish.speculation.statistics import SpeculationStats
 from pilotfish.step_table import StepTable
+
+_STEP = Decision(0, 0, Reason.REQUESTED)
 
 
 class Session:
@@ -35,18 +40,21 @@ class Session:
         drafter: Drafter,
         target: RemoteTarget,
         rounds: RoundLog | None = None,
+        steps: NoSteps | None = None,
     ) -> None:
-        """rounds: hears of every round, for the trace."""
+        """rounds: hears of every round, for the trace. steps: of reasoning, beside the rounds over tokens."""
         self.sequence = sequence
         self.controller = controller
         self.drafter = drafter
         self.target = target
         self.rounds = rounds or RoundLog()
+        self.steps = steps or NoSteps()
 
     @property
     def speculation_stats(self) -> SpeculationStats:
         """How speculation went so far."""
         counted, limitation = self.sequence.statistics, self.controller.limitation
+        limitation = limitation if limitation.reason else self.steps.limitation
         return SpeculationStats(
             num_rounds=counted.num_rounds,
             num_draft_tokens=counted.num_draft_tokens,
@@ -58,15 +66,20 @@ class Session:
             num_missed_deadlines=self.drafter.num_missed_deadlines,
             reason=limitation.text,
             reason_id=limitation.reason or "",
+            num_steps=self.steps.num_steps,
+            num_accepted_steps=self.steps.num_accepted_steps,
+            num_step_tokens=self.sequence.num_step_tokens,
         )
 
     async def run(self) -> AsyncGenerator[OutputChunk, None]:
         """The answer, chunk by chunk. Ending the iteration early frees everything: close it with `aclosing`."""
         sequence, controller, drafter, target = self.sequence, self.controller, self.drafter, self.target
+        steps = self.steps
         verdicts: RemoteRound | None = None
         """Of the round that the controller does not know of yet."""
         try:
-            decision = controller.decide(self._first_result())
+            decision = controller.decide(self._result_without_round())
+            steps.prepare(sequence)
             if controller.will_draft_soon:
                 drafter.prepare(sequence)
             while not sequence.is_finished:
@@ -94,21 +107,41 @@ class Session:
                         following = controller.decide(self._result(decision, draft, verdict, verdicts))
                         decision = verdicts.go_on(decision, following)
                     yield chunk
+                    if steps.is_due(sequence):
+                        break
                 if not sequence.is_finished:
-                    decision = verdicts.successor or controller.decide(self._result(decision, draft, verdict, verdicts))
+                    result = self._result(decision, draft, verdict, verdicts)
+                    if steps.is_due(sequence):
+                        if verdicts.successor is None:
+                            controller.learn(result)
+                        target.close()
+                        self.rounds.begin(_STEP)
+                        while (step := await steps.next(sequence)) is not None:
+                            self.rounds.add(step.draft, step.verdict)
+                            yield sequence.commit(step.verdict, is_step=True)
+                            self.rounds.begin(_STEP)
+                        if not sequence.is_finished:
+                            decision = controller.decide(self._result_without_round(result))
+                    else:
+                        decision = verdicts.successor or controller.decide(result)
                     verdicts = None
             if verdicts is not None and verdicts.successor is None:
                 controller.end(self._result(decision, draft, verdict, verdicts))
         finally:
             controller.close()
             drafter.close()
+            steps.close()
             target.close()
 
-    def _first_result(self) -> RoundResult:
+    def _result_without_round(self, last: RoundResult | None = None) -> RoundResult:
+        """Before the first round, or after the steps that followed the last one."""
         return RoundResult(
             now_s=time.monotonic(),
+            num_output_tokens=self.sequence.num_output_tokens,
             num_remaining_tokens=self.sequence.num_remaining_tokens,
             drafter_absence=self.drafter.unavailable_reason,
+            replica_id=last.replica_id if last else "",
+            step_table=last.step_table if last else StepTable(),
         )
 
     def _result(

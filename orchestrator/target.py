@@ -153,6 +153,7 @@ class RemoteTarget:
     def close(self) -> None:
         """Free what the replica holds. Idempotent."""
         remote, self._remote = self._remote, None
+        self.goes_on = False
         if remote is None:
             return
         if self._sequence is not None and remote.is_usable:
@@ -165,7 +166,6 @@ class RemoteTarget:
         if remote is not None and remote.is_usable and (remote.is_welcome or self._pool.pick() is None):
             return remote
         self.close()
-        self.goes_on = False
         asked_ns = time.monotonic_ns()
         link = await self._pool.acquire(
             self._acquire_timeout_s,

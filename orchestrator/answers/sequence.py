@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 from orchestrator.answers.output import OutputChunk, OutputText
 from orchestrator.requests.request import GenerationRequest
 from pilotfish.errors import InternalError
@@ -20,6 +22,8 @@ class Sequence:
         """The stop string or the decimal token id that ended the answer."""
         self.statistics = AcceptanceStatistics()
         self.num_plain_tokens = 0
+        self.num_step_tokens = 0
+        """Of steps that a drafter wrote and the target took as they were."""
         self._output = output
         self._token_ids = list(request.prompt_token_ids)
 
@@ -49,6 +53,12 @@ class Sequence:
     def output_token_ids(self) -> tuple[int, ...]:
         return self.tokens_since(len(self.request.prompt_token_ids))
 
+    def with_tokens(self, token_ids: tuple[int, ...]) -> Sequence:
+        """As if these were committed, to ask what would follow. Nothing is ever committed to it."""
+        longer = copy.copy(self)
+        longer._token_ids = [*self._token_ids, *token_ids]
+        return longer
+
     def opening(self, sequence_id: int) -> OpenSequence:
         """What a replica that is to go on from here has to be told first."""
         return OpenSequence(
@@ -60,8 +70,8 @@ class Sequence:
             cache_salt=self.request.cache_salt,
         )
 
-    def commit(self, verdict: Verdict) -> OutputChunk:
-        """Append a verdict's tokens, cut at a stop string inside them.
+    def commit(self, verdict: Verdict, *, is_step: bool = False) -> OutputChunk:
+        """Append a verdict's tokens, cut at a stop string inside them. is_step: of a whole step, not of a round.
 
         Returns what the client gets. Raises InternalError for a verdict that does not continue
         the committed tokens.
@@ -70,7 +80,9 @@ class Sequence:
             raise InternalError(f"the verdict stands on {verdict.base_length} tokens; {self.length} are committed")
         chunk = self._output.push(verdict)
         self._token_ids.extend(chunk.token_ids)
-        if verdict.num_draft_tokens:
+        if is_step:
+            self.num_step_tokens += len(chunk.token_ids)
+        elif verdict.num_draft_tokens:
             self.statistics.add(verdict.num_draft_tokens, chunk.num_accepted_tokens, verdict.depth)
         else:
             self.num_plain_tokens += len(chunk.token_ids)

@@ -57,7 +57,7 @@ class Controller:
 
     def decide(self, result: RoundResult) -> Decision:
         """The decision for the next round. result: of the last one, from which it learns."""
-        self._learn(result)
+        self.learn(result)
         if self._reason:
             decision = Decision(0, result.num_remaining_tokens, self._reason)
         elif result.drafter_absence:
@@ -77,13 +77,14 @@ class Controller:
     def end(self, result: RoundResult) -> None:
         """The last round. Of a verification it tells nothing: what ends an answer may cut off what was accepted."""
         if not result.num_draft_tokens:
-            self._learn(result)
+            self.learn(result)
 
     def close(self) -> None:
         """The request has ended. Idempotent."""
         self._load.leave()
 
-    def _learn(self, result: RoundResult) -> None:
+    def learn(self, result: RoundResult) -> None:
+        """A round is over that no decision follows at once."""
         elapsed_s, self._last_s = result.elapsed_s(self._last_s), result.now_s
         self._load.take(result)
         if result.is_empty_proposal:

@@ -37,6 +37,7 @@ class Reason(StrEnum):
     SHORT_OUTPUT = "short_output", "the answer is too short to repay a drafter"
     NO_DRAFTER = "no_drafter", "there is no drafter"
     DRAFT_POOL_SATURATED = "draft_pool_saturated", "the draft pool is saturated"
+    NO_STEPS = "no_steps", "steps of reasoning could not be drafted or judged"
     DRAFTER_FAILED = "drafter_failed", "the drafter failed"
     BATCH_SIZE = "batch_size", "an operator's rule for this many decoding sequences"
     ACCEPTANCE_FLOOR = "acceptance_floor", "fewer drafts are accepted than min_acceptance_rate asks"

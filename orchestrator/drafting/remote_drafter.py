@@ -107,6 +107,11 @@ class RemoteDrafter:
         """Nothing: an answer takes a round trip."""
         return DraftBlock()
 
+    def rewind(self, length: int) -> None:
+        """Take back what followed length committed tokens: it was told before it was certain."""
+        if self._remote is not None:
+            self._remote.known_length = min(self._remote.known_length, length)
+
     def close(self) -> None:
         if self._remote is not None:
             self._remote.close()

@@ -63,7 +63,7 @@ def _requests(statistics: RequestStatistics) -> Iterator[Metric]:
     yield counter("prompt_tokens", "Prompt tokens of requests that began to be answered.", totals.num_prompt_tokens)
     yield counter("generation_tokens", "Output tokens.", totals.num_output_tokens)
     lossy = totals.num_lossy_output_tokens
-    yield counter("lossy_generation_tokens", "Output tokens of requests with lossy acceptance.", lossy)
+    yield counter("lossy_generation_tokens", "Output tokens of requests with lossy acceptance or steps.", lossy)
     yield counter("prefix_cache_queries", "Prompt tokens looked for in a prefix cache.", totals.num_prompt_tokens)
     yield counter("prefix_cache_hits", "Prompt tokens found in a prefix cache.", totals.num_cached_tokens)
     yield counter("failovers", "Target replicas lost under requests that went on elsewhere.", totals.num_failovers)
@@ -109,6 +109,8 @@ def _speculation(totals: RequestTotals, control: ControlState, ahead: AheadCount
     yield counter(
         "spec_decode_missed_deadlines", "Proposals that came too late for their round.", totals.num_missed_deadlines
     )
+    yield counter("spec_decode_num_steps", "Steps of reasoning that a draft model wrote.", totals.num_steps)
+    yield counter("spec_decode_num_accepted_steps", "Of these, those that stood.", totals.num_accepted_steps)
     yield from _control(control)
     yield from _ahead(ahead)
 

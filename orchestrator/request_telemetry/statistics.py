@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from prometheus_client import Histogram
 
+from orchestrator.requests.request import lossy_by_of
 from orchestrator.session import Session
 from pilotfish.types import FinishReason
 
@@ -41,7 +42,10 @@ class RequestTotals:
     num_missed_deadlines: int = 0
     num_failovers: int = 0
     num_lossy_output_tokens: int = 0
-    """Of the output, those of requests with lossy acceptance."""
+    """Of the output, those of requests with lossy acceptance or steps."""
+    num_steps: int = 0
+    """Of reasoning, that were judged."""
+    num_accepted_steps: int = 0
 
     def add(self, session: Session) -> None:
         """Add one request, as far as it has come."""
@@ -50,7 +54,9 @@ class RequestTotals:
             self.num_prompt_tokens += len(sequence.request.prompt_token_ids)
             self.num_cached_tokens += target.num_cached_tokens
         self.num_output_tokens += sequence.num_output_tokens
-        if sequence.request.sampling.acceptance.is_lossy:
+        self.num_steps += session.steps.num_steps
+        self.num_accepted_steps += session.steps.num_accepted_steps
+        if lossy_by_of(sequence.request):
             self.num_lossy_output_tokens += sequence.num_output_tokens
         self.num_plain_tokens += sequence.num_plain_tokens
         self.num_rounds += statistics.num_rounds

@@ -68,6 +68,7 @@ def request_attributes(request: GenerationRequest, model_id: str, operation: str
         "pilotfish.speculation.mode": request.speculation.mode,
         "pilotfish.speculation.proposer": request.speculation.proposer,
         "pilotfish.speculation.acceptance": sampling.acceptance.name.lower(),
+        "pilotfish.speculation.level": request.speculation.level,
         "pilotfish.speculation.max_draft_tokens": request.num_speculative_tokens,
     }
 
@@ -88,6 +89,8 @@ def report_attributes(report: Report) -> dict[str, AttributeValue]:
         "pilotfish.speculation.mean_acceptance_length": stats.mean_acceptance_length,
         "pilotfish.speculation.num_plain_tokens": stats.num_plain_tokens,
         "pilotfish.speculation.num_missed_deadlines": stats.num_missed_deadlines,
+        "pilotfish.speculation.num_steps": stats.num_steps,
+        "pilotfish.speculation.num_accepted_steps": stats.num_accepted_steps,
         "pilotfish.speculation.limitation": stats.reason_id,
         "pilotfish.emulated": report.emulated,
         "pilotfish.speculation.lossy": report.lossy,

@@ -8,6 +8,9 @@ from typing import Literal, NamedTuple
 
 from orchestrator.requests.tool_calls import ToolAnswer, ToolCallParser, num_held
 
+MAX_MARK_TOKENS = 16
+"""At the end of a prompt that ends with a mark; a byte each at worst."""
+
 
 class ReasoningMarks(NamedTuple):
     """What stands around the thoughts."""
@@ -69,6 +72,11 @@ class ReasoningParser:
         if self._is_counting:
             self._is_counting = self._end_id not in token_ids
             self._num_tokens += len(token_ids) if self._is_counting else token_ids.index(self._end_id) + 1
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether thoughts are being told."""
+        return self._place == "inside"
 
     @property
     def num_tokens(self) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,13 @@ PROPOSERS = ("auto", "draft", *LOOKUPS, *IN_TARGET_DRAFTERS)
 orchestrator; a drafter in the target."""
 
 
+LEVELS = ("token", "step")
+STEP_JUDGES = {"score": 7.0, "logprob": -1.0}
+"""And the mark from which on a step stands."""
+STEP_FIELDS = ("level", "step_judge", "step_threshold", "step_max_tokens", "step_tokens")
+"""Of SpeculationOptions, as the APIs call them."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SpeculationOptions:
     """How one request speculates."""
@@ -29,12 +37,41 @@ class SpeculationOptions:
     num_speculative_tokens: int | None = None
     """Draft tokens a round; 0 is the same as mode `off`, None the server's default."""
     proposer: str = "auto"
+    level: str = "token"
+    """`step`: a draft model writes whole steps of reasoning, which is lossy; all below is of that (docs/lossy.md)."""
+    step_judge: str = "score"
+    """What the target judges a step by: `score` or `logprob`."""
+    step_threshold: float | None = None
+    """A step stands from this mark on; None: the judge's default."""
+    step_max_tokens: int = 128
+    """Of one step."""
+    step_tokens: int = 1024
+    """Of the output, behind which no further step is drafted: the answer is exact."""
 
     def __post_init__(self) -> None:
+        self._check_steps()
         if self.proposer not in PROPOSERS:
             raise InvalidRequestError(
                 f"proposer {self.proposer!r} is unknown; known are {', '.join(PROPOSERS)}", param="proposer"
             )
+
+    def _check_steps(self) -> None:
+        if self.level not in LEVELS:
+            raise InvalidRequestError(f"level {self.level!r} is unknown; known are token and step", param="level")
+        if self.step_judge not in STEP_JUDGES:
+            raise InvalidRequestError(
+                f"step_judge {self.step_judge!r} is unknown; known are score and logprob", param="step_judge"
+            )
+        if self.step_threshold is not None and not math.isfinite(self.step_threshold):
+            raise InvalidRequestError("step_threshold must be a number", param="step_threshold")
+        for name in ("step_max_tokens", "step_tokens"):
+            if getattr(self, name) < 1:
+                raise InvalidRequestError(f"{name} is {getattr(self, name)}; it must be at least 1", param=name)
+
+    @property
+    def least_mark(self) -> float:
+        """From which on a step stands."""
+        return STEP_JUDGES[self.step_judge] if self.step_threshold is None else self.step_threshold
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +109,8 @@ class GenerationOptions:
             raise InvalidRequestError(
                 "an answer that follows a grammar ends where the grammar does; leave out ignore_eos", param="ignore_eos"
             )
+        if self.speculation.level == "step":
+            _check_step_sampling(self.sampling)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +146,25 @@ class GenerationRequest:
     request_id: str = field(default_factory=lambda: secrets.token_hex(8))
     traceparent: str = ""
     """W3C header of the trace that the replicas' part of it belongs to; empty: it is not traced."""
+
+
+def lossy_by_of(asked: GenerationOptions | GenerationRequest) -> str:
+    """What makes the answer lossy, by its name in requests; empty: nothing."""
+    if asked.speculation.level == "step":
+        return "step"
+    acceptance = asked.sampling.acceptance
+    return acceptance.name.lower() if acceptance.is_lossy else ""
+
+
+def _check_step_sampling(sampling: SamplingParams) -> None:
+    """What only the target sees to, token by token, cannot be had together with steps that it did not write."""
+    for name, is_asked in (
+        ("grammar", sampling.grammar is not None),
+        ("bad_words", bool(sampling.bad_words)),
+        ("acceptance", sampling.acceptance.is_lossy),
+    ):
+        if is_asked:
+            raise InvalidRequestError(f"level step does not go with {name}: leave out one of them", param=name)
 
 
 def draw_seed() -> int:
@@ -151,11 +209,13 @@ def bind_request(
             "the model has no token that ends an answer, and an answer that follows a grammar must be able to end",
             param="grammar",
         )
-    if sampling.acceptance.is_lossy and not model.allow_lossy:
+    lossy_by = lossy_by_of(options)
+    if lossy_by and not model.allow_lossy:
+        field = "level" if lossy_by == "step" else "acceptance"
         raise InvalidRequestError(
-            f"acceptance {sampling.acceptance.name.lower()} is lossy, which this service does not allow; its operator "
-            "does with orchestrator.speculation.allow_lossy",
-            param="acceptance",
+            f"{field} {lossy_by} is lossy, which this service does not allow; its operator does with "
+            "orchestrator.speculation.allow_lossy",
+            param=field,
         )
     eos_token_ids = frozenset() if options.ignore_eos else model.eos_token_ids
     return GenerationRequest(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,8 +11,10 @@ from pilotfish.bench.measurement import Arrival, Measurement
 from pilotfish.client.answer import GenerateOptions, Summary, TokenPrompt
 from pilotfish.client.inference import InferenceClient
 from pilotfish.errors import InternalError
+from pilotfish.types import AcceptanceMode, TokenLogprobs
 
 PLAIN = "plain"
+STEP = "step"
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,8 @@ class Variant:
     """As in reports; empty: plain decoding."""
     num_speculative_tokens: int | None = None
     """Speculate in every round with so many draft tokens; None: the controller decides (mode auto)."""
+    lossy_by: str = ""
+    """`typical`, `tolerance` or `step`; empty: the answers are exact."""
 
     @property
     def is_plain(self) -> bool:
@@ -32,7 +37,7 @@ class Variant:
         if self.is_plain:
             return PLAIN
         length = "auto" if self.num_speculative_tokens is None else f"K={self.num_speculative_tokens}"
-        return f"{self.proposer} {length}"
+        return f"{self.proposer} {length} {self.lossy_by}".rstrip()
 
 
 class PilotfishArm:
@@ -48,7 +53,8 @@ class PilotfishArm:
         timeout_s: float,
         label: str = "",
     ) -> None:
-        """request_proposer: the proposer's name in requests; label: before the variant's name in reports."""
+        """request_proposer: the proposer's name in requests; label: before the variant's name in reports. common: if
+        it has a cache salt, each answer gets one of its own."""
         self.name = f"{label} {variant.name}".strip()
         self.variant = variant
         self._client = client
@@ -56,13 +62,21 @@ class PilotfishArm:
         length = variant.num_speculative_tokens
         mode = "off" if variant.is_plain else "auto" if length is None else "on"
         self._options = replace(common, speculation=mode, num_speculative_tokens=length, proposer=request_proposer)
+        if variant.lossy_by == STEP:
+            self._options = replace(self._options, level=STEP)
+        elif variant.lossy_by:
+            self._options = replace(self._options, acceptance=AcceptanceMode[variant.lossy_by.upper()])
 
-    def answer(self, prompt_token_ids: Sequence[int], *, max_tokens: int) -> Measurement:
+    def answer(
+        self, prompt_token_ids: Sequence[int], *, max_tokens: int, num_logprobs: int | None = None
+    ) -> Measurement:
         """Answer once. Raises PilotfishError."""
         arrivals: list[Arrival] = []
         token_ids: list[int] = []
+        logprobs: list[TokenLogprobs] = []
         summary: Summary | None = None
-        options = replace(self._options, max_tokens=max_tokens)
+        salt = self._options.cache_salt and secrets.token_hex(8)
+        options = replace(self._options, max_tokens=max_tokens, logprobs=num_logprobs, cache_salt=salt)
         prompt = TokenPrompt(tuple(prompt_token_ids))
         start = time.perf_counter()
         for message in self._client.generate(prompt, options, timeout_s=self._timeout_s):
@@ -71,6 +85,9 @@ class PilotfishArm:
             elif message.token_ids:
                 arrivals.append(Arrival(time.perf_counter() - start, len(message.token_ids)))
                 token_ids += message.token_ids
+                logprobs += message.logprobs
         if summary is None:
             raise InternalError("the answer broke off before its summary")
-        return Measurement(token_ids=tuple(token_ids), arrivals=tuple(arrivals), summary=summary)
+        return Measurement(
+            token_ids=tuple(token_ids), arrivals=tuple(arrivals), summary=summary, logprobs=tuple(logprobs)
+        )

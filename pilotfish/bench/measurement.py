@@ -13,6 +13,7 @@ from typing import Protocol
 import msgspec
 
 from pilotfish.client.answer import Summary
+from pilotfish.types import TokenLogprobs
 
 
 class Arrival(msgspec.Struct, frozen=True, array_like=True):
@@ -31,6 +32,8 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     arrivals: tuple[Arrival, ...]
     summary: Summary | None = None
     """How it came about, speculation with it; None: the contestant does not tell."""
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    """One per token, where asked for."""
 
     @property
     def num_tokens(self) -> int:

@@ -48,7 +48,8 @@ class DraftMetrics(msgspec.Struct, frozen=True, kw_only=True):
     mean_acceptance_length: float | None
     """1 + accepted tokens over speculative rounds."""
     tokens_per_step: float | None
-    """Output tokens over steps of the target (speculative rounds and plain steps): free of any clock."""
+    """Output tokens over steps of the target (speculative rounds, plain steps, and steps of reasoning that it judged):
+    free of any clock."""
     num_draft_tokens: int
     num_accepted_tokens: int
     num_wasted_tokens: int
@@ -66,7 +67,7 @@ def draft_metrics(answers: Sequence[Measurement]) -> DraftMetrics | None:
     num_rounds = sum(each.num_rounds for each in counts)
     num_drafted = sum(each.num_draft_tokens for each in counts)
     num_accepted = sum(each.num_accepted_tokens for each in counts)
-    num_steps = num_rounds + sum(each.num_plain_tokens for each in counts)
+    num_steps = num_rounds + sum(each.num_plain_tokens + each.num_steps for each in counts)
     return DraftMetrics(
         acceptance_rate=num_accepted / num_drafted if num_drafted else None,
         mean_acceptance_length=1 + num_accepted / num_rounds if num_rounds else None,

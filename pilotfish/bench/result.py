@@ -10,6 +10,7 @@ import msgspec
 from pilotfish.bench.arms import PLAIN
 from pilotfish.bench.machine import Machine, this_machine
 from pilotfish.bench.metrics import Row, rows_of
+from pilotfish.bench.quality import Quality
 from pilotfish.bench.suite import Run, Settings
 from pilotfish.bench.verdicts import Verdict, verdicts_of
 from pilotfish.client.answer import GenerateOptions, ServiceInfo
@@ -26,6 +27,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """Model, prompts, lengths, sampling: what the figures hold for."""
     rows: list[Row]
     verdicts: list[Verdict]
+    qualities: dict[str, Quality] = {}
+    """By arm, where lossy ones were run."""
     baseline: str
     """The arm that speed-ups are over."""
 
@@ -52,10 +55,9 @@ def result_of(
     """The result of a run that ends now; overrides: what was set apart from the proposers' own."""
     info, options = run.infos[0], settings.options
     rows = rows_of(run.samples, baseline)
-    # Rejection sampling keeps the distribution, not the text; lossy acceptance keeps neither; without `deterministic`
-    # near ties fall either way.
+    # Rejection sampling keeps the distribution, not the text; without `deterministic` near ties fall either way.
     must_be_identical = info.deterministic and (
-        options.acceptance is AcceptanceMode.COUPLED or (options.temperature == 0 and not options.acceptance.is_lossy)
+        options.acceptance is AcceptanceMode.COUPLED or options.temperature == 0
     )
     return Result(
         date=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -63,6 +65,7 @@ def result_of(
         conditions=_conditions(run, settings) | {"prompts from": prompts_from, "set": " ".join(overrides) or "-"},
         rows=rows,
         verdicts=verdicts_of(rows, run.variants, must_be_identical=must_be_identical),
+        qualities=run.qualities,
         baseline=baseline,
     )
 

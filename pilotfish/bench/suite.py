@@ -11,6 +11,7 @@ from pilotfish.bench.arms import PilotfishArm, Variant
 from pilotfish.bench.measurement import Arm
 from pilotfish.bench.prompts import Prompt
 from pilotfish.bench.proposers import Proposer
+from pilotfish.bench.quality import Quality, quality_of
 from pilotfish.bench.runner import Sample, TokenisedPrompt, run_arms
 from pilotfish.chat import ChatMessage
 from pilotfish.client.access import OPEN_ACCESS, Access
@@ -31,6 +32,9 @@ STACK_DEFAULTS = (
 that caches would show what the first one cost and the next ones would draft its answer. Lossy acceptance is there to
 be measured."""
 
+STEP_DEFAULTS = ("target.engine.prefix_caching=true", "draft.engine.prefix_caching=true")
+"""Steps of reasoning live on the caches; each answer still has one of its own."""
+
 DRAFT_LINK_TIMEOUT_S = 30.0
 DRAFT_LINK_PAUSE_S = 0.1
 
@@ -47,6 +51,8 @@ class Settings:
     num_repeats: int = 1
     options: GenerateOptions
     """Sampling, the same for all arms."""
+    lossy: tuple[str, ...] = ()
+    """`typical`, `tolerance`, `step`: one more arm for each beside every exact one."""
     timeout_s: float
     """Of one answer."""
 
@@ -59,7 +65,8 @@ class Settings:
     def variants(self, proposers: Sequence[Proposer]) -> list[Variant]:
         """The speculative ones."""
         lengths = (*self.lengths, *((None,) if self.with_auto else ()))
-        return [Variant(proposer.name, length) for proposer in proposers for length in lengths]
+        kinds = ("", *self.lossy)
+        return [Variant(proposer.name, length, kind) for proposer in proposers for length in lengths for kind in kinds]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +94,8 @@ class Run:
     """What each station served."""
     variants: dict[str, Variant] = field(default_factory=dict)
     """Our own arms by name."""
+    qualities: dict[str, Quality] = field(default_factory=dict)
+    """Of our own arms, where some are lossy."""
 
 
 class Progress:
@@ -146,6 +155,9 @@ def run_stations(
                 turns=range(index * settings.num_repeats, (index + 1) * settings.num_repeats),
                 on_answer=progress.advance,
             )
+            if settings.lossy:
+                progress.doing("asking the target what it thinks of the answers")
+                run.qualities.update(_qualities(arms, tokenised, settings.max_tokens))
     return run
 
 
@@ -172,6 +184,17 @@ def _arms(client: InferenceClient, station: Station, settings: Settings) -> list
         )
         for variant in (Variant(), *settings.variants(station.proposers))
     ]
+
+
+def _qualities(arms: Sequence[PilotfishArm], prompts: Sequence[TokenisedPrompt], max_tokens: int) -> dict[str, Quality]:
+    """Of answers apart from those that were measured: log-probabilities take time."""
+    qualities = {}
+    for arm in arms:
+        answers = [arm.answer(prompt.token_ids, max_tokens=max_tokens, num_logprobs=1) for prompt in prompts]
+        quality = quality_of((answer.token_ids, answer.logprobs) for answer in answers)
+        if quality is not None:  # an emulated target does not tell
+            qualities[arm.name] = quality
+    return qualities
 
 
 def started_info(client: InferenceClient, config: Config | None) -> ServiceInfo:

@@ -29,6 +29,8 @@ def show(result: Result, console: Console) -> None:
         console.print(
             category_table([row for row in result.rows if row.category == category], heading(result, category))
         )
+    if result.qualities:
+        console.print(_quality_table(result))
     for verdict in result.verdicts:
         console.print(verdict_line(verdict), soft_wrap=True)
 
@@ -53,6 +55,19 @@ def category_table(rows: list[Row], title: str) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(*_cells(row))
+    return table
+
+
+def _quality_table(result: Result) -> Table:
+    """What the speed of lossy arms costs."""
+    table = Table(title="what the target thinks of the answers", title_justify="left", box=None, padding=(0, 1, 0, 0))
+    for heading in ("", "speed up", "tokens a step", "mean log-prob.", "not its first choice"):
+        table.add_column(heading, justify="right" if heading else "left")
+    for row in result.overall:
+        if quality := result.qualities.get(row.arm):
+            steps = None if row.drafts is None else row.drafts.tokens_per_step
+            figures = (number(row.speed_up, ".2f", "x"), number(steps, ".2f"))
+            table.add_row(row.arm, *figures, f"{quality.mean_logprob:.2f}", f"{quality.other_tokens:.0%}")
     return table
 
 

@@ -36,10 +36,11 @@ def verdicts_of(rows: Sequence[Row], variants: Mapping[str, Variant], *, must_be
 
     variants: what each of our own arms is, by its name. must_be_identical: every output must equal plain
     decoding's, so one that does not decides the verdict (not where sampling or near ties may differ). Draft
-    lengths are chosen among the arms with a fixed one; where only `auto` was run, among those.
+    lengths are chosen among the arms with a fixed one; where only `auto` was run, among those. Lossy arms are not
+    judged: whether their speed is worth its price is for people.
     """
     categories = dict.fromkeys(row.category for row in rows)
-    speculative = {name: variant for name, variant in variants.items() if not variant.is_plain}
+    speculative = {name: each for name, each in variants.items() if not each.is_plain and not each.lossy_by}
     verdicts = []
     for category in categories:
         own = [row for row in rows if row.category == category and row.arm in speculative]

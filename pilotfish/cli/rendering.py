@@ -95,6 +95,9 @@ def statistics_table(summary: Summary) -> Table:
         table.add_row("drafts accepted", accepted)
         table.add_row("rounds", f"{stats.num_rounds}, {stats.mean_acceptance_length:.2f} tokens each")
         table.add_row("by position", " ".join(f"{rate:.0%}" for rate in shown))
+    if stats.num_steps:
+        accepted = f"{stats.num_accepted_steps} of {stats.num_steps}, {stats.num_step_tokens} tokens"
+        table.add_row("steps accepted", accepted)
     if stats.num_missed_deadlines:
         table.add_row("late drafts", str(stats.num_missed_deadlines))
     table.add_row("plain tokens", str(stats.num_plain_tokens))

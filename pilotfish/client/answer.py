@@ -32,6 +32,12 @@ class GenerateOptions:
     num_speculative_tokens: int | None = None
     proposer: str = ""
     acceptance: AcceptanceMode = AcceptanceMode.COUPLED
+    level: str = "token"
+    """step: a draft model writes whole steps of reasoning; lossy."""
+    step_judge: str = "score"
+    """score or logprob."""
+    cache_salt: str = ""
+    """Cached prefixes are shared with requests of the same salt only."""
     grammar: Grammar | None = None
     """What the whole answer must be; None: anything."""
 
@@ -69,7 +75,7 @@ class Summary:
     seed: int
     emulated: bool
     lossy: bool
-    """Acceptance was lossy: the answer need not be the target's own."""
+    """Acceptance or the level was lossy: the answer need not be the target's own."""
     num_prompt_tokens: int
     num_output_tokens: int
     num_cached_tokens: int

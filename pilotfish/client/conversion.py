@@ -40,10 +40,13 @@ def request_to_proto(prompt: Prompt, options: GenerateOptions) -> pb.GenerateReq
         bad_words=options.bad_words,
         ignore_eos=options.ignore_eos,
         logprobs=options.logprobs,
+        cache_salt=options.cache_salt,
         speculation=pb.SpeculationOptions(
             mode=_MODES[options.speculation],
             num_speculative_tokens=options.num_speculative_tokens,
             proposer=options.proposer,
+            level=options.level,
+            step_judge=options.step_judge,
             acceptance=types_pb2.AcceptanceMode.ValueType(options.acceptance),  # the values are equal
         ),
         grammar=None if options.grammar is None else grammar_to_proto(options.grammar),

@@ -56,7 +56,7 @@ class SpeculationConfig:
     min_output_tokens: PositiveInt = 10
     """For `auto`: no speculation for requests with a smaller max_tokens."""
     allow_lossy: bool = False
-    """Requests may ask for acceptance `typical` or `tolerance`, whose answers need not be the target's own."""
+    """Requests may ask for [lossy](lossy.md) answers, which need not be the target's own."""
 
     def __post_init__(self) -> None:
         for first, last, num_draft_tokens in self.num_speculative_tokens_per_batch_size:

@@ -12,6 +12,8 @@ _MIX_FACTOR = 0x9E3779B97F4A7C15
 _DRAW_FACTOR = 0xBF58476D1CE4E5B9
 _RANK_FACTOR = 0x94D049BB133111EB
 _MAX_RANK = 64
+_FORCING_BIAS = 100.0
+"""Makes all other tokens impossible, as good as."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +30,13 @@ class HashLanguageModel:
     """Of what a drafter gets right; the text is the same with any."""
 
     def next_token(self, context: Sequence[int], sampling: SamplingParams) -> int:
-        """The token after `context`. Costs under a microsecond, whatever the length."""
-        return self._token(self._hash(context, sampling))
+        """The token after `context`. Costs under a microsecond, whatever the length.
+
+        Where a bias forces some tokens, each is as likely as the others.
+        """
+        number = self._hash(context, sampling)
+        forced = [token_id for token_id, bias in sampling.logit_bias if bias >= _FORCING_BIAS]
+        return forced[(number >> 20) % len(forced)] if forced else self._token(number)
 
     def draft_token(self, context: Sequence[int], sampling: SamplingParams, acceptance: float) -> int:
         """next_token with probability `acceptance`, another token otherwise.

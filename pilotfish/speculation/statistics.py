@@ -23,6 +23,11 @@ class SpeculationStats(msgspec.Struct, kw_only=True):
     num_rounds_by_draft_tokens: dict[int, int] = {}
     """Rounds by the draft tokens that they asked for; 0: runs of plain decoding."""
     num_missed_deadlines: int = 0
+    num_steps: int = 0
+    """Steps of reasoning that a draft model wrote."""
+    num_accepted_steps: int = 0
+    num_step_tokens: int = 0
+    """Output tokens of accepted steps; they are in none of the counts above."""
     reason: str = ""
     """Why speculation was off or limited; empty if it was not."""
     reason_id: str = ""

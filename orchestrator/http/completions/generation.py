@@ -32,16 +32,20 @@ from orchestrator.http.responses.request import ResponsesRequest
 from orchestrator.inference import InferenceService
 from orchestrator.requests.caller import Caller
 from orchestrator.requests.prompt import Prompt, TextPrompt, TokenPrompt, prompt_text
-from orchestrator.requests.reasoning import MakeParser, ReasoningMarks, ReasoningParser, reasoning_marks
-from orchestrator.requests.request import GenerationOptions
+from orchestrator.requests.reasoning import (
+    MAX_MARK_TOKENS,
+    MakeParser,
+    ReasoningMarks,
+    ReasoningParser,
+    reasoning_marks,
+)
+from orchestrator.requests.request import GenerationOptions, lossy_by_of
 from orchestrator.requests.tool_forms import tool_form
 from orchestrator.requests.tools import ToolUse
 from pilotfish.config import OrchestratorConfig
 from pilotfish.errors import DeadlineExceededError, InvalidRequestError, ResourceExhaustedError, UnavailableError
 from pilotfish.types import Grammar, ModelInfo
 
-_MAX_MARK_TOKENS = 16
-"""At the end of a prompt that ends with a mark; a byte each at worst."""
 _CHAT_NAMES = {**SPECULATION_NAMES, "prompt": "messages"}
 """Of parameters that the service calls otherwise."""
 
@@ -160,7 +164,7 @@ class GenerationApi:
         """
         if marks is None:
             return lambda: None
-        num_tokens = _MAX_MARK_TOKENS + len(said.encode())
+        num_tokens = MAX_MARK_TOKENS + len(said.encode())
         end = self._service.tokenizer.decode(sample.prompt_token_ids[-num_tokens:], skip_special=False).rstrip()
         is_begun = end.removesuffix(said).rstrip().endswith(marks.begin)
         turn = (marks.begin if is_begun else "") + said
@@ -245,9 +249,9 @@ class GenerationApi:
         answer_format: AnswerFormat,
         caller: Caller,
     ) -> None:
-        acceptance = samples[0].options.sampling.acceptance
-        if acceptance.is_lossy and self._config.speculation.allow_lossy:
-            exchange.extra_headers[LOSSY_HEADER] = acceptance.name.lower()
+        lossy_by = lossy_by_of(samples[0].options)
+        if lossy_by and self._config.speculation.allow_lossy:
+            exchange.extra_headers[LOSSY_HEADER] = lossy_by
         if not fields.stream:
             await exchange.reply(answer_format.document(await self._answers.collect(samples, caller)))
             return

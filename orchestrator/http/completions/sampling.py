@@ -10,7 +10,7 @@ import msgspec
 from orchestrator.http.completions.request_fields import RequestFields
 from orchestrator.http.completions.response_format import ResponseFormat, StructuredOutputs
 from orchestrator.requests.bad_words import bad_word_tokens
-from orchestrator.requests.request import GenerationOptions, SpeculationOptions, draw_seed
+from orchestrator.requests.request import STEP_FIELDS, GenerationOptions, SpeculationOptions, draw_seed
 from pilotfish.config import SpeculationConfig
 from pilotfish.errors import InvalidRequestError
 from pilotfish.models.tokens.tokenizer import Tokenizer
@@ -20,6 +20,7 @@ MAX_LOGIT_BIAS = 100.0
 SPECULATION_NAMES = {
     "proposer": "speculation.proposer",
     "num_speculative_tokens": "speculation.num_speculative_tokens",
+    **{name: f"speculation.{name}" for name in STEP_FIELDS},
 }
 """Of parameters that the service knows without their object."""
 
@@ -47,6 +48,12 @@ class SpeculationFields(RequestFields, kw_only=True):
     typical_delta: float | None = None
     tolerance_top_k: int | None = None
     tolerance_delta: float | None = None
+    level: Literal["token", "step"] | None = None
+    """`step`: speculation over whole steps of reasoning, as are the next four; lossy likewise."""
+    step_judge: Literal["score", "logprob"] | None = None
+    step_threshold: float | None = None
+    step_max_tokens: int | None = None
+    step_tokens: int | None = None
     return_tokens: bool = False
     """Tell token ids and where each token came from."""
 
@@ -238,4 +245,5 @@ def _speculation(fields: SpeculationFields | None, defaults: SpeculationConfig) 
         mode=fields.mode or defaults.mode,
         num_speculative_tokens=num_tokens,
         proposer=fields.proposer or defaults.proposer,
+        **{name: value for name in STEP_FIELDS if (value := getattr(fields, name)) is not None},
     )

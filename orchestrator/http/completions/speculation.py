@@ -34,7 +34,7 @@ class SpeculationReport(SpeculationStats, kw_only=True):
     emulated: bool
     """The engine only plays the hardware; the text means nothing."""
     lossy: bool
-    """Acceptance was lossy: the answer need not be the target's own."""
+    """Acceptance or the level was lossy: the answer need not be the target's own."""
     queue_time_ms: float
     time_to_first_token_ms: float
     total_time_ms: float

@@ -10,14 +10,23 @@ from typing import Annotated
 
 import typer
 
+from pilotfish.bench.arms import STEP
 from pilotfish.bench.peers.process import PeerArm, transformers_arms, transformers_process
 from pilotfish.bench.prompts import load_prompts
 from pilotfish.bench.proposers import PROPOSERS, Proposer, parse_proposers
 from pilotfish.bench.result import result_of, to_json
-from pilotfish.bench.suite import STACK_DEFAULTS, Settings, Station, has_proposer, run_stations, stations_of
+from pilotfish.bench.suite import (
+    STACK_DEFAULTS,
+    STEP_DEFAULTS,
+    Settings,
+    Station,
+    has_proposer,
+    run_stations,
+    stations_of,
+)
 from pilotfish.bench.tables import show
 from pilotfish.cli.bench_progress import BenchProgress
-from pilotfish.cli.commands.generate import DEFAULT_TIMEOUT_S, Acceptance, MaxTokens
+from pilotfish.cli.commands.generate import DEFAULT_TIMEOUT_S, Acceptance, Level, MaxTokens, StepJudge, StepJudgeOption
 from pilotfish.cli.commands.serve import pull_models
 from pilotfish.cli.console import error_console, output_console
 from pilotfish.cli.errors import fail_on_error
@@ -65,8 +74,17 @@ def bench(
     temperature: Annotated[float, typer.Option("--temperature", "-t", help="0 is greedy.")] = 0.0,
     seed: Annotated[int, typer.Option("--seed", help="Of sampled answers.", min=0)] = 0,
     acceptance: Annotated[
-        Acceptance, typer.Option("--acceptance", help="Rule above temperature 0; the last two are lossy.")
+        str,
+        typer.Option(
+            "--acceptance",
+            metavar="RULE,...",
+            help="coupled or rejection: above temperature 0. typical, tolerance: lossy, arms beside the exact ones.",
+        ),
     ] = Acceptance.COUPLED,
+    level: Annotated[
+        Level, typer.Option("--level", help="step: also arms over steps of reasoning, lossy; needs a draft model.")
+    ] = Level.TOKEN,
+    step_judge: StepJudgeOption = StepJudge.SCORE,
     ignore_eos: Annotated[
         bool, typer.Option("--ignore-eos", help="Go on after the end: equal lengths, but odd text.")
     ] = False,
@@ -96,25 +114,34 @@ def bench(
 
       pilotfish bench --address server:50051 --prompts mine.txt --json
 
+      pilotfish bench --acceptance typical,tolerance          lossy arms beside the exact ones, and their price
+
       pilotfish bench load --help                             many at once
     """
     if context.invoked_subcommand:
         _require_no_options(context)
         return
     chosen = load_prompts(prompts, per_category=per_category)
+    exact, lossy = _acceptances(acceptance)
     settings = Settings(
         lengths=tuple(dict.fromkeys(lengths or DEFAULT_LENGTHS)),
         with_auto=auto,
         max_tokens=max_tokens or DEFAULT_MAX_TOKENS,
         num_repeats=repeats,
         options=GenerateOptions(
-            temperature=temperature, seed=seed, ignore_eos=ignore_eos, acceptance=AcceptanceMode[acceptance.name]
+            temperature=temperature,
+            seed=seed,
+            ignore_eos=ignore_eos,
+            acceptance=exact,
+            step_judge=step_judge.value,
+            cache_salt="bench" if level is Level.STEP else "",
         ),
+        lossy=(*lossy, *((STEP,) if level is Level.STEP else ())),
         timeout_s=timeout,
     )
     if against and temperature:
         raise ConfigError("--against compares greedy answers only: leave --temperature at 0")
-    stations = _stations(proposers, address, config_file, overrides or ())
+    stations = _stations(proposers, address, config_file, overrides or (), with_steps=level is Level.STEP)
     with _peers(against, stations[0], assistant_model, timeout) as peers, BenchProgress(error_console()) as progress:
         run = run_stations(stations, chosen, settings, peers=peers, progress=progress)
     result = result_of(run, settings, prompts_from=str(prompts or "our own set"), overrides=overrides or ())
@@ -132,8 +159,26 @@ def _require_no_options(context: typer.Context) -> None:
         raise ConfigError(f"options of `{context.invoked_subcommand}` come after it, but {given[0]} came before")
 
 
+def _acceptances(text: str) -> tuple[AcceptanceMode, tuple[str, ...]]:
+    """The exact arms' rule, and the names of the lossy ones. Raises ConfigError."""
+    names = dict.fromkeys(name.strip() for name in text.split(","))
+    try:
+        modes = [AcceptanceMode[Acceptance(name).name] for name in names]
+    except ValueError:
+        raise ConfigError(f"--acceptance {text!r} is unknown; known are {', '.join(Acceptance)}") from None
+    exact = [mode for mode in modes if not mode.is_lossy] or [AcceptanceMode.COUPLED]
+    if len(exact) > 1:
+        raise ConfigError("--acceptance: the exact arms have one rule, coupled or rejection")
+    return exact[0], tuple(mode.name.lower() for mode in modes if mode.is_lossy)
+
+
 def _stations(
-    names: Sequence[str] | None, address: str | None, config_file: Path | None, overrides: Sequence[str]
+    names: Sequence[str] | None,
+    address: str | None,
+    config_file: Path | None,
+    overrides: Sequence[str],
+    *,
+    with_steps: bool,
 ) -> list[Station]:
     """One at an address, or a stack for each configuration that the proposers need."""
     if address:
@@ -142,7 +187,8 @@ def _stations(
         return [Station(proposers=_running_proposers(names, address), address=address)]
 
     def configure(extra: Sequence[str]) -> Config:
-        config = load_config(config_file, [*STACK_DEFAULTS, *extra, *overrides])
+        defaults = (*STACK_DEFAULTS, *(STEP_DEFAULTS if with_steps else ()))
+        config = load_config(config_file, [*defaults, *extra, *overrides])
         pull_models(config)
         return config
 

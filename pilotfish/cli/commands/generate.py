@@ -30,6 +30,16 @@ class Speculation(StrEnum):
     OFF = "off"
 
 
+class Level(StrEnum):
+    TOKEN = "token"
+    STEP = "step"
+
+
+class StepJudge(StrEnum):
+    SCORE = "score"
+    LOGPROB = "logprob"
+
+
 class Acceptance(StrEnum):
     COUPLED = "coupled"
     REJECTION = "rejection"
@@ -46,6 +56,10 @@ NumSpeculativeTokens = Annotated[
 Proposer = Annotated[
     str,
     typer.Option("--proposer", help="auto, draft (the draft service), ngram or suffix (looked up), or eagle3, medusa."),
+]
+StepJudgeOption = Annotated[
+    StepJudge,
+    typer.Option("--step-judge", help="What the target judges steps by: its score, or their log-probability."),
 ]
 System = Annotated[str | None, typer.Option("--system", help="System message.")]
 
@@ -66,6 +80,10 @@ def generate(
     acceptance: Annotated[
         Acceptance, typer.Option("--acceptance", help="Rule above temperature 0; the last two are lossy.")
     ] = Acceptance.COUPLED,
+    level: Annotated[
+        Level, typer.Option("--level", help="step: the draft model writes whole steps of reasoning; lossy.")
+    ] = Level.TOKEN,
+    step_judge: StepJudgeOption = StepJudge.SCORE,
     system: System = None,
     raw: Annotated[bool, typer.Option("--raw", help="Continue the text as it is, without a chat template.")] = False,
     as_json: AsJson = False,
@@ -97,6 +115,8 @@ def generate(
         num_speculative_tokens=num_speculative_tokens,
         proposer=proposer,
         acceptance=AcceptanceMode[acceptance.name],
+        level=level.value,
+        step_judge=step_judge.value,
     )
     request = to_prompt(read_standard_input() if prompt == "-" else prompt, system=system, raw=raw)
     with InferenceClient(address, access=Access.from_environment()) as client:

@@ -285,6 +285,11 @@ class SpeculationOptions(_message.Message):
     TYPICAL_DELTA_FIELD_NUMBER: _builtins.int
     TOLERANCE_TOP_K_FIELD_NUMBER: _builtins.int
     TOLERANCE_DELTA_FIELD_NUMBER: _builtins.int
+    LEVEL_FIELD_NUMBER: _builtins.int
+    STEP_JUDGE_FIELD_NUMBER: _builtins.int
+    STEP_THRESHOLD_FIELD_NUMBER: _builtins.int
+    STEP_MAX_TOKENS_FIELD_NUMBER: _builtins.int
+    STEP_TOKENS_FIELD_NUMBER: _builtins.int
     mode: Global___SpeculationMode.ValueType
     num_speculative_tokens: _builtins.int
     """Draft tokens a round; absent: the server's default."""
@@ -299,6 +304,18 @@ class SpeculationOptions(_message.Message):
     typical_delta: _builtins.float
     tolerance_top_k: _builtins.int
     tolerance_delta: _builtins.float
+    level: _builtins.str
+    """"token" (default) or "step": a draft model writes whole steps of reasoning, which the target judges (SpecReason,
+    2504.07891). Lossy: refused unless the operator allows it. The next four are of it.
+    """
+    step_judge: _builtins.str
+    """"score" (default: the target's, from 0 to 9) or "logprob" (mean log-probability)."""
+    step_threshold: _builtins.float
+    """From which mark on a step stands; default 7 of scores, -1 of log-probabilities."""
+    step_max_tokens: _builtins.int
+    """Of one step; default 128."""
+    step_tokens: _builtins.int
+    """Of the output, behind which no further step is drafted; default 1024."""
     def __init__(
         self,
         *,
@@ -310,13 +327,28 @@ class SpeculationOptions(_message.Message):
         typical_delta: _builtins.float | None = ...,
         tolerance_top_k: _builtins.int | None = ...,
         tolerance_delta: _builtins.float | None = ...,
+        level: _builtins.str | None = ...,
+        step_judge: _builtins.str | None = ...,
+        step_threshold: _builtins.float | None = ...,
+        step_max_tokens: _builtins.int | None = ...,
+        step_tokens: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_num_speculative_tokens", b"_num_speculative_tokens", "_tolerance_delta", b"_tolerance_delta", "_tolerance_top_k", b"_tolerance_top_k", "_typical_delta", b"_typical_delta", "_typical_epsilon", b"_typical_epsilon", "num_speculative_tokens", b"num_speculative_tokens", "tolerance_delta", b"tolerance_delta", "tolerance_top_k", b"tolerance_top_k", "typical_delta", b"typical_delta", "typical_epsilon", b"typical_epsilon"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_level", b"_level", "_num_speculative_tokens", b"_num_speculative_tokens", "_step_judge", b"_step_judge", "_step_max_tokens", b"_step_max_tokens", "_step_threshold", b"_step_threshold", "_step_tokens", b"_step_tokens", "_tolerance_delta", b"_tolerance_delta", "_tolerance_top_k", b"_tolerance_top_k", "_typical_delta", b"_typical_delta", "_typical_epsilon", b"_typical_epsilon", "level", b"level", "num_speculative_tokens", b"num_speculative_tokens", "step_judge", b"step_judge", "step_max_tokens", b"step_max_tokens", "step_threshold", b"step_threshold", "step_tokens", b"step_tokens", "tolerance_delta", b"tolerance_delta", "tolerance_top_k", b"tolerance_top_k", "typical_delta", b"typical_delta", "typical_epsilon", b"typical_epsilon"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_num_speculative_tokens", b"_num_speculative_tokens", "_tolerance_delta", b"_tolerance_delta", "_tolerance_top_k", b"_tolerance_top_k", "_typical_delta", b"_typical_delta", "_typical_epsilon", b"_typical_epsilon", "acceptance", b"acceptance", "mode", b"mode", "num_speculative_tokens", b"num_speculative_tokens", "proposer", b"proposer", "tolerance_delta", b"tolerance_delta", "tolerance_top_k", b"tolerance_top_k", "typical_delta", b"typical_delta", "typical_epsilon", b"typical_epsilon"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_level", b"_level", "_num_speculative_tokens", b"_num_speculative_tokens", "_step_judge", b"_step_judge", "_step_max_tokens", b"_step_max_tokens", "_step_threshold", b"_step_threshold", "_step_tokens", b"_step_tokens", "_tolerance_delta", b"_tolerance_delta", "_tolerance_top_k", b"_tolerance_top_k", "_typical_delta", b"_typical_delta", "_typical_epsilon", b"_typical_epsilon", "acceptance", b"acceptance", "level", b"level", "mode", b"mode", "num_speculative_tokens", b"num_speculative_tokens", "proposer", b"proposer", "step_judge", b"step_judge", "step_max_tokens", b"step_max_tokens", "step_threshold", b"step_threshold", "step_tokens", b"step_tokens", "tolerance_delta", b"tolerance_delta", "tolerance_top_k", b"tolerance_top_k", "typical_delta", b"typical_delta", "typical_epsilon", b"typical_epsilon"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__level: _TypeAlias = _typing.Literal["level"]  # noqa: Y015
+    _WhichOneofArgType__level: _TypeAlias = _typing.Literal["_level", b"_level"]  # noqa: Y015
     _WhichOneofReturnType__num_speculative_tokens: _TypeAlias = _typing.Literal["num_speculative_tokens"]  # noqa: Y015
     _WhichOneofArgType__num_speculative_tokens: _TypeAlias = _typing.Literal["_num_speculative_tokens", b"_num_speculative_tokens"]  # noqa: Y015
+    _WhichOneofReturnType__step_judge: _TypeAlias = _typing.Literal["step_judge"]  # noqa: Y015
+    _WhichOneofArgType__step_judge: _TypeAlias = _typing.Literal["_step_judge", b"_step_judge"]  # noqa: Y015
+    _WhichOneofReturnType__step_max_tokens: _TypeAlias = _typing.Literal["step_max_tokens"]  # noqa: Y015
+    _WhichOneofArgType__step_max_tokens: _TypeAlias = _typing.Literal["_step_max_tokens", b"_step_max_tokens"]  # noqa: Y015
+    _WhichOneofReturnType__step_threshold: _TypeAlias = _typing.Literal["step_threshold"]  # noqa: Y015
+    _WhichOneofArgType__step_threshold: _TypeAlias = _typing.Literal["_step_threshold", b"_step_threshold"]  # noqa: Y015
+    _WhichOneofReturnType__step_tokens: _TypeAlias = _typing.Literal["step_tokens"]  # noqa: Y015
+    _WhichOneofArgType__step_tokens: _TypeAlias = _typing.Literal["_step_tokens", b"_step_tokens"]  # noqa: Y015
     _WhichOneofReturnType__tolerance_delta: _TypeAlias = _typing.Literal["tolerance_delta"]  # noqa: Y015
     _WhichOneofArgType__tolerance_delta: _TypeAlias = _typing.Literal["_tolerance_delta", b"_tolerance_delta"]  # noqa: Y015
     _WhichOneofReturnType__tolerance_top_k: _TypeAlias = _typing.Literal["tolerance_top_k"]  # noqa: Y015
@@ -326,7 +358,17 @@ class SpeculationOptions(_message.Message):
     _WhichOneofReturnType__typical_epsilon: _TypeAlias = _typing.Literal["typical_epsilon"]  # noqa: Y015
     _WhichOneofArgType__typical_epsilon: _TypeAlias = _typing.Literal["_typical_epsilon", b"_typical_epsilon"]  # noqa: Y015
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__level) -> _WhichOneofReturnType__level | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__num_speculative_tokens) -> _WhichOneofReturnType__num_speculative_tokens | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__step_judge) -> _WhichOneofReturnType__step_judge | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__step_max_tokens) -> _WhichOneofReturnType__step_max_tokens | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__step_threshold) -> _WhichOneofReturnType__step_threshold | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__step_tokens) -> _WhichOneofReturnType__step_tokens | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__tolerance_delta) -> _WhichOneofReturnType__tolerance_delta | None: ...
     @_typing.overload
@@ -428,7 +470,7 @@ class Summary(_message.Message):
     emulated: _builtins.bool
     """True when the engine was emulated hardware."""
     lossy: _builtins.bool
-    """True when acceptance was lossy: the answer need not be the target's own."""
+    """True when acceptance or the level was lossy: the answer need not be the target's own."""
     @_builtins.property
     def usage(self) -> Global___Usage: ...
     @_builtins.property
@@ -545,6 +587,9 @@ class SpeculationStats(_message.Message):
     NUM_PLAIN_TOKENS_FIELD_NUMBER: _builtins.int
     REASON_ID_FIELD_NUMBER: _builtins.int
     NUM_ROUNDS_BY_DRAFT_TOKENS_FIELD_NUMBER: _builtins.int
+    NUM_STEPS_FIELD_NUMBER: _builtins.int
+    NUM_ACCEPTED_STEPS_FIELD_NUMBER: _builtins.int
+    NUM_STEP_TOKENS_FIELD_NUMBER: _builtins.int
     num_rounds: _builtins.int
     """Rounds that verified at least one draft token."""
     num_draft_tokens: _builtins.int
@@ -559,6 +604,11 @@ class SpeculationStats(_message.Message):
     """Tokens decoded plainly."""
     reason_id: _builtins.str
     """The reason as a stable identifier (docs/controller.md); empty like it."""
+    num_steps: _builtins.int
+    """Steps of reasoning that a draft model wrote, and those that stood."""
+    num_accepted_steps: _builtins.int
+    num_step_tokens: _builtins.int
+    """Output tokens of accepted steps; they are in none of the counts above."""
     @_builtins.property
     def acceptance_per_position(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """Element i: rounds in which draft token i was accepted, over rounds that drafted it."""
@@ -580,10 +630,13 @@ class SpeculationStats(_message.Message):
         num_plain_tokens: _builtins.int = ...,
         reason_id: _builtins.str = ...,
         num_rounds_by_draft_tokens: _abc.Mapping[_builtins.int, _builtins.int] | None = ...,
+        num_steps: _builtins.int = ...,
+        num_accepted_steps: _builtins.int = ...,
+        num_step_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acceptance_per_position", b"acceptance_per_position", "mean_acceptance_length", b"mean_acceptance_length", "num_accepted_tokens", b"num_accepted_tokens", "num_draft_tokens", b"num_draft_tokens", "num_missed_deadlines", b"num_missed_deadlines", "num_plain_tokens", b"num_plain_tokens", "num_rounds", b"num_rounds", "num_rounds_by_draft_tokens", b"num_rounds_by_draft_tokens", "reason", b"reason", "reason_id", b"reason_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acceptance_per_position", b"acceptance_per_position", "mean_acceptance_length", b"mean_acceptance_length", "num_accepted_steps", b"num_accepted_steps", "num_accepted_tokens", b"num_accepted_tokens", "num_draft_tokens", b"num_draft_tokens", "num_missed_deadlines", b"num_missed_deadlines", "num_plain_tokens", b"num_plain_tokens", "num_rounds", b"num_rounds", "num_rounds_by_draft_tokens", b"num_rounds_by_draft_tokens", "num_step_tokens", b"num_step_tokens", "num_steps", b"num_steps", "reason", b"reason", "reason_id", b"reason_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,6 +1,8 @@
 from types import SimpleNamespace
 
 from orchestrator.request_telemetry.statistics import RequestStatistics
+from orchestrator.requests.request import SpeculationOptions
+from orchestrator.step_rounds import NoSteps
 from pilotfish.speculation.statistics import AcceptanceStatistics
 from pilotfish.types import SamplingParams
 
@@ -9,12 +11,15 @@ def session(num_output_tokens=10, *, has_answered=True, accepted=(2, 0)) -> Simp
     statistics = AcceptanceStatistics()
     for num_accepted in accepted:
         statistics.add(3, num_accepted)
-    request = SimpleNamespace(prompt_token_ids=(1, 2, 3, 4), sampling=SamplingParams())
+    request = SimpleNamespace(
+        prompt_token_ids=(1, 2, 3, 4), sampling=SamplingParams(), speculation=SpeculationOptions()
+    )
     sequence = SimpleNamespace(
         request=request, statistics=statistics, num_output_tokens=num_output_tokens, num_plain_tokens=1
     )
     target = SimpleNamespace(has_answered=has_answered, num_cached_tokens=2, num_failovers=1)
-    return Hashable(sequence=sequence, target=target, drafter=SimpleNamespace(num_missed_deadlines=1))
+    drafter = SimpleNamespace(num_missed_deadlines=1)
+    return Hashable(sequence=sequence, target=target, drafter=drafter, steps=NoSteps())
 
 
 class Hashable(SimpleNamespace):

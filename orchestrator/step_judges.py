@@ -1,0 +1,94 @@
+"""What the target thinks of a step of reasoning that a draft model wrote (SpecReason, 2504.07891).
+
+A judgement is made of the commands that there are, on a sequence of its own: the prefix cache holds what is committed,
+and afterwards the step, too. It is asked for elsewhere when its replica is lost.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+import msgspec
+
+from orchestrator.answers.sequence import Sequence
+from orchestrator.prompt_scoring import PromptScorer
+from orchestrator.requests.request import GenerationRequest
+from pilotfish.errors import InternalError, InvalidRequestError
+from pilotfish.models.tokens.tokenizer import Tokenizer
+from pilotfish.types import SamplingParams, TokenLogprobs
+
+QUESTION = "\n\nHow correct and useful is the last step, from 0 (wrong) to 9 (right)? \\boxed{"
+_MOST_BIAS = 100.0
+"""Makes all but the digits impossible, as good as."""
+
+
+class Judgement(NamedTuple):
+    """Of one step."""
+
+    mark: float
+    """The higher the better."""
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    """One per token, where the request wants them."""
+
+
+class StepJudge(ABC):
+    """Tells what the target thinks of steps."""
+
+    def __init__(self, scorer: PromptScorer) -> None:
+        self._scorer = scorer
+
+    @abstractmethod
+    async def judge(self, sequence: Sequence, step: tuple[int, ...]) -> Judgement:
+        """Of a step that would follow the committed tokens. Raises PilotfishError."""
+
+    async def _logprobs(self, sequence: Sequence, step: tuple[int, ...]) -> tuple[TokenLogprobs, ...]:
+        """Of the step's tokens, with as many others as the request wants."""
+        num_logprobs = sequence.request.sampling.num_logprobs or 0
+        sampling = msgspec.structs.replace(sequence.request.sampling, num_logprobs=num_logprobs)
+        found = await self._scorer.logprobs(_prompt(sequence, step, sampling), sequence.length)
+        if len(found) < len(step):
+            raise InternalError("the target tells no log-probabilities")
+        return tuple(each for each in found if each is not None)
+
+
+class ScoreJudge(StepJudge):
+    """By the target's answer to a short question behind the step: a digit."""
+
+    def __init__(self, scorer: PromptScorer, tokenizer: Tokenizer) -> None:
+        """Raises InvalidRequestError for a tokenizer that has no token for each digit."""
+        super().__init__(scorer)
+        self._question = tuple(tokenizer.encode(QUESTION, add_special_tokens=False))
+        digits = [tokenizer.encode(str(digit), add_special_tokens=False) for digit in range(10)]
+        if any(len(token_ids) != 1 for token_ids in digits):
+            raise InvalidRequestError(
+                "the model has no token for each digit, so it gives no scores: use logprob", param="step_judge"
+            )
+        self._scores = {token_id: digit for digit, (token_id,) in enumerate(digits)}
+
+    async def judge(self, sequence: Sequence, step: tuple[int, ...]) -> Judgement:
+        bias = tuple((token_id, _MOST_BIAS) for token_id in self._scores)
+        sampling = SamplingParams(temperature=0, max_tokens=1, logit_bias=bias)
+        token_id = await self._scorer.next_token(_prompt(sequence, step + self._question, sampling))
+        if token_id not in self._scores:
+            raise InternalError(f"the target's score is token {token_id}, which is no digit")
+        is_told = sequence.request.sampling.num_logprobs is not None
+        return Judgement(self._scores[token_id], await self._logprobs(sequence, step) if is_told else ())
+
+
+class LogprobJudge(StepJudge):
+    """By the mean log-probability of the step's tokens."""
+
+    async def judge(self, sequence: Sequence, step: tuple[int, ...]) -> Judgement:
+        logprobs = await self._logprobs(sequence, step)
+        is_told = sequence.request.sampling.num_logprobs is not None
+        return Judgement(statistics.fmean(each.logprob for each in logprobs), logprobs if is_told else ())
+
+
+def _prompt(sequence: Sequence, token_ids: tuple[int, ...], sampling: SamplingParams) -> GenerationRequest:
+    """The committed tokens and these as a prompt."""
+    return dataclasses.replace(
+        sequence.request, prompt_token_ids=(*sequence.tokens_since(0), *token_ids), sampling=sampling
+    )

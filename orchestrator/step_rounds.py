@@ -1,0 +1,237 @@
+"""Rounds over whole steps of reasoning (SpecReason, 2504.07891): a draft model writes a step, the target judges it.
+
+A step that stands is committed as it is, which is lossy. Where one falls, or cannot be written or judged, the target
+writes a step itself, in rounds over tokens as ever: a request never fails of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from collections.abc import Sequence as SequenceOf
+from typing import NamedTuple
+
+from orchestrator.answers.sequence import Sequence
+from orchestrator.control.reasons import Limitation, Reason
+from orchestrator.drafting.drafter import DraftBlock
+from orchestrator.drafting.remote_drafter import DraftPool, RemoteDrafter
+from orchestrator.prompt_scoring import PromptScorer
+from orchestrator.replicas.remote_sequence import Link
+from orchestrator.requests.reasoning import MAX_MARK_TOKENS, ReasoningMarks, ReasoningParser
+from orchestrator.requests.request import GenerationRequest
+from orchestrator.step_judges import LogprobJudge, ScoreJudge, StepJudge
+from pilotfish.errors import PilotfishError
+from pilotfish.messages import Verdict
+from pilotfish.models.tokens.tokenizer import Tokenizer
+from pilotfish.speculation.lookup.lookups import LOOKUPS
+from pilotfish.speculation.reasoning_steps import STEP_END, StepText
+from pilotfish.types import Timings
+
+_log = logging.getLogger(__name__)
+
+_CHUNK_TOKENS = 16
+"""Asked for at once: what comes behind the end of a step is drafted in vain, and every request is a round trip."""
+
+
+class AcceptedStep(NamedTuple):
+    """A step that stands."""
+
+    draft: DraftBlock
+    verdict: Verdict
+    """That commits it."""
+
+
+class NoSteps:
+    """Of a request that speculates over tokens only."""
+
+    num_steps = 0
+    """That were judged."""
+    num_accepted_steps = 0
+
+    def __init__(self) -> None:
+        self.limitation = Limitation(None)
+        """Why steps could not be had."""
+
+    def prepare(self, sequence: Sequence) -> None:
+        """Begin to read the prompt, while the target does."""
+
+    def is_due(self, sequence: Sequence) -> bool:  # noqa: ARG002
+        """Whether a drafter may write what comes next: the committed tokens end where a step does."""
+        return False
+
+    async def next(self, sequence: Sequence) -> AcceptedStep | None:  # noqa: ARG002
+        """A step, to be committed at once; None: the target goes on by itself. Raises nothing but cancellation.
+
+        The target's own sequence should be closed meanwhile: so a request never takes two places there.
+        """
+        return None
+
+    def close(self) -> None:
+        """Free what is held elsewhere. Idempotent."""
+
+
+class StepRounds(NoSteps):
+    """See the module. One per request."""
+
+    def __init__(
+        self,
+        request: GenerationRequest,
+        drafter: RemoteDrafter,
+        judge: StepJudge,
+        *,
+        token_bytes: Mapping[int, bytes],
+        thoughts: ReasoningParser | None = None,
+        ends: SequenceOf[bytes] = (STEP_END,),
+    ) -> None:
+        """drafter: writes the steps, and nothing else. thoughts: knows where reasoning ends; None: only the request
+        does. ends: of steps."""
+        super().__init__()
+        self._options = request.speculation
+        self._drafter = drafter
+        self._judge = judge
+        self._token_bytes = token_bytes
+        self._thoughts = thoughts
+        self._ends = ends
+        self._length = len(request.prompt_token_ids)
+        """Tokens that were looked at."""
+        self._own_step: StepText | None = None
+        """That the target writes now."""
+        self._own_base_length = 0
+        """Committed tokens before it."""
+
+    def prepare(self, sequence: Sequence) -> None:
+        self._drafter.prepare(sequence)
+
+    def is_due(self, sequence: Sequence) -> bool:
+        self._look_at(sequence)
+        # The first token waits for no drafter, as ever.
+        is_first = not sequence.num_output_tokens
+        if is_first or sequence.is_finished or self._own_step is not None or self._room(sequence) < 1:
+            return False
+        absence = self._drafter.unavailable_reason
+        if absence:
+            self.limitation.note(Reason.NO_STEPS, absence)
+        return not absence
+
+    async def next(self, sequence: Sequence) -> AcceptedStep | None:
+        accepted: AcceptedStep | None = None
+        if self.is_due(sequence):
+            step = await self._written(sequence)
+            if step.token_ids:
+                accepted = await self._judged(sequence, step)
+            if accepted is None:
+                self._drafter.rewind(sequence.length)
+                self._own_step, self._own_base_length = StepText(self._ends), sequence.length
+        return accepted
+
+    def close(self) -> None:
+        self._drafter.close()
+
+    def _room(self, sequence: Sequence) -> int:
+        """Tokens that a step may have. The last one of the answer, and all behind the reasoning, are the target's."""
+        if self._thoughts is not None and not self._thoughts.is_inside:
+            return 0
+        num_left = min(self._options.step_tokens - sequence.num_output_tokens, sequence.num_remaining_tokens - 1)
+        return min(self._options.step_max_tokens, num_left)
+
+    def _look_at(self, sequence: Sequence) -> None:
+        """Take in what was committed since."""
+        for token_id in sequence.tokens_since(self._length):
+            piece = self._token_bytes[token_id]
+            if self._thoughts is not None:
+                self._thoughts.push(piece.decode(errors="replace"))
+            if self._own_step is not None and self._own_step.add(piece):
+                self._own_step = None
+        self._length = sequence.length
+        if self._length - self._own_base_length >= self._options.step_max_tokens:
+            self._own_step = None
+
+    async def _written(self, sequence: Sequence) -> DraftBlock:
+        """The drafter's step; an empty one where it comes to nothing, or would end the answer."""
+        started_s = time.monotonic()
+        step: tuple[int, ...] = ()
+        text, room, is_whole = StepText(self._ends), self._room(sequence), False
+        while len(step) < room and not is_whole:
+            draft = await self._drafter.propose(sequence.with_tokens(step), min(_CHUNK_TOKENS, room - len(step)))
+            if draft.problem:
+                self.limitation.note(Reason.NO_STEPS, draft.problem)
+            if not draft.token_ids:
+                return DraftBlock()
+            for token_id in draft.token_ids:
+                is_last = token_id in sequence.request.sampling.stop_token_ids
+                if not is_last:
+                    step = (*step, token_id)
+                is_whole = is_last or text.add(self._token_bytes[token_id])
+                if is_whole:
+                    break
+        return DraftBlock(step, elapsed_s=time.monotonic() - started_s)
+
+    async def _judged(self, sequence: Sequence, step: DraftBlock) -> AcceptedStep | None:
+        """None: it falls."""
+        started_ns = time.monotonic_ns()
+        try:
+            judgement = await self._judge.judge(sequence, step.token_ids)
+        except PilotfishError as error:
+            _log.warning("a step was not judged, the target writes it: %s", error)
+            self.limitation.note(Reason.NO_STEPS, f"a step was not judged: {error}")
+            return None
+        self.num_steps += 1
+        if judgement.mark < self._options.least_mark:
+            return None
+        self.num_accepted_steps += 1
+        num_tokens = len(step.token_ids)
+        verdict = Verdict(
+            sequence_id=0,
+            base_length=sequence.length,
+            num_draft_tokens=num_tokens,
+            num_accepted_tokens=num_tokens,
+            token_ids=step.token_ids,
+            logprobs=judgement.logprobs,
+            timings=Timings(compute_time_ns=time.monotonic_ns() - started_ns),
+        )
+        return AcceptedStep(step, verdict)
+
+
+def step_rounds(
+    request: GenerationRequest,
+    drafter: RemoteDrafter,
+    scorer: PromptScorer,
+    tokenizer: Tokenizer,
+    marks: ReasoningMarks | None,
+) -> StepRounds:
+    """Of a request to a model that thinks between marks, or does not say where it thinks.
+
+    Raises InvalidRequestError for a model that cannot judge as the request wants it.
+    """
+    is_scored = request.speculation.step_judge == "score"
+    ends, thoughts = [STEP_END], None
+    if marks is not None:
+        prompt_end = tokenizer.decode(request.prompt_token_ids[-MAX_MARK_TOKENS:], skip_special=False)
+        thoughts = ReasoningParser(marks, is_inside=prompt_end.rstrip().endswith(marks.begin))
+        ends.append(marks.end.encode())
+    return StepRounds(
+        request,
+        drafter,
+        ScoreJudge(scorer, tokenizer) if is_scored else LogprobJudge(scorer),
+        token_bytes=tokenizer.bytes_by_token(skip_special=False),
+        thoughts=thoughts,
+        ends=ends,
+    )
+
+
+class DraftModels:
+    """Of a draft pool the replicas whose drafters are language models: lookups and heads write no steps. See
+    DraftPool."""
+
+    def __init__(self, pool: DraftPool) -> None:
+        self._pool = pool
+
+    @property
+    def absence_reason(self) -> str:
+        return "the drafter is no language model" if self._pool.pick() else self._pool.absence_reason
+
+    def pick(self) -> Link | None:
+        link = self._pool.pick()
+        is_model = link is not None and not link.model.feature_layers and link.model.proposer not in LOOKUPS
+        return link if is_model else None

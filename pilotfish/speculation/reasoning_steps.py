@@ -1,0 +1,21 @@
+"""Steps of reasoning as text: where one ends. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+STEP_END = b"\n\n"
+"""Between two steps: an empty line."""
+
+
+class StepText:
+    """One step in the making. Space before its first word is no end."""
+
+    def __init__(self, ends: Sequence[bytes] = (STEP_END,)) -> None:
+        self._ends = ends
+        self._text = b""
+
+    def add(self, piece: bytes) -> bool:
+        """Whether the step ends with this piece, that of its next token."""
+        self._text = (self._text + piece).lstrip()
+        return any(end in self._text for end in self._ends)
