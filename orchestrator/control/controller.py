@@ -16,10 +16,11 @@ from orchestrator.control.replica_state import FIRST_PROBE_TOKENS, SAME_SPEED, C
 from orchestrator.control.sequence_load import SequenceLoad
 from orchestrator.requests.request import GenerationRequest
 
-_OWN_OFF, _OWN_ON = 0.85, 1.15
-"""Speed over plain decoding below and above which a request's own drafts decide for it, whatever all others do."""
-_LONG_RUN_SEQUENCES, _MAX_RUN_GROWTH = 32, 8
-"""A plain run is as many times longer as there are so many sequences, up to so many times."""
+_OWN_MARGIN = 0.15
+"""Where a request's own drafts are this much faster or slower than plain decoding, they decide for it, whatever all
+others do."""
+_LONG_RUN_SEQUENCES = 32
+"""A plain run is as many times longer as there are so many sequences."""
 _LAST_PROBE_TOKENS = 1024
 """Between probes at most: doubled by every one that fails."""
 
@@ -169,7 +170,7 @@ class Controller:
     def _run_tokens(self) -> int:
         """Of a run without drafts: more under load, for among many somebody decides all the time."""
         num_own = self._load.proposer.replica.num_own if self._load.proposer else 0
-        return self._state.config.decode_run_tokens * max(1, min(num_own // _LONG_RUN_SEQUENCES, _MAX_RUN_GROWTH))
+        return self._state.config.decode_run_tokens * max(1, num_own // _LONG_RUN_SEQUENCES)
 
     def _by_plan(self, proposer: ProposerState, result: RoundResult, limit: int, run_tokens: int) -> Decision:
         plan = proposer.plan(result.now_s, self._state.config)
@@ -202,10 +203,10 @@ class Controller:
         if plan.is_open and (plan.is_trial or gain >= plan.gain):
             is_on = True
         elif plan.is_open:
-            is_on = gain >= _OWN_OFF
+            is_on = gain >= 1 - _OWN_MARGIN
         else:
             is_refused = plan.is_guarded or plan.reason in (Reason.MEASURING, Reason.BATCH_SIZE, Reason.LOAD)
-            is_on = not is_refused and gain >= _OWN_ON
+            is_on = not is_refused and gain >= 1 + _OWN_MARGIN
         self._is_on = is_on and own[0] >= self._state.config.min_acceptance_rate
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from orchestrator.control.reasons import Reason
 from pilotfish.step_table import StepTable
 
-NO_TABLE = StepTable()
 MEASURABLE_TOKENS = 4
 """Of a run: a shorter one would measure the round trip."""
 
@@ -52,7 +51,7 @@ class RoundResult:
     """Whether the draft replica has more to do than it can."""
     replica_id: str = ""
     """Target replica that holds the sequence; empty before the first command, and while it is lost."""
-    step_table: StepTable = NO_TABLE
+    step_table: StepTable = field(default_factory=StepTable)
     """As that replica published it last."""
     num_other_sequences: int = 0
     """Sequences of other orchestrators there."""
