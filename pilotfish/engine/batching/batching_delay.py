@@ -1,9 +1,8 @@
 """How long a step waits for sequences that come back soon, and when it takes half of those that are there.
 
-A speculating sequence is away between its verdict and its next draft. A step that begins as soon as anything is
-ready leaves it out, and sequences fall into groups that take turns: the weights are read once for each group. Waiting
-fills the step; it pays as long as the step gives more output tokens for the time of both (StepCosts says what a fuller
-step takes). Without waiting: 0.75 of the throughput at 2 to 8 sequences, in virtual time. Pure: no I/O and no clock.
+A speculating sequence is away between its verdict and its next draft, unless it goes on by itself. A step without it
+splits the batch into groups that take turns, and each reads the weights: 0.75 of the throughput at 2 to 8 sequences.
+Waiting pays as long as the step gives more tokens for the time of both (StepCosts). Pure: no I/O and no clock.
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ from pilotfish.types import SequenceErrorCode
 _WEIGHT = 0.25
 """Of the latest value in a moving average."""
 _MARGIN = 1.05
-"""Speed that waiting, or taking half, has to gain: of two groups one is drafted for while the other is verified, and
-who is drawn together or apart seldom finds back."""
+"""Speed that waiting, or taking half, has to gain: who is drawn together or apart seldom finds back."""
 _LATE_NS = 100_000
 """What a sequence may be later than expected, and a timer earlier."""
 _MOST_STEPS = 1.25
@@ -185,8 +183,7 @@ class BatchingDelay:
         self._num_awaited -= 1
         if self._idle_ns is None:
             self._idle_ns = 0 if self._is_computing else max(0, arrived_ns - self._gave_ns)
-        known = self._away.pop(sequence_id, None)
-        if known is not None:
+        if (known := self._away.pop(sequence_id, None)) is not None:
             known.add(max(0, arrived_ns - known.since_ns))
             self._latest = known
 
