@@ -75,73 +75,74 @@ class Session:
         """The answer, chunk by chunk. Ending the iteration early frees everything: close it with `aclosing`."""
         sequence, controller, drafter, target = self.sequence, self.controller, self.drafter, self.target
         steps = self.steps
-        verdicts: RemoteRound | None = None
-        """Of the round that the controller does not know of yet."""
         try:
-            decision = controller.decide(self._result_without_round())
+            decision = controller.decide(self._first_result())
             steps.prepare(sequence)
             if controller.will_draft_soon:
                 drafter.prepare(sequence)
             while not sequence.is_finished:
                 self.rounds.begin(decision)
-                draft = DraftBlock()
-                if target.goes_on:
-                    draft = drafter.handed_on(sequence)
-                    decision = dataclasses.replace(decision, num_draft_tokens=len(draft.token_ids))
-                elif decision.num_draft_tokens:
-                    draft = await drafter.propose(sequence, decision.num_draft_tokens)
-                is_run = decision.num_draft_tokens == draft.num_in_target_drafts
-                if draft.token_ids or target.goes_on:
-                    verdicts = target.verify(sequence, draft)
-                else:
-                    verdicts = target.decode(sequence, decision.num_decode_tokens, draft.num_in_target_drafts)
+                decision, draft = await self._draft(decision)
+                verdicts = self._verdicts(decision, draft)
                 async for verdict in verdicts:
                     is_first = not sequence.num_output_tokens
                     chunk = sequence.commit(verdict)
                     if is_first:
                         controller.begin(self._result(decision, draft, verdict, verdicts))
                     self.rounds.add(draft, verdict)
-                    if not is_run and verdicts.takes_drafts:
-                        verdicts.cut_in(drafter.glance(sequence, decision.num_draft_tokens))
-                    elif is_run and verdicts.is_running_out:
-                        following = controller.decide(self._result(decision, draft, verdict, verdicts))
-                        decision = verdicts.go_on(decision, following)
+                    decision = self._look_ahead(decision, draft, verdict, verdicts)
                     yield chunk
                     if steps.is_due(sequence):
                         break
-                if not sequence.is_finished:
-                    result = self._result(decision, draft, verdict, verdicts)
-                    if steps.is_due(sequence):
-                        if verdicts.successor is None:
-                            controller.learn(result)
-                        target.close()
+                if verdicts.successor is not None:
+                    decision = verdicts.successor
+                elif sequence.is_finished:
+                    controller.end(self._result(decision, draft, verdict, verdicts))
+                else:
+                    decision = controller.decide(self._result(decision, draft, verdict, verdicts))
+                if steps.is_due(sequence):
+                    # Of a run the rest is not wanted any more, and judging takes a place as well.
+                    target.close()
+                    self.rounds.begin(_STEP)
+                    while (step := await steps.next(sequence)) is not None:
+                        self.rounds.add(step.draft, step.verdict)
+                        yield sequence.commit(step.verdict, is_step=True)
                         self.rounds.begin(_STEP)
-                        while (step := await steps.next(sequence)) is not None:
-                            self.rounds.add(step.draft, step.verdict)
-                            yield sequence.commit(step.verdict, is_step=True)
-                            self.rounds.begin(_STEP)
-                        if not sequence.is_finished:
-                            decision = controller.decide(self._result_without_round(result))
-                    else:
-                        decision = verdicts.successor or controller.decide(result)
-                    verdicts = None
-            if verdicts is not None and verdicts.successor is None:
-                controller.end(self._result(decision, draft, verdict, verdicts))
         finally:
             controller.close()
             drafter.close()
             steps.close()
             target.close()
 
-    def _result_without_round(self, last: RoundResult | None = None) -> RoundResult:
-        """Before the first round, or after the steps that followed the last one."""
+    async def _draft(self, decision: Decision) -> tuple[Decision, DraftBlock]:
+        """What the round verifies; where the target has gone on by itself that is decided."""
+        if self.target.goes_on:
+            draft = self.drafter.handed_on(self.sequence)
+            return dataclasses.replace(decision, num_draft_tokens=len(draft.token_ids)), draft
+        if decision.num_draft_tokens:
+            return decision, await self.drafter.propose(self.sequence, decision.num_draft_tokens)
+        return decision, DraftBlock()
+
+    def _verdicts(self, decision: Decision, draft: DraftBlock) -> RemoteRound:
+        if draft.token_ids or self.target.goes_on:
+            return self.target.verify(self.sequence, draft)
+        return self.target.decode(self.sequence, decision.num_decode_tokens, draft.num_in_target_drafts)
+
+    def _look_ahead(self, decision: Decision, draft: DraftBlock, verdict: Verdict, verdicts: RemoteRound) -> Decision:
+        """End a run with a draft, or extend it before it ends; the decision that holds now."""
+        is_run = decision.num_draft_tokens == draft.num_in_target_drafts
+        if not is_run and verdicts.takes_drafts:
+            verdicts.cut_in(self.drafter.glance(self.sequence, decision.num_draft_tokens))
+        elif is_run and verdicts.is_running_out:
+            following = self.controller.decide(self._result(decision, draft, verdict, verdicts))
+            return verdicts.go_on(decision, following)
+        return decision
+
+    def _first_result(self) -> RoundResult:
         return RoundResult(
             now_s=time.monotonic(),
-            num_output_tokens=self.sequence.num_output_tokens,
             num_remaining_tokens=self.sequence.num_remaining_tokens,
             drafter_absence=self.drafter.unavailable_reason,
-            replica_id=last.replica_id if last else "",
-            step_table=last.step_table if last else StepTable(),
         )
 
     def _result(

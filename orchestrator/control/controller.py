@@ -58,7 +58,7 @@ class Controller:
 
     def decide(self, result: RoundResult) -> Decision:
         """The decision for the next round. result: of the last one, from which it learns."""
-        self.learn(result)
+        self._learn(result)
         if self._reason:
             decision = Decision(0, result.num_remaining_tokens, self._reason)
         elif result.drafter_absence:
@@ -78,14 +78,13 @@ class Controller:
     def end(self, result: RoundResult) -> None:
         """The last round. Of a verification it tells nothing: what ends an answer may cut off what was accepted."""
         if not result.num_draft_tokens:
-            self.learn(result)
+            self._learn(result)
 
     def close(self) -> None:
         """The request has ended. Idempotent."""
         self._load.leave()
 
-    def learn(self, result: RoundResult) -> None:
-        """A round is over that no decision follows at once."""
+    def _learn(self, result: RoundResult) -> None:
         elapsed_s, self._last_s = result.elapsed_s(self._last_s), result.now_s
         self._load.take(result)
         if result.is_empty_proposal:
