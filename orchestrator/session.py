@@ -96,10 +96,10 @@ class Session:
                         break
                 if verdicts.successor is not None:
                     decision = verdicts.successor
-                elif sequence.is_finished:
-                    controller.end(self._result(decision, draft, verdict, verdicts))
-                else:
+                elif sequence.finish_reason is None:
                     decision = controller.decide(self._result(decision, draft, verdict, verdicts))
+                else:
+                    controller.end(self._result(decision, draft, verdict, verdicts))
                 if steps.is_due(sequence):
                     # Of a run the rest is not wanted any more, and judging takes a place as well.
                     target.close()
