@@ -1,9 +1,8 @@
 """Synthesis: training data from nothing but the target, or from prompts that it answers first.
 
-A chat model continues `<user turn begins>` with a question that its own training made likely; asked that
-question, it answers. From a few first words it also writes documents, which tasks are made of (summarise this,
-answer from these): more like the texts of the world than its answers are. All of it runs in our own engine, many
-sequences at once, and what the engine computes of an answer is kept with it.
+A chat model continues `<user turn begins>` with a question that its own training made likely; asked that question, it
+answers. From a few first words it also writes documents, which tasks are made of (summarise this): more like the texts
+of the world than its answers are. All runs in our own engine, and what that computes of an answer is kept with it.
 """
 
 from __future__ import annotations
