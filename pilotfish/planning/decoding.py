@@ -1,7 +1,8 @@
 """What a token takes in a batch, plainly and with drafts: closed formulas.
 
 A round of B sequences with K drafts each takes K steps of the drafter, a verification of B x (K + 1) rows, the way
-there and back twice, and 2 x B messages that an orchestrator handles one after the other. Either all are verified in
+there and back twice, and 2 x B messages that an orchestrator handles one after the other. What was drafted ahead and is
+with the target when it decides takes the verification alone. Either all are verified in
 one step, or two halves take turns: one is drafted for while the other is verified, and the weights are read twice. The
 target does what is faster (engine/batching), and so does this.
 """
@@ -82,7 +83,8 @@ class DecodingModel:
 
     def _together_s(self, batch: int, num_draft_tokens: int, num_outcomes: int) -> float:
         """Of sequences that are all verified in one step. num_outcomes: of each, drafted for ahead."""
-        verify_s = self.verify_s(batch, num_draft_tokens) + self.round_trip_s
+        step_s = self.verify_s(batch, num_draft_tokens)
+        verify_s = step_s + self.round_trip_s
         draft_step_s = self.draft_step_s(batch)
         handling_s = batch * self.handling_s
         # The last draft waits for the messages before it, or for the step that the first ones have begun.
@@ -90,10 +92,16 @@ class DecodingModel:
         missed_s = verify_s + num_draft_tokens * draft_step_s + self.round_trip_s + handling_s + last_s
         if not num_outcomes:
             return missed_s
-        # One outcome that was not foreseen, and the others wait for its draft.
-        hit_rate = self.drafting.hit_rate(num_draft_tokens, num_outcomes) ** batch
+        hit_rate = self.drafting.hit_rate(num_draft_tokens, num_outcomes)
         # One step more: the outcomes are chosen when the token after the draft is known, too.
         ahead_s = (num_draft_tokens + 1) * self.draft_step_s(batch, num_outcomes)
+        # From the verdict to the drafter, and from there to the target: in time, a sequence goes on by itself.
+        if ahead_s + 2 * self.round_trip_s + handling_s <= step_s:
+            away_s = missed_s - step_s
+            # Who was not foreseen finds a step under way that the others have begun.
+            return step_s + (1 - hit_rate) * (max(away_s, step_s) if batch > 1 else away_s)
+        # One outcome that was not foreseen, and the others wait for its draft.
+        hit_rate **= batch
         return hit_rate * max(verify_s + handling_s, ahead_s) + (1 - hit_rate) * missed_s
 
     def token_s(self, batch: int, num_draft_tokens: int) -> float:

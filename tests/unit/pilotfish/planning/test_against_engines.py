@@ -99,6 +99,8 @@ class VirtualStack:
                 events = core.step(None if delay is None else delay.max_rows(self.now_ns))
                 yield self.env.timeout(core.step_s)
                 if delay is not None:
+                    take()
+                    events = core.go_on(events)
                     delay.gave(events, self.now_ns)
                 self.later(ROUND_TRIP_S / 2, lambda events=events: self.receive(events))
 
@@ -122,7 +124,10 @@ class VirtualStack:
     def receive(self, events: list[object]) -> None:
         for event in events:
             if isinstance(event, PreparedDrafts):
-                self.peers[event.sequence_id].prepared.append(event)
+                peer = self.peers[event.sequence_id]
+                peer.prepared.append(event)
+                if event.base_length == len(peer.tokens):
+                    self.target(event)
             elif isinstance(event, Proposal | Verdict):
                 self.free_s = max(self.free_s, self.env.now) + HANDLING_S
                 self.later(self.free_s - self.env.now, lambda event=event: self.handle(event))
@@ -140,7 +145,7 @@ class VirtualStack:
         drafts = [one.draft(committed) for one in peer.prepared if one.base_length == peer.num_drafter_knows]
         draft = next((one for one in drafts if one is not None), None)
         self.propose(event.sequence_id, is_prepared=draft is not None)
-        if draft is not None:
+        if draft is not None and not event.num_next_draft_tokens:
             self.verify(draft)
 
     def propose(self, number: int, *, is_prepared: bool) -> None:
@@ -168,7 +173,7 @@ class VirtualStack:
 
 
 @pytest.mark.parametrize("name", ["a100-70b", "h100-70b-tp4"])
-@pytest.mark.parametrize(("batch", "k", "ahead_tokens"), [(1, 5, 60), (4, 5, 60), (16, 5, 0), (64, 2, 0)])
+@pytest.mark.parametrize(("batch", "k", "ahead_tokens"), [(1, 5, 60), (2, 5, 60), (4, 5, 60), (16, 5, 0), (64, 2, 0)])
 def test_rounds_take_what_they_take_with_the_engines(name: str, batch: int, k: int, ahead_tokens: int) -> None:
     profile = load_profile(name)
     stack = VirtualStack(profile, batch, k, ahead_tokens)
