@@ -23,6 +23,8 @@ from pilotfish.config import default_cache_dir
 
 GENERATOR = "@bitnami/readme-generator-for-helm@2.7.2"
 FETCH_TIMEOUT_S = 300
+RETRY_SOON = ("--fetch-retry-mintimeout=500", "--fetch-retry-maxtimeout=3000")
+"""In ms. By default npm waits 10 s after a request that failed, and 60 s after the next."""
 
 
 class ToolError(Exception):
@@ -74,7 +76,8 @@ def fetch_generator(folder: Path) -> list[str]:
     script = folder / "node_modules" / "@bitnami" / "readme-generator-for-helm" / "bin" / "index.js"
     if not script.is_file():
         folder.mkdir(parents=True, exist_ok=True)
-        _run(["npm", "install", "--prefix", str(folder), "--no-save", "--ignore-scripts", "--no-audit", GENERATOR])
+        options = ["--no-save", "--ignore-scripts", "--no-audit", *RETRY_SOON]
+        _run(["npm", "install", "--prefix", str(folder), *options, GENERATOR])
     return ["node", str(script)]
 
 

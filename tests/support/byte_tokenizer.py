@@ -96,6 +96,9 @@ def _held(backend: tokenizers.Tokenizer) -> Tokenizer:
 
 def _letters(data: bytes) -> str:
     """GPT-2's printable stand-in for each byte."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    hidden = [byte for byte in range(256) if byte not in printable]
-    return "".join(chr(byte if byte in printable else 256 + hidden.index(byte)) for byte in data)
+    return "".join(map(_LETTERS.__getitem__, data))
+
+
+_PRINTABLE = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+_HIDDEN = [byte for byte in range(256) if byte not in _PRINTABLE]
+_LETTERS = [chr(byte if byte in _PRINTABLE else 256 + _HIDDEN.index(byte)) for byte in range(256)]

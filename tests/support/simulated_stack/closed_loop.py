@@ -8,8 +8,8 @@ from orchestrator.control.controller import Controller
 from tests.support.simulated_stack.sequence import SimulatedSequence
 from tests.support.simulated_stack.stack import SimulatedStack
 
-_LOOK_S = 0.002
-"""How soon a client notices that it was answered."""
+_PAUSE_S = 0.001
+"""How soon a client that was answered asks again."""
 
 
 class Client:
@@ -24,26 +24,19 @@ class Client:
         num_clients: int = 1,
     ) -> None:
         """number: of num_clients. The luck of its requests depends on the two alone."""
-        self.is_stopped = False
         self._stack, self._controller, self._answer_tokens = stack, controller, answer_tokens
         self._number, self._num_clients = number, num_clients
         self._num_asked = 0
         self._ask()
-        self._look()
 
     def _ask(self) -> None:
         num_tokens = self._answer_tokens[(self._number + self._num_asked) % len(self._answer_tokens)]
         luck = self._number + self._num_clients * self._num_asked
         self._num_asked += 1
-        self._sequence = SimulatedSequence(self._stack, self._controller(), num_tokens, luck)
+        SimulatedSequence(self._stack, self._controller(), num_tokens, luck, on_answered=self._pause)
 
-    def _look(self) -> None:
-        if self.is_stopped:
-            self._sequence.stop()
-            return
-        if self._sequence.num_remaining <= 0:
-            self._ask()
-        self._stack.world.after(_LOOK_S, self._look)
+    def _pause(self) -> None:
+        self._stack.world.after(_PAUSE_S, self._ask)
 
 
 def closed_loop_tokens_per_s(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import random
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 from orchestrator.control.controller import Controller
@@ -40,7 +40,12 @@ class SimulatedSequence:
     """Begins by itself, a moment after it is made."""
 
     def __init__(
-        self, stack: SimulatedStack, controller: Controller, num_tokens: int = ENDLESS, luck: int | None = None
+        self,
+        stack: SimulatedStack,
+        controller: Controller,
+        num_tokens: int = ENDLESS,
+        luck: int | None = None,
+        on_answered: Callable[[], None] = lambda: None,
     ) -> None:
         """luck: two sequences of one number have the same drafts accepted, position by position; None: its own."""
         self.controller = controller
@@ -50,6 +55,7 @@ class SimulatedSequence:
         self._id = stack.num_sequences
         stack.num_sequences += 1
         self._is_stopped = False
+        self._on_answered = on_answered
         luck = self._id if luck is None else luck
         self._num_prompt_rows = stack.prompt_tokens[luck % len(stack.prompt_tokens)] if stack.prompt_tokens else 0
         """Not asked for yet."""
@@ -106,8 +112,10 @@ class SimulatedSequence:
             else:
                 decision = yield from self._decode(decision)
         self.controller.close()
-        if self.num_remaining > 0:  # else the target has ended it
+        if self.num_remaining > 0:
             self._world.after(NETWORK_S, lambda: self._stack.target.close(self._id))
+        else:  # the target has ended it
+            self._on_answered()
 
     def _speculate(self, decision: Decision) -> Generator[None, None, RoundResult]:
         num_drafts = decision.num_draft_tokens

@@ -45,7 +45,7 @@ def throughput(
     concurrency: int, acceptance: float, make, warm_up_s: float = 1.0, *, delays: bool = False, ahead: float = 0.0
 ) -> float:
     """Tokens per second of all sequences. Of one alone, the mean over three: the luck of its first rounds is much."""
-    measured_s = max(1.5, 20 / concurrency)
+    measured_s = max(1.5, 12 / concurrency)
     seeds = range(3 if concurrency == 1 else 1)
     num_tokens, end_s = 0, 0.0
     for seed in seeds:
@@ -62,8 +62,9 @@ def throughput(
     return num_tokens / measured_s / len(seeds)
 
 
-@pytest.mark.parametrize("acceptance", [0.3, 0.6, 0.9])
-@pytest.mark.parametrize("concurrency", [1, 8, 32, 128])
+@pytest.mark.parametrize(
+    ("concurrency", "acceptance"), [(1, 0.3), (1, 0.9), (8, 0.6), (32, 0.3), (32, 0.9), (128, 0.6)]
+)
 def test_never_slower_than_the_better_of_always_on_and_off(concurrency, acceptance) -> None:
     state = fresh()
     off = throughput(concurrency, acceptance, always_off)
@@ -72,7 +73,7 @@ def test_never_slower_than_the_better_of_always_on_and_off(concurrency, acceptan
     assert auto >= CLOSE * max(off, on), (auto, off, on)
 
 
-@pytest.mark.parametrize(("concurrency", "acceptance"), [(4, 0.8), (8, 0.6), (16, 0.8), (32, 0.8), (64, 0.8)])
+@pytest.mark.parametrize(("concurrency", "acceptance"), [(4, 0.8), (8, 0.6), (64, 0.8)])
 def test_never_slower_beside_prefills(concurrency: int, acceptance: float) -> None:
     """A prompt makes a round up to five times as long, and tokens of plain runs as well; which of them fall into the
     seconds measured is luck of some 2 %."""
@@ -92,7 +93,6 @@ def test_never_slower_beside_prefills(concurrency: int, acceptance: float) -> No
     [
         ("cpu", 1, 0.6, 0.9),
         ("cpu", 16, 0.0, 0.9),
-        ("cpu", 16, 0.6, 0.9),
         ("a100-70b", 1, 0.25, 0.9),
         ("a100-70b", 12, 0.5, 0.6),
         ("a100-70b", 64, 0.5, 0.9),
@@ -108,7 +108,7 @@ def test_never_slower_with_a_drafter_that_often_has_no_answer(
         stack = SimulatedStack(load_profile(profile_name), acceptance, answered=answered)
         make = partial(controller, mode, fresh(), 5)
         tokens_per_s[mode] = closed_loop_tokens_per_s(
-            stack, make, concurrency, (96, 160, 128), warm_up_s=2.0, duration_s=max(8.0, 60 / concurrency)
+            stack, make, concurrency, (96, 160, 128), warm_up_s=2.0, duration_s=max(4.0, 60 / concurrency)
         )
     # With 64 of which every other has a draft, those that have none wait for the steps of the others.
     bound = 0.9 if (concurrency, answered) == (64, 0.5) else CLOSE
@@ -138,9 +138,9 @@ def test_a_load_step_switches_once_each_way(acceptance) -> None:
     assert state.num_switches == {False: 1, True: 1}
 
 
-@pytest.mark.parametrize(("concurrency", "lengths"), [(128, (48, 80, 64)), (256, (96, 160, 128))])
-def test_short_answers_of_many_are_a_steady_load(concurrency: int, lengths: tuple[int, ...]) -> None:
+def test_short_answers_of_many_are_a_steady_load() -> None:
     """Their runs are long, and yet they are seen, so that the gate stays as it is."""
+    concurrency, lengths = 128, (48, 80, 64)
     state = fresh()
     stack = SimulatedStack(A100, 0.5, noise=BUSY_MACHINE)
     for number in range(concurrency):
@@ -179,7 +179,7 @@ def test_a_drafter_that_is_slower_than_the_target_is_soon_left_alone() -> None:
         assert num_tokens / stack.world.now_s >= least * plain
 
 
-@pytest.mark.parametrize(("concurrency", "acceptance"), [(1, 0.9), (4, 0.9), (16, 0.3), (32, 0.9)])
+@pytest.mark.parametrize(("concurrency", "acceptance"), [(1, 0.9), (16, 0.3), (32, 0.9)])
 def test_never_slower_in_the_noise_of_a_busy_machine(concurrency: int, acceptance: float) -> None:
     """Without a profile, from the first request on: what was measured by chance at first must not stay."""
     rates = {"off": 0.0, "on": 0.0, "auto": 0.0}
@@ -198,8 +198,9 @@ def test_never_slower_in_the_noise_of_a_busy_machine(concurrency: int, acceptanc
     assert rates["auto"] >= 0.975 * max(rates["off"], rates["on"]), rates
 
 
-@pytest.mark.parametrize("factor", [0.7, 1.3])
-@pytest.mark.parametrize(("concurrency", "acceptance"), [(1, 0.9), (8, 0.3), (64, 0.3)])
+@pytest.mark.parametrize(
+    ("concurrency", "acceptance", "factor"), [(1, 0.9, 0.7), (8, 0.3, 1.3), (64, 0.3, 0.7), (64, 0.3, 1.3)]
+)
 def test_never_slower_by_a_table_that_is_wrong(concurrency: int, acceptance: float, factor: float) -> None:
     tables: dict[StepTable, StepTable] = {}
 

@@ -23,13 +23,13 @@ from pilotfish.types import SamplingParams
 
 PROMPT = tuple((7 * index + 3) % 90 for index in range(40))
 GREEDY = SamplingParams(temperature=0, max_tokens=100)
-NUM_RANKS = 3
+NUM_RANKS = 2
 
 
 @pytest.fixture
 def config(saved_model: Callable[[str], Any], model_folder: Path, tmp_path: Path) -> Config:
-    """A target in ranks: a tiny SmolLM2 with the tokenizer that the other tests have."""
-    _, weights = saved_model("smollm2")
+    """A target in ranks: a tiny Llama with the tokenizer that the other tests have."""
+    _, weights = saved_model("llama")
     folder = tmp_path / "tiny"
     shutil.copytree(weights, folder)
     shutil.copy(model_folder / "tokenizer.json", folder)
@@ -78,7 +78,7 @@ def meeting_places(folder: Path) -> list[Path]:
 async def test_a_replica_of_ranks_answers_as_one_and_ends_with_any_of_them(
     config: Config, saved_model: Callable[[str], Any], temporary: Path
 ) -> None:
-    expected = greedy(saved_model("smollm2")[0], 12)
+    expected = greedy(saved_model("llama")[0], 12)
     engine = await ProcessEngine.start(config, "target")
     try:
         assert not meeting_places(temporary), "the ranks have met"
@@ -91,7 +91,7 @@ async def test_a_replica_of_ranks_answers_as_one_and_ends_with_any_of_them(
         assert await verdicts_until(engine, 3) == expected[9:]
         ranks = sorted(ranks_of(engine), key=lambda process: process.cmdline()[-1])
         os.kill(ranks[0].pid, signal.SIGKILL)
-        with pytest.raises(UnavailableError, match=rf"rank 1 \(process {ranks[0].pid}\) of 3 ended"):
+        with pytest.raises(UnavailableError, match=rf"rank 1 \(process {ranks[0].pid}\) of 2 ended"):
             await until_lost(engine)
         assert not psutil.wait_procs(ranks, timeout=10)[1], "the others end with it"
     finally:

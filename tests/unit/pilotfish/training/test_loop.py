@@ -77,7 +77,7 @@ class KilledError(Exception):
 
 @pytest.mark.parametrize("kill_after", [1, 9])
 def test_a_killed_run_ends_where_an_unbroken_one_does(tmp_path: Path, kill_after: int) -> None:
-    config = replace(CONFIG, checkpoint_every_s=0, max_epochs=3)
+    config = replace(CONFIG, checkpoint_every_s=0, max_epochs=2, evaluate_every=8)
     whole, unbroken = loop(tmp_path / "whole", config)
     whole.run()
 
@@ -102,7 +102,7 @@ def test_a_killed_run_ends_where_an_unbroken_one_does(tmp_path: Path, kill_after
 
 def test_minutes_end_a_run(tmp_path: Path) -> None:
     now = iter(range(0, 1_000_000, 10))
-    config = replace(CONFIG, max_minutes=2, max_epochs=1000)
+    config = replace(CONFIG, max_minutes=2, max_epochs=1000, evaluate_every=8)
     run, _ = loop(tmp_path, config, clock=lambda: float(next(now)))
     point = run.run()
     assert point.step == 12  # 10 seconds a step

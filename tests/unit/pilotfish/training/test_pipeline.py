@@ -50,7 +50,7 @@ def request_for(target_folder: Path, tmp_path: Path) -> Any:
             "out": tmp_path / "out",
             "cache_dir": tmp_path / "cache",
             "work": tmp_path / "work",
-            "num_answer_tokens": 100,
+            "num_answer_tokens": 60,
             "max_epochs": 2,
             "batch_tokens": 256,
             "draft_vocab_size": 20,

@@ -122,7 +122,7 @@ def test_rounds_of_hits_and_misses_are_as_if_all_were_asked_for(make_core, asked
     core.submit(Propose(1, len(text), (), K, ahead=AHEAD))
     events = settle(core)
     (proposal,), prepared = proposals_of(events), prepared_of(events)
-    for _ in range(12):
+    for _ in range(8):
         hit = generator.choice(prepared) if generator.random() < 0.7 else None
         if hit is None:
             new = (*proposal.draft_token_ids[: generator.randrange(K + 1)], generator.randrange(VOCAB))

@@ -54,7 +54,7 @@ def test_the_tree_is_the_likeliest_one(
     assert (proposal.draft_token_ids, proposal.parents) == expected_tree(tiny_llama, text, depth, request_)
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 10**6), kv_cache_tokens=st.sampled_from((96, 160, 512)))
 def test_any_text_before_and_any_neighbours(
     make_core: MakeCore, tiny_llama: LlamaForCausalLM, seed: int, kv_cache_tokens: int

@@ -94,7 +94,7 @@ def test_the_distributions_are_cut_with_their_tokens(make_core: MakeCore) -> Non
     assert verdicts(settle(core))[-1].num_draft_tokens == 2
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_drafts_at_any_time_leave_the_greedy_text(
     make_core: MakeCore, greedy_text: GreedyText, data: st.DataObject

@@ -47,11 +47,9 @@ from tests.support.head_rounds import (
 )
 from tests.support.small_vocabulary import SmallVocabulary
 
-SAMPLINGS = [
-    GREEDY,
-    SamplingParams(temperature=1.0, seed=7, max_tokens=40, frequency_penalty=0.3, repetition_penalty=1.2),
-    SamplingParams(temperature=0.7, seed=3, max_tokens=40, acceptance=AcceptanceMode.REJECTION),
-]
+COUPLED = SamplingParams(temperature=1.0, seed=7, max_tokens=40, frequency_penalty=0.3, repetition_penalty=1.2)
+REJECTION = SamplingParams(temperature=0.7, seed=3, max_tokens=40, acceptance=AcceptanceMode.REJECTION)
+TREE = TreeRequest(8, 3)
 
 
 class RecordedDrafter(Eagle3Drafter):
@@ -76,8 +74,11 @@ def beside(target_model: LlamaForCausalLM, module: Eagle3Head) -> tuple[EngineCo
     return EngineCore(decoder, engine_config(), info(), drafter=drafter, clock_ns=lambda: 0), drafter
 
 
-@pytest.mark.parametrize("tree", [None, TreeRequest(8, 3)], ids=["chains", "trees"])
-@pytest.mark.parametrize("sampling", SAMPLINGS, ids=["greedy", "coupled", "rejection"])
+@pytest.mark.parametrize(
+    ("sampling", "tree"),
+    [(GREEDY, TREE), (COUPLED, None), (COUPLED, TREE), (REJECTION, None)],
+    ids=["greedy-trees", "coupled-chains", "coupled-trees", "rejection-chains"],
+)
 def test_the_drafts_are_those_of_the_head_beside_the_target(
     target: EngineCore,
     make_head_core: MakeHeadCore,
