@@ -38,8 +38,8 @@ def nears_end(num_run_tokens: int, num_coming_tokens: int, token_s: float = 0.0)
 class RoundTarget(Protocol):
     """The part of a target that a round needs."""
 
-    goes_on: bool
-    """Whether the replica verifies the draft already: nothing is to be sent."""
+    def takes_over(self) -> bool:
+        """Whether the replica verifies the draft already: nothing is to be sent. Once for each verdict that said so."""
 
     async def opened(self, sequence: Sequence) -> RemoteSequence:
         """The open sequence on a replica. Raises PilotfishError when there is none."""
@@ -242,7 +242,7 @@ class RemoteRound:
             remote = await self._target.opened(self._sequence)
             self._prefill_before_ns = remote.prefill_time_ns
             started_s = remote.last_arrival_s
-            if not self._target.goes_on:
+            if not self._target.takes_over():
                 remote.send(self._command(remote))
                 started_s = remote.last_sent_s
             self._remote = remote

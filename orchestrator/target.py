@@ -140,6 +140,11 @@ class RemoteTarget:
         with contextlib.suppress(PilotfishError):  # the next verdict will not come either, and tells why
             remote.send(msgspec.structs.replace(drafts, sequence_id=remote.sequence_id))
 
+    def takes_over(self) -> bool:
+        """Whether the replica goes on by itself with the round that begins."""
+        takes_over, self.goes_on = self.goes_on, False
+        return takes_over
+
     @property
     def link(self) -> Link | None:
         """Where the sequence is now; None while it is nowhere."""

@@ -140,7 +140,7 @@ class EmulatedEngine:
             end_ns = max(end_ns, now_ns - MAX_CREDIT_NS if end_ns else now_ns) + round(1e9 * self.core.step_s)
             # Where the next step follows at once, it makes up for what this one's end is late.
             await self._wait(end_ns, spin=bool(events) and not self.core.has_work)
-            if self._is_target:
+            if self._is_target and events:
                 self._take()
                 events = self.core.go_on(events)
             self.load = self.core.load()

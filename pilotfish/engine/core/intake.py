@@ -120,7 +120,8 @@ class Intake:
     def go_on(self, verdict: Verdict, now_ns: int) -> Verdict:
         """Begin to verify what was prepared for just the tokens of the verdict, which then says so."""
         sequence = self._sequences.get(verdict.sequence_id)
-        if sequence is None or sequence.prepared is None or sequence.task is not None:
+        is_verification = verdict.num_draft_tokens > 0  # plain steps may be told as one
+        if sequence is None or sequence.prepared is None or sequence.task is not None or not is_verification:
             return verdict
         prepared, sequence.prepared = sequence.prepared, None
         draft = prepared.draft(verdict.token_ids) if prepared.base_length == verdict.base_length else None

@@ -12,7 +12,17 @@ from pilotfish.emulation.engine import EmulatedEngine
 from pilotfish.emulation.language_model import HashLanguageModel
 from pilotfish.emulation.profiles import RooflineCost
 from pilotfish.errors import UnavailableError
-from pilotfish.messages import Decode, Opened, OpenSequence, Proposal, Propose, SequenceError, Verdict, Verify
+from pilotfish.messages import (
+    CloseSequence,
+    Decode,
+    Opened,
+    OpenSequence,
+    Proposal,
+    Propose,
+    SequenceError,
+    Verdict,
+    Verify,
+)
 from pilotfish.types import Limits, ModelInfo, SamplingParams, SequenceErrorCode
 
 LANGUAGE_MODEL = HashLanguageModel()
@@ -190,6 +200,21 @@ async def test_a_step_is_waited_for_as_long_as_it_costs() -> None:
         events += await engine.receive()
     assert waited == [0.006], "three tokens of the prompt and three drafts"
     assert engine.load.step_time_ns == 6_000_000
+    await engine.close()
+
+
+async def test_what_comes_in_a_step_that_had_nothing_to_do_is_served() -> None:
+    late = [[OpenSequence(1, PROMPT, GREEDY), Decode(1, 3, 1)]]
+
+    async def sleep(duration_s: float) -> None:  # noqa: ARG001
+        if late:
+            engine.send(late.pop())
+
+    engine = EmulatedEngine(sleep=sleep)
+    engine.send([CloseSequence(7)])
+    async with asyncio.timeout(5):
+        opened, verdict = await engine.receive()
+    assert (opened, verdict.num_draft_tokens) == (Opened(1, 0), 0)
     await engine.close()
 
 

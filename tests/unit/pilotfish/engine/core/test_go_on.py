@@ -6,7 +6,7 @@ import pytest
 
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.messages import CloseSequence, OpenSequence, PreparedDrafts, Verdict, Verify
-from pilotfish.types import AcceptanceMode, SamplingParams
+from pilotfish.types import AcceptanceMode, SamplingParams, SparseDistribution
 from tests.support.engine_events import GreedyText, MakeCore, text_of, verdicts_of
 
 PROMPT = (1, 5, 9, 2, 33, 7)
@@ -111,11 +111,16 @@ def test_without_their_distributions_sampled_drafts_are_not_verified(make_core: 
     sampling = SamplingParams(temperature=1, max_tokens=9, acceptance=AcceptanceMode.REJECTION)
     core = make_core()
     core.submit(OpenSequence(1, PROMPT, sampling))
-    core.submit(Verify(1, len(PROMPT), ()))
+    core.submit(Verify(1, len(PROMPT), (3,), (SparseDistribution((3,), (1.0,)),)))
     events = core.step()
     (verdict,) = verdicts_of(events)
-    core.submit(PreparedDrafts(1, len(PROMPT), (), (0,), verdict.token_ids, (1, 2)))
+    core.submit(PreparedDrafts(1, len(PROMPT), (3,), (verdict.num_accepted_tokens,), verdict.token_ids[-1:], (1, 2)))
     assert core.go_on(events) == events
+
+
+def test_a_plain_step_is_followed_by_nothing(make_core: MakeCore, greedy_text: GreedyText) -> None:
+    core, text = make_core(), greedy_text(PROMPT, 20)
+    assert verified(core, outcomes([], text, 0), draft=[]).num_next_draft_tokens == 0
 
 
 def test_a_sequence_that_was_closed_meanwhile_does_not_go_on(make_core: MakeCore, greedy_text: GreedyText) -> None:
