@@ -206,7 +206,7 @@ async def test_a_step_is_waited_for_as_long_as_it_costs() -> None:
 async def test_what_comes_in_a_step_that_had_nothing_to_do_is_served() -> None:
     late = [[OpenSequence(1, PROMPT, GREEDY), Decode(1, 3, 1)]]
 
-    async def sleep(duration_s: float) -> None:  # noqa: ARG001
+    async def sleep(duration_s: float) -> None:
         if late:
             engine.send(late.pop())
 
