@@ -18,6 +18,7 @@ from pilotfish.messages import (
     Decode,
     Event,
     OpenSequence,
+    PreparedDrafts,
     Proposal,
     Propose,
     SequenceError,
@@ -119,11 +120,12 @@ class Peer:
         self.is_drafter = self.random.random() < 0.5
         self.texts: dict[int, list[int]] = {}
         self.prompt_lengths: dict[int, int] = {}
-        self.num_results = self.num_refusals = 0
+        self.drafts: dict[int, list[int]] = {}
+        self.num_results = self.num_refusals = self.num_going_on = 0
 
-    def submit(self) -> None:
+    def submit(self, command: Command | None = None) -> None:
         before = {sequence_id: list(tokens) for sequence_id, tokens in self.texts.items()}
-        command = self._command()
+        command = command or self._command()
         try:
             check_command(command, self.core.model, self.core.limits)
             self.core.submit(command)
@@ -138,7 +140,11 @@ class Peer:
 
     def step(self) -> None:
         self.num_refusals = 0
-        for event in self.core.step():
+        events = self.core.step()
+        if self.texts and not self.is_drafter:  # comes during the step
+            sequence_id = self.random.choice(list(self.texts))
+            self.submit(self._prepare(sequence_id, len(self.texts[sequence_id]), self.texts[sequence_id]))
+        for event in self.core.go_on(events):
             self._check(event)
         self.forget_lost()
 
@@ -167,10 +173,25 @@ class Peer:
             return Decode(sequence_id, base, self.random.choice((1, 5, 12, 0, -3, 2**40)))
         if kind < 0.75:
             return self._verify_tree(sequence_id, base, tokens)
+        if kind < 0.85:
+            return self._prepare(sequence_id, base, tokens)
         drafts = continuation(tokens, self.random.randrange(MAX_DRAFTS + 2))
         if drafts and self.random.random() < 0.5:
             drafts[self.random.randrange(len(drafts))] = self.random.randrange(VOCAB + 1)
+        self.drafts[sequence_id] = drafts
         return Verify(sequence_id, base, tuple(drafts))
+
+    def _prepare(self, sequence_id: int, base: int, tokens: list[int]) -> PreparedDrafts:
+        """For outcomes of the last verification, which may be over, the one that comes true among them or not."""
+        drafts = self.drafts.get(sequence_id, [])
+        said = continuation(tokens, len(drafts) + 1)
+        numbers = [self.random.randint(0, len(drafts)), *range(len(drafts) + 1)]
+        own = [self.random.randrange(VOCAB), *said]
+        length = self.random.choice((0, 1, 3, MAX_DRAFTS, MAX_DRAFTS + 1))
+        following = [
+            token_id for number in numbers for token_id in continuation([*tokens, *said[: number + 1]], length)
+        ]
+        return PreparedDrafts(sequence_id, base, tuple(drafts), tuple(numbers), tuple(own), tuple(following))
 
     def _verify_tree(self, sequence_id: int, base: int, tokens: list[int]) -> Verify:
         """Nodes under random parents, often what the target says there; now and then no tree at all."""
@@ -212,6 +233,7 @@ class Peer:
             assert event.num_accepted_tokens <= event.depth <= event.num_draft_tokens
             tokens.extend(event.token_ids)
             self.num_results += 1
+            self.num_going_on += event.num_next_draft_tokens > 0
         elif isinstance(event, Proposal) and tokens is not None and event.base_length == len(tokens):
             self.num_results += 1
             tree = DraftTree(event.parents or DraftTree.chain(len(event.draft_token_ids)).parents)
