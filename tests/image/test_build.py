@@ -1,4 +1,5 @@
-"""The image, built for real and run as its user: what PILOTFISH_TEST_IMAGE_BASE names is the base, buildah the builder.
+"""The image, built for real and run as its user, who cannot write its root: PILOTFISH_TEST_IMAGE_BASE names the base,
+buildah builds.
 
 Without a registry: a root file system of Debian 12 (`debootstrap --variant=minbase --include=ca-certificates,python3`)
 with the machine's own certificates and pip.conf, `FROM scratch` and `ADD`.
@@ -7,6 +8,7 @@ with the machine's own certificates and pip.conf, `FROM scratch` and `ADD`.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -14,6 +16,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -49,38 +52,88 @@ def container() -> Iterator[str]:
     buildah("rmi", TAG)
 
 
-@contextlib.contextmanager
-def running(container: str, *arguments: str) -> Iterator[str]:
-    """A service in the container, and the line that it says when it is ready."""
-    settings = ["--set", "security.internal.allow_unauthenticated=true", "--set", "security.internal.token_file=''"]
-    command = ["buildah", "run", container, "--", "pilotfish", "service", *arguments, *settings]
-    with subprocess.Popen(
-        command, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
-        try:
-            assert process.stdout is not None
-            yield process.stdout.readline()
-        finally:
-            os.killpg(process.pid, signal.SIGTERM)
+READ_ONLY = """
+set -eu
+mount --bind "$ROOT" "$ROOT"
+mount -o remount,bind,ro "$ROOT"
+mount -t proc proc "$ROOT/proc"
+mount --rbind /sys "$ROOT/sys"
+mount --rbind /dev "$ROOT/dev"
+mount -t tmpfs -o mode=1777 tmp "$ROOT/tmp"
+mount -t tmpfs -o uid=10001,gid=10001 cache "$ROOT$CACHE"
+cd "$ROOT"
+exec setpriv --no-new-privs chroot --userspec="$USER" . "$@"
+"""
+"""What `docker run --read-only --tmpfs /tmp` does, with the volume of the image."""
 
 
-def test_it_runs_as_its_user_who_may_write_to_the_cache_only(container: str) -> None:
-    said = buildah("run", container, "--", "sh", "-c", "id -u; ls -l /opt | grep -c pilotfish; touch /opt/x || echo no")
-    assert said.split() == ["10001", "1", "no"]
-    assert buildah("run", container, "--", "sh", "-c", "touch $PILOTFISH_CACHE/x && pilotfish --version")
+class Image:
+    """The container's files and the image's settings, as a container engine would start it."""
 
+    def __init__(self, container: str) -> None:
+        self._settings = json.loads(buildah("inspect", container))["Docker"]["config"]
+        (cache,) = self._settings["Volumes"]
+        self._options: dict[str, Any] = {
+            "env": {**os.environ, "ROOT": buildah("mount", container), "CACHE": cache, "USER": self._settings["User"]},
+            "stdout": subprocess.PIPE,
+            "text": True,
+        }
 
-def test_an_answer_is_streamed_from_services_of_the_image(container: str) -> None:
-    emulated = ["--set", "emulation.profile=instant"]
-    with running(container, "target", *emulated, "--set", "target.port=0", "--set", "target.host=127.0.0.1") as ready:
-        address = ready.split(" ready on ")[1].split()[0]
-        orchestrator = [
-            *("--set", f"orchestrator.target_addresses=[{address}]", "--set", "orchestrator.draft_addresses=[]"),
-            *("--set", "orchestrator.port=0", "--set", "orchestrator.host=127.0.0.1"),
+    def command(self, *arguments: str) -> list[str]:
+        """That runs `arguments` in the image's environment."""
+        environment = ["env", "-i", f"--chdir={self._settings['WorkingDir']}", *self._settings["Env"]]
+        return ["unshare", "--mount", "--pid", "--fork", "sh", "-c", READ_ONLY, "sh", *environment, *arguments]
+
+    def run(self, script: str) -> str:
+        """What a shell script says."""
+        done = subprocess.run(self.command("sh", "-c", script), timeout=60, check=True, **self._options)
+        return str(done.stdout).strip()
+
+    @contextlib.contextmanager
+    def serving(self, *arguments: str) -> Iterator[str]:
+        """A service, and the line that it says when it is ready."""
+        settings = [
+            *("--set", "emulation.profile=instant"),
+            *("--set", "security.internal.allow_unauthenticated=true", "--set", "security.internal.token_file=''"),
         ]
-        with running(container, "orchestrator", *emulated, *orchestrator) as ready:
-            url = re.findall(r"http://[\d.:]+", ready)[0]
-            body = {"prompt": "a b c", "max_tokens": 8, "stream": True}
-            response = httpx.post(f"{url}/v1/completions", json=body, timeout=60)
+        command = self.command(*self._settings["Entrypoint"], "service", *arguments, *settings)
+        with subprocess.Popen(command, start_new_session=True, **self._options) as process:
+            try:
+                assert process.stdout is not None
+                yield process.stdout.readline()
+            finally:
+                os.killpg(process.pid, signal.SIGTERM)
+        assert process.returncode == 0
+
+
+@pytest.fixture(scope="module")
+def image(container: str) -> Image:
+    return Image(container)
+
+
+def test_its_user_may_write_to_the_cache_and_to_tmp_only(image: Image) -> None:
+    said = image.run(
+        "id -u; cd /var/lib/pilotfish; touch x 2>&1 || touch $PILOTFISH_CACHE/x /tmp/x; pilotfish --version"
+    )
+    user, refusal, version = said.splitlines()
+    assert user == "10001"
+    assert refusal.endswith("Read-only file system")
+    assert version.startswith("pilotfish ")
+
+
+def test_an_answer_is_streamed_from_services_of_the_image(image: Image) -> None:
+    with contextlib.ExitStack() as stack:
+        orchestrator = ["orchestrator", "--set", "orchestrator.port=0", "--set", "orchestrator.host=127.0.0.1"]
+        for role in ("target", "draft"):
+            ready = stack.enter_context(
+                image.serving(role, "--set", f"{role}.port=0", "--set", f"{role}.host=127.0.0.1")
+            )
+            address = ready.split(" ready on ")[1].split()[0]
+            orchestrator += ["--set", f"orchestrator.{role}_addresses=[{address}]"]
+        url = re.findall(r"http://[\d.:]+", stack.enter_context(image.serving(*orchestrator)))[0]
+        body = {"prompt": "a b c", "max_tokens": 40, "stream": True, "speculation": {"mode": "on"}}
+        response = httpx.post(f"{url}/v1/completions", json=body, timeout=60)
     assert response.status_code == 200, response.text
-    assert response.text.endswith("data: [DONE]\n\n")
+    *_, last, end = response.text.removesuffix("\n\n").split("\n\n")
+    assert end == "data: [DONE]"
+    assert json.loads(last.removeprefix("data: "))["choices"][0]["speculation"]["report"]["num_draft_tokens"] > 0
