@@ -112,6 +112,10 @@ class AheadDrafts:
         if self._is_sample:
             self._policy.add_round(now_s - self._last_s, is_ahead=self._cache.is_expecting)
 
+    def add_gone_on(self) -> None:
+        """The target has begun to verify what was prepared, by itself."""
+        self._policy.counters.num_gone_on += 1
+
     def add_ask(self, elapsed_s: float) -> None:
         """A draft was asked for, and came or was given up."""
         self._policy.add_ask(elapsed_s)

@@ -20,6 +20,8 @@ class AheadCounters:
 
     num_hits: int = 0
     """Rounds whose draft was there before it was asked for."""
+    num_gone_on: int = 0
+    """Of them, those that the target began by itself."""
     num_misses: int = 0
     """Rounds after drafting ahead whose draft had to be asked for all the same."""
     num_late_hits: int = 0

@@ -100,6 +100,8 @@ class RemoteDrafter:
         self._ahead.learn(sequence, time.monotonic())
         num_tokens = self._remote.link.limits.max_draft_tokens if self._remote is not None else 0
         draft = self._prepared(sequence, num_tokens) or DraftBlock()
+        if draft.token_ids:
+            self._ahead.add_gone_on()
         self._ahead.remember(sequence, draft.token_ids, time.monotonic())
         return draft
 

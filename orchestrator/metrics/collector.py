@@ -130,13 +130,15 @@ def _control(control: ControlState) -> Iterator[Metric]:
 
 def _ahead(ahead: AheadCounters) -> Iterator[Metric]:
     results = {
-        "hit": ahead.num_hits,
+        "gone_on": ahead.num_gone_on,
+        "hit": ahead.num_hits - ahead.num_gone_on,
         "late_hit": ahead.num_late_hits,
         "miss": ahead.num_misses - ahead.num_late_hits,
     }
     yield labelled_counter(
         "draft_ahead_rounds",
-        "Rounds after drafting ahead: the draft was there before it was asked for, came while it was, or not at all.",
+        "Rounds after drafting ahead: the target went on with the draft by itself, it was there before it was asked "
+        "for, came while it was, or not at all.",
         "result",
         results,
     )
