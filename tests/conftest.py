@@ -82,9 +82,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.nodeid.startswith(LONG))
 
 
-@pytest.fixture(autouse=True)
-def _one_torch_thread() -> None:
-    """Whatever the test before has set: tiny models are no faster with more, and workers share the cores."""
+@pytest.hookimpl(tryfirst=True)  # before fixtures of any scope
+def pytest_runtest_setup() -> None:
+    """One thread, whatever was set before: tiny models are no faster with more, and workers share the cores."""
     torch = sys.modules.get("torch")  # not every test needs it, and to import it takes seconds
     if torch is not None:
         torch.set_num_threads(1)

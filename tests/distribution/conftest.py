@@ -44,14 +44,11 @@ VerifyFunction = Callable[[Tensor, Sequence[Round]], list[Outcome]]
 
 
 @pytest.fixture(autouse=True)
-def _one_thread_no_gc() -> Iterator[None]:
+def _no_gc() -> Iterator[None]:
     # A draw makes a dozen small objects and no cycles: collections would take half of the time.
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
     gc.disable()
     yield
     gc.enable()
-    torch.set_num_threads(before)
 
 
 def target_table() -> Tensor:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-import torch
 
 from pilotfish.config import (
     Config,
@@ -114,12 +113,10 @@ def make_slower(target: EngineCore, draft: EngineCore) -> None:
 
 
 @pytest.fixture
-def config(target_folder: Path, tmp_path: Path) -> Iterator[Config]:
+def config(target_folder: Path, tmp_path: Path) -> Config:
     """Of a tiny model, whose drafter is the target itself, so that it foresees most."""
-    threads = torch.get_num_threads()
     service = {"model": str(target_folder), "engine": {"compile": False, "num_threads": 1, "kv_cache_tokens": 1024}}
-    yield config_from_dict({"target": service, "draft": {"proposer": "model", **service}, "cache_dir": str(tmp_path)})
-    torch.set_num_threads(threads)
+    return config_from_dict({"target": service, "draft": {"proposer": "model", **service}, "cache_dir": str(tmp_path)})
 
 
 async def test_a_real_model_drafts_ahead(config: Config) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
-import torch
 
 from pilotfish.config import config_from_dict
 from pilotfish.engine.process.factory import build_engine
@@ -39,9 +39,7 @@ def ending_target(target_folder: Path, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture
-def run_stack(ending_target: Path, tmp_path: Path) -> Iterator[RunStack]:
-    threads = torch.get_num_threads()
-
+def run_stack(ending_target: Path, tmp_path: Path) -> RunStack:
     def run(drafter: dict[str, object], **speculation: object) -> AbstractAsyncContextManager[Stack]:
         engine = {"compile": False, "num_threads": 1, "kv_cache_tokens": 1024}
         config = config_from_dict(
@@ -54,15 +52,20 @@ def run_stack(ending_target: Path, tmp_path: Path) -> Iterator[RunStack]:
         core = build_engine(config, "target")
         return running_stack(config, with_draft=False, target_engine=ThreadedEngine(core))
 
-    yield run
-    torch.set_num_threads(threads)
+    return run
 
 
-@pytest.mark.parametrize("tree_nodes", [0, 12], ids=["chains", "trees"])
-async def test_the_text_is_that_of_plain_decoding(run_stack: RunStack, head_folder: Path, tree_nodes: int) -> None:
+@pytest.mark.parametrize(
+    ("tree_nodes", "samplings"),
+    [(0, [{"temperature": 0.0}]), (12, [{"temperature": 0.9}, {"temperature": 0.9, "grammar": GRAMMAR}])],
+    ids=["chains", "trees"],
+)
+async def test_the_text_is_that_of_plain_decoding(
+    run_stack: RunStack, head_folder: Path, tree_nodes: int, samplings: list[dict[str, Any]]
+) -> None:
     proposer = "eagle3"
     async with run_stack({"proposer": proposer, "model": str(head_folder)}, tree_nodes=tree_nodes) as stack:
-        for sampling in ({"temperature": 0.0}, {"temperature": 0.9}, {"temperature": 0.9, "grammar": GRAMMAR}):
+        for sampling in samplings:
             off = await stack.ask(PROMPT, seed=11, **sampling, speculation={"mode": OFF, "proposer": proposer})
             assert len(off.token_ids) > 20
             assert "grammar" not in sampling or IN_TURNS.fullmatch(text_of(off.token_ids))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
 from draft_service.server import start_draft
 from pilotfish.config import Config, config_from_dict
@@ -43,9 +42,7 @@ def head_engine(config: Config, proposals: list[Proposal]) -> ThreadedEngine:
 
 
 @pytest.fixture
-def make_config(target_folder: Path, head_folder: Path, tmp_path: Path) -> Iterator[MakeConfig]:
-    threads = torch.get_num_threads()
-
+def make_config(target_folder: Path, head_folder: Path, tmp_path: Path) -> MakeConfig:
     def make(**draft: str) -> Config:
         service = {"model": str(target_folder), "engine": {"compile": False, "num_threads": 1, "kv_cache_tokens": 1024}}
         return config_from_dict(
@@ -57,24 +54,23 @@ def make_config(target_folder: Path, head_folder: Path, tmp_path: Path) -> Itera
             }
         )
 
-    yield make
-    torch.set_num_threads(threads)
+    return make
 
 
-@pytest.mark.parametrize("feature_format", ["bf16", "fp8"])
-async def test_the_text_is_that_of_plain_decoding(make_config: MakeConfig, feature_format: str) -> None:
+@pytest.mark.parametrize(("feature_format", "temperature"), [("bf16", 0.9), ("fp8", 0.0)])
+async def test_the_text_is_that_of_plain_decoding(
+    make_config: MakeConfig, feature_format: str, temperature: float
+) -> None:
     config, proposals = make_config(feature_format=feature_format), list[Proposal]()
     engines = {"target_engine": target_engine(config), "draft_engine": head_engine(config, proposals)}
     async with running_stack(config, **engines) as stack:
-        for temperature in (0.0, 0.9):
-            plain = await stack.ask(**REQUEST, temperature=temperature, speculation=PLAIN)
-            assert len(plain.token_ids) > 20
-            assert not proposals
-            drafted = await stack.ask(**REQUEST, temperature=temperature, speculation=DRAFTED)
-            assert drafted.token_ids == plain.token_ids
-            assert drafted.speculation.num_draft_tokens > 0
-            assert all(proposal.draft_token_ids for proposal in proposals)
-            proposals.clear()
+        plain = await stack.ask(**REQUEST, temperature=temperature, speculation=PLAIN)
+        assert len(plain.token_ids) > 20
+        assert not proposals
+        drafted = await stack.ask(**REQUEST, temperature=temperature, speculation=DRAFTED)
+    assert drafted.token_ids == plain.token_ids
+    assert drafted.speculation.num_draft_tokens > 0
+    assert all(proposal.draft_token_ids for proposal in proposals)
 
 
 async def test_a_head_that_dies_and_comes_back_costs_only_drafts(make_config: MakeConfig) -> None:

@@ -64,7 +64,6 @@ def bytes_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackThre
 @contextlib.contextmanager
 def tiny_server(folder: Path, cache_dir: Path, **orchestrator: Any) -> Iterator[StackThread]:
     """A real engine with the tiny model in a folder, whose token 0 ends an answer."""
-    threads = torch.get_num_threads()
     # Room for tools, which take a token for each character; and grammars need an end.
     (folder / "generation_config.json").unlink(missing_ok=True)
     config = json.loads((folder / "config.json").read_text())
@@ -75,7 +74,6 @@ def tiny_server(folder: Path, cache_dir: Path, **orchestrator: Any) -> Iterator[
     settings = config_from_dict({"target": service, "cache_dir": str(cache_dir), "orchestrator": orchestrator})
     with StackThread(settings, lambda: ThreadedEngine(build_engine(settings, "target"))) as server:
         yield server
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")
@@ -107,13 +105,13 @@ def client_of() -> Callable[[StackThread], contextlib.closing[openai.OpenAI]]:
     return closing_client
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def real_client(real_server: StackThread) -> Iterator[openai.OpenAI]:
     with closing_client(real_server) as client:
         yield client
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def emulated_client(emulated_server: StackThread) -> Iterator[openai.OpenAI]:
     with closing_client(emulated_server) as client:
         yield client

@@ -140,12 +140,9 @@ COMPLETIONS = Api(
 def test_speculation_and_streaming_change_nothing(
     real_client: openai.OpenAI, api: Api, options: dict[str, Any]
 ) -> None:
-    outcomes = [
-        api.outcome(real_client, merged(options, speculation), stream=stream)
-        for speculation in (OFF, ON)
-        for stream in (False, True)
-    ]
-    assert all(outcome == outcomes[0] for outcome in outcomes[1:])
+    is_chat = api is CHATS  # a chat is streamed with speculation, a completion without
+    plain = api.outcome(real_client, merged(options, OFF), stream=not is_chat)
+    assert api.outcome(real_client, merged(options, ON), stream=is_chat) == plain
 
 
 @pytest.mark.parametrize(

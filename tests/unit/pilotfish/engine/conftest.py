@@ -30,7 +30,6 @@ CONTEXT = 128
 
 @pytest.fixture(scope="session")
 def tiny_llama() -> LlamaForCausalLM:
-    torch.set_num_threads(1)
     return make_tiny_llama(vocab_size=VOCAB, max_position_embeddings=CONTEXT)
 
 

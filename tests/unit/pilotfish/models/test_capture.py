@@ -29,7 +29,6 @@ def tiny(kind: str, dtype: torch.dtype) -> PreTrainedModel:
 @pytest.fixture(scope="module", params=["llama", "gemma3", "native"])
 def pair(request: pytest.FixtureRequest, kernel_cache: Path) -> tuple[PreTrainedModel, Decoder]:
     """A float32 model and a decoder of it that captures LAYERS."""
-    torch.set_num_threads(1)
     if request.param == "native":
         model = tiny("llama", torch.bfloat16)
         decoder: Decoder = NativeDecoder(

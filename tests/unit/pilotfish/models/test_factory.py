@@ -45,11 +45,7 @@ def test_without_a_compiler_torch_computes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quantization: Quantization
 ) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
-    num_threads = torch.get_num_threads()
-    try:
-        built = build(tmp_path, quantization=quantization)
-    finally:
-        torch.set_num_threads(num_threads)
+    built = build(tmp_path, quantization=quantization)
     assert (built.decoder.name, built.decoder.max_context_tokens) == ("transformers", CONTEXT)
 
 

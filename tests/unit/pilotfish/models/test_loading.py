@@ -13,7 +13,6 @@ from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
 
 @pytest.fixture
 def llama_folder(tokenizer_folder: Path) -> Path:
-    torch.set_num_threads(1)
     generation_config = (tokenizer_folder / "generation_config.json").read_bytes()
     config = LlamaConfig(**json.loads((tokenizer_folder / "config.json").read_bytes()))
     LlamaForCausalLM(config).save_pretrained(tokenizer_folder)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -89,14 +89,6 @@ def run_paths(decoder: Decoder, case: Case) -> Tensor:
         for node, row in zip(case.tree.paths[leaf + 1], rows, strict=True):
             logits[node + 1] = row
     return torch.stack(logits)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module", params=KINDS)

@@ -128,7 +128,6 @@ class ThreadedRanks:
 @pytest.fixture(scope="session")
 def saved_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[PreTrainedModel, Path]]:
     """A tiny model by its kind, and its folder, in several safetensors files."""
-    torch.set_num_threads(1)
     made: dict[str, tuple[PreTrainedModel, Path]] = {}
 
     def save(kind: str) -> tuple[PreTrainedModel, Path]:

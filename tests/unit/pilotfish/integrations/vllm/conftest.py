@@ -17,15 +17,15 @@ from draft_service.proposers.lookup import LookupProposer
 from draft_service.server import start_draft
 from orchestrator.replicas.remote_sequence import Mailbox
 from pilotfish.config import Config, load_config
-from pilotfish.errors import UnavailableError
 from pilotfish.integrations.vllm.proposer import RemoteProposer
 from pilotfish.messages import Command, Event, Proposal, Propose
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
 from pilotfish.rpc.replica.server import ReplicaServer
 from pilotfish.speculation.lookup.lookups import LOOKUPS
-from pilotfish.types import Limits, LoadReport, ModelInfo
+from pilotfish.types import Limits, ModelInfo
 from tests.support.byte_tokenizer import save_lookup_folder
 from tests.support.loop_thread import LoopThread
+from tests.support.memory_replicas import MemoryLink
 
 VOCAB_SIZE = 100
 CONTEXT = 256
@@ -170,27 +170,16 @@ class Engine:
             time.sleep(_STEP_S)
 
 
-class FakeLink:
-    """A link that keeps what it is told; the test says what comes back."""
+class FakeLink(MemoryLink):
+    """Keeps what it is told; the test says what comes back."""
 
-    replica_id = "draft"
     address = "draft:1"
-    num_other_sequences = 0
-    num_sequences = 0
-    model = ModelInfo(model_id="m", tokenizer_fingerprint="f", vocab_size=100, max_context_tokens=64, proposer="model")
-    limits = Limits(max_draft_tokens=8, max_sequences=8)
-    load = LoadReport()
-    is_connected = is_healthy = True
 
     def __init__(self) -> None:
-        self.commands: list[object] = []
+        super().__init__("draft")
+        self.model = msgspec.structs.replace(self.model, vocab_size=100, max_context_tokens=64, proposer="model")
+        self.limits = Limits(max_draft_tokens=8, max_sequences=8)
         self.mailbox: Mailbox | None = None
-        self.failures: list[str] = []
-        self.num_successes = 0
-        self.is_full = self.is_draining = self.is_on_trial = False
-
-    def serves(self, sequence_id: int) -> bool:
-        return self.is_healthy or self.is_on_trial
 
     def attach(self, sequence: Mailbox) -> int:
         self.mailbox = sequence
@@ -199,22 +188,8 @@ class FakeLink:
     def detach(self, sequence_id: int) -> None:
         self.mailbox = None
 
-    def send(self, command: object) -> None:
-        if not self.is_connected:
-            raise UnavailableError("gone")
+    def send(self, command: Command) -> None:
         self.commands.append(command)
-
-    def report_failure(self, reason: str) -> None:
-        self.failures.append(reason)
-
-    def report_success(self) -> None:
-        self.num_successes += 1
-
-    def report_full(self) -> None:
-        self.is_full = True
-
-    def report_draining(self) -> None:
-        self.is_draining = True
 
 
 @pytest.fixture(scope="session")

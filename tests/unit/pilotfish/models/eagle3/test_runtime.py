@@ -70,7 +70,6 @@ def tiny_head(own_embeddings: bool) -> Eagle3Head:
 
 @pytest.fixture(scope="module", params=["torch", "native", "native-own-embeddings"])
 def case(request: pytest.FixtureRequest, kernel_cache: Path) -> Case:
-    torch.set_num_threads(1)
     torch.manual_seed(11)
     target, module = tiny_target(), tiny_head(request.param == "native-own-embeddings")
     if request.param == "torch":

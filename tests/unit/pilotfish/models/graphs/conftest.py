@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import torch
 from transformers import LlamaForCausalLM
 
 from pilotfish.models.decoder_transformers import TransformersDecoder
@@ -22,7 +21,6 @@ CONTEXT = 128
 
 @pytest.fixture(scope="session")
 def tiny() -> LlamaForCausalLM:
-    torch.set_num_threads(1)
     return tiny_llama(5, vocab_size=VOCAB, num_hidden_layers=3, max_position_embeddings=CONTEXT)
 
 

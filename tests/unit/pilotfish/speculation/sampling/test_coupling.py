@@ -44,24 +44,18 @@ def test_pruned_equals_full(vocab_size, spread, fields, seed):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("num_threads", [1, 2])
 def test_a_pick_depends_on_its_row_alone(dtype, num_threads):
-    before = torch.get_num_threads()
     torch.set_num_threads(num_threads)
-    try:
-        logits = make_logits(12, 49_152, 2, 3.0).to(dtype)
-        fields = [{"temperature": 1.5}, {"top_k": 40, "top_p": 0.9}, {"top_p": 0.97}, {"min_p": 0.01}]
-        rows = [Row(SamplingParams(seed=index, **fields[index % 4]), index, None) for index in range(12)]
-        together = pick_rows(process(BlockedLogits.of(logits), rows), rows, Stream.COUPLED)
-        order = torch.randperm(12, generator=torch.Generator().manual_seed(0)).tolist()
-        shuffled = [rows[row] for row in order]
-        reordered = pick_rows(process(BlockedLogits.of(logits[order]), shuffled), shuffled, Stream.COUPLED)
-        alone = [
-            pick_rows(
-                process(BlockedLogits.of(logits[row : row + 1]), rows[row : row + 1]), [rows[row]], Stream.COUPLED
-            )
-            for row in range(12)
-        ]
-    finally:
-        torch.set_num_threads(before)
+    logits = make_logits(12, 49_152, 2, 3.0).to(dtype)
+    fields = [{"temperature": 1.5}, {"top_k": 40, "top_p": 0.9}, {"top_p": 0.97}, {"min_p": 0.01}]
+    rows = [Row(SamplingParams(seed=index, **fields[index % 4]), index, None) for index in range(12)]
+    together = pick_rows(process(BlockedLogits.of(logits), rows), rows, Stream.COUPLED)
+    order = torch.randperm(12, generator=torch.Generator().manual_seed(0)).tolist()
+    shuffled = [rows[row] for row in order]
+    reordered = pick_rows(process(BlockedLogits.of(logits[order]), shuffled), shuffled, Stream.COUPLED)
+    alone = [
+        pick_rows(process(BlockedLogits.of(logits[row : row + 1]), rows[row : row + 1]), [rows[row]], Stream.COUPLED)
+        for row in range(12)
+    ]
     assert torch.equal(reordered, together[order])
     assert torch.equal(torch.cat(alone), together)
 
