@@ -58,8 +58,7 @@ def run(report: Report, folder: Path, *, rounds: int) -> None:
             for _ in range(rounds):
                 cluster.replace_lost_nodes()
                 scenario.scale_out()
-                scenario.kill("target")
-                scenario.kill("draft")
+                scenario.kill()
                 scenario.lose_node()
                 scenario.scale_in()
                 scenario.update(next(versions))

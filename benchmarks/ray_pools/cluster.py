@@ -100,7 +100,7 @@ class LabelledCluster:
             if each["state"] == "RUNNING"
         ]
 
-    def wait(self, what: str, holds: Callable[[], bool], timeout_s: float = 90.0) -> float:
+    def wait(self, what: str, holds: Callable[[], bool], timeout_s: float = 180.0) -> float:
         """Seconds until it holds. Raises TimeoutError with what Serve says."""
         start_s = time.monotonic()
         while not holds():

@@ -122,14 +122,15 @@ class Scenario:
         with self._event(f"scale-out 1 to {MAX_REPLICAS}, both pools"):
             self._wait_for_replicas(MAX_REPLICAS)
 
-    def kill(self, pool: Pool) -> None:
-        """SIGKILL a replica."""
-        with self._event(f"{pool} replica killed"):
-            victim = self._cluster.replicas(pool)[0]
-            self._cluster.kill(victim)
+    def kill(self) -> None:
+        """SIGKILL a replica of each pool."""
+        with self._event("a replica of each pool killed"):
+            victims = [self._cluster.replicas(pool)[0] for pool in SCALED]
+            for victim in victims:
+                self._cluster.kill(victim)
             self._cluster.wait(
-                f"{victim.replica_id} gone",
-                lambda: victim.replica_id not in {each.replica_id for each in self._cluster.replicas(pool)},
+                "the killed replicas gone",
+                lambda: not any(each in victims for pool in SCALED for each in self._cluster.replicas(pool)),
             )
             self._wait_for_replicas(MAX_REPLICAS)
 

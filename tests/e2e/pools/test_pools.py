@@ -58,8 +58,7 @@ def test_more_gpus_than_the_pool_has_are_refused_with_what_to_change(run: dict[s
     ("event", "replicas"),
     [
         ("scale-out", "3 target 3 draft"),
-        ("target replica killed", "3 target 3 draft"),
-        ("draft replica killed", "3 target 3 draft"),
+        ("a replica of each pool killed", "3 target 3 draft"),
         ("target node lost, with 2 of 3 replicas", "2 target 3 draft"),
         ("scale-in", "1 target 1 draft"),
         ("rolling update", "1 target 1 draft"),
