@@ -97,8 +97,10 @@ class StepRounds(NoSteps):
         """Tokens that were looked at."""
         self._own_step: StepText | None = None
         """That the target writes now."""
-        self._own_base_length = 0
-        """Committed tokens before it."""
+        self._own_end_length = 0
+        """Committed tokens by which it ends at the latest."""
+        self._pause_tokens = _CHUNK_TOKENS
+        """Written by the target after a step that the drafter failed to write: twice as many each time."""
 
     def prepare(self, sequence: Sequence) -> None:
         self._drafter.prepare(sequence)
@@ -118,11 +120,18 @@ class StepRounds(NoSteps):
         accepted: AcceptedStep | None = None
         if self.is_due(sequence):
             step = await self._written(sequence)
+            num_own_tokens = self._options.step_max_tokens
+            if step.problem:
+                self.limitation.note(Reason.NO_STEPS, step.problem)
+                num_own_tokens = min(self._pause_tokens, num_own_tokens)
+                self._pause_tokens *= 2
+            else:
+                self._pause_tokens = _CHUNK_TOKENS
             if step.token_ids:
                 accepted = await self._judged(sequence, step)
             if accepted is None:
                 self._drafter.rewind(sequence.length)
-                self._own_step, self._own_base_length = StepText(self._ends), sequence.length
+                self._own_step, self._own_end_length = StepText(self._ends), sequence.length + num_own_tokens
         return accepted
 
     def close(self) -> None:
@@ -144,20 +153,18 @@ class StepRounds(NoSteps):
             if self._own_step is not None and self._own_step.add(piece):
                 self._own_step = None
         self._length = sequence.length
-        if self._length - self._own_base_length >= self._options.step_max_tokens:
+        if self._length >= self._own_end_length:
             self._own_step = None
 
     async def _written(self, sequence: Sequence) -> DraftBlock:
-        """The drafter's step; an empty one where it comes to nothing, or would end the answer."""
+        """The drafter's step: an empty one where that comes to nothing, or would end the answer."""
         started_s = time.monotonic()
         step: tuple[int, ...] = ()
         text, room, is_whole = StepText(self._ends), self._room(sequence), False
         while len(step) < room and not is_whole:
             draft = await self._drafter.propose(sequence.with_tokens(step), min(_CHUNK_TOKENS, room - len(step)))
-            if draft.problem:
-                self.limitation.note(Reason.NO_STEPS, draft.problem)
             if not draft.token_ids:
-                return DraftBlock()
+                return DraftBlock(problem=draft.problem or "the draft model has no idea")
             for token_id in draft.token_ids:
                 is_last = token_id in sequence.request.sampling.stop_token_ids
                 if not is_last:

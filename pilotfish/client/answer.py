@@ -36,6 +36,8 @@ class GenerateOptions:
     """step: a draft model writes whole steps of reasoning; lossy."""
     step_judge: str = "score"
     """score or logprob."""
+    step_threshold: float | None = None
+    """The mark from which on a step stands."""
     cache_salt: str = ""
     """Cached prefixes are shared with requests of the same salt only."""
     grammar: Grammar | None = None

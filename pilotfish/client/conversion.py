@@ -47,6 +47,7 @@ def request_to_proto(prompt: Prompt, options: GenerateOptions) -> pb.GenerateReq
             proposer=options.proposer,
             level=options.level,
             step_judge=options.step_judge,
+            step_threshold=options.step_threshold,
             acceptance=types_pb2.AcceptanceMode.ValueType(options.acceptance),  # the values are equal
         ),
         grammar=None if options.grammar is None else grammar_to_proto(options.grammar),

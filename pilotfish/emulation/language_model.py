@@ -36,7 +36,11 @@ class HashLanguageModel:
         """
         number = self._hash(context, sampling)
         forced = [token_id for token_id, bias in sampling.logit_bias if bias >= _FORCING_BIAS]
-        return forced[(number >> 20) % len(forced)] if forced else self._token(number)
+        if forced:
+            # What it is asked may always be the same: the length tells the answers apart.
+            draw = (hash((number, len(context))) & _MASK) * _RANK_FACTOR & _MASK
+            return forced[(draw >> 20) % len(forced)]
+        return self._token(number)
 
     def draft_token(self, context: Sequence[int], sampling: SamplingParams, acceptance: float) -> int:
         """next_token with probability `acceptance`, another token otherwise.

@@ -26,7 +26,15 @@ from pilotfish.bench.suite import (
 )
 from pilotfish.bench.tables import show
 from pilotfish.cli.bench_progress import BenchProgress
-from pilotfish.cli.commands.generate import DEFAULT_TIMEOUT_S, Acceptance, Level, MaxTokens, StepJudge, StepJudgeOption
+from pilotfish.cli.commands.generate import (
+    DEFAULT_TIMEOUT_S,
+    Acceptance,
+    Level,
+    MaxTokens,
+    StepJudge,
+    StepJudgeOption,
+    StepThreshold,
+)
 from pilotfish.cli.commands.serve import pull_models
 from pilotfish.cli.console import error_console, output_console
 from pilotfish.cli.errors import fail_on_error
@@ -85,6 +93,7 @@ def bench(
         Level, typer.Option("--level", help="step: also arms over steps of reasoning, lossy; needs a draft model.")
     ] = Level.TOKEN,
     step_judge: StepJudgeOption = StepJudge.SCORE,
+    step_threshold: StepThreshold = None,
     ignore_eos: Annotated[
         bool, typer.Option("--ignore-eos", help="Go on after the end: equal lengths, but odd text.")
     ] = False,
@@ -134,6 +143,7 @@ def bench(
             ignore_eos=ignore_eos,
             acceptance=exact,
             step_judge=step_judge.value,
+            step_threshold=step_threshold,
             cache_salt="bench" if level is Level.STEP else "",
         ),
         lossy=(*lossy, *((STEP,) if level is Level.STEP else ())),

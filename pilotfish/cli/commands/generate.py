@@ -61,6 +61,9 @@ StepJudgeOption = Annotated[
     StepJudge,
     typer.Option("--step-judge", help="What the target judges steps by: its score, or their log-probability."),
 ]
+StepThreshold = Annotated[
+    float | None, typer.Option("--step-threshold", help="Mark from which on a step stands; 7 or -1 by default.")
+]
 System = Annotated[str | None, typer.Option("--system", help="System message.")]
 
 
@@ -84,6 +87,7 @@ def generate(
         Level, typer.Option("--level", help="step: the draft model writes whole steps of reasoning; lossy.")
     ] = Level.TOKEN,
     step_judge: StepJudgeOption = StepJudge.SCORE,
+    step_threshold: StepThreshold = None,
     system: System = None,
     raw: Annotated[bool, typer.Option("--raw", help="Continue the text as it is, without a chat template.")] = False,
     as_json: AsJson = False,
@@ -117,6 +121,7 @@ def generate(
         acceptance=AcceptanceMode[acceptance.name],
         level=level.value,
         step_judge=step_judge.value,
+        step_threshold=step_threshold,
     )
     request = to_prompt(read_standard_input() if prompt == "-" else prompt, system=system, raw=raw)
     with InferenceClient(address, access=Access.from_environment()) as client:

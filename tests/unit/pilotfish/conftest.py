@@ -62,7 +62,8 @@ async def start(config: Config, folder: Path, exits: AsyncExitStack) -> str:
 @pytest.fixture(scope="session")
 def address(model_folder: Path) -> Iterator[str]:
     """The public address of a Pilotfish that speculates over emulated engines."""
-    config = load_config(overrides=[f"target.model={model_folder}", f"draft.model={model_folder}"])
+    overrides = [f"target.model={model_folder}", f"draft.model={model_folder}"]
+    config = load_config(overrides=[*overrides, "orchestrator.speculation.allow_lossy=true"])
     loop, exits = LoopThread(), AsyncExitStack()
     yield loop.run(start(config, model_folder, exits))
     loop.run(exits.aclose())

@@ -15,7 +15,7 @@ from orchestrator.requests.reasoning import ReasoningMarks, ReasoningParser
 from orchestrator.step_judges import Judgement, ScoreJudge, StepJudge
 from orchestrator.step_rounds import DraftModels, StepRounds
 from pilotfish.errors import InternalError
-from pilotfish.messages import OpenSequence, Proposal, Verdict
+from pilotfish.messages import OpenSequence, Proposal, Propose, Verdict
 from pilotfish.types import FinishReason, TokenOrigin
 from tests.support.memory_replicas import next_token
 
@@ -189,6 +189,15 @@ async def test_a_draft_replica_that_dies_in_a_step_costs_that_step(world, start,
     assert session.speculation_stats.reason_id == "no_steps"
     assert_all_are_counted(session)
     world.assert_nothing_is_left()
+
+
+async def test_a_draft_that_comes_late_is_tried_again_soon_and_then_ever_later(world, start, writer) -> None:
+    writer.on_event, world.deadline_s = lambda event: (), 0.001
+    session = start(step_max_tokens=60, max_tokens=120, ends="?")
+    assert await world.tokens(session) == replayed({}, 120)
+    tried = [command.base_length - len(PROMPT) for command in writer.commands if isinstance(command, Propose)]
+    assert tried == [1, 21, 56, 116]  # 16, 32 and 60 tokens later, and what the round brings
+    assert "deadline" in session.speculation_stats.reason
 
 
 async def test_a_judge_that_fails_costs_nothing_but_its_steps(world, start) -> None:

@@ -1,5 +1,6 @@
 """Which stacks a benchmark needs, and which arms run there."""
 
+import dataclasses
 from collections.abc import Sequence
 
 from pilotfish.bench.arms import Variant
@@ -55,3 +56,9 @@ def test_each_proposer_has_an_arm_for_each_length_and_auto() -> None:
         Variant("suffix"),
     ]
     assert settings(3, with_auto=False).variants(proposers[:1]) == [Variant("ngram", 3)]
+
+
+def test_lossy_arms_stand_beside_each_exact_one() -> None:
+    lossy = dataclasses.replace(settings(3, with_auto=False), lossy=("typical", "step"))
+    variants = lossy.variants(parse_proposers(["ngram"]))
+    assert [variant.name for variant in variants] == ["ngram K=3", "ngram K=3 typical", "ngram K=3 step"]

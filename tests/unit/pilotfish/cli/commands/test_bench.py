@@ -50,6 +50,20 @@ def test_tables_end_with_a_verdict_for_each_category(address: str, prompts: Path
     assert "draft auto" not in result.stdout
 
 
+def test_lossy_arms_stand_beside_the_exact_ones_and_are_not_judged(address: str, prompts: Path) -> None:
+    arguments = ("--acceptance", "typical,tolerance", "--level", "step", "--step-threshold", "0", "--ignore-eos")
+    few = ("--max-tokens", "40", "--per-category", "1", "-k", "4", "--no-auto", "--proposers", "draft", "--json")
+    result = bench("--address", address, "--prompts", str(prompts), *arguments, *few)
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    rows = {row["arm"]: row for row in report["rows"] if row["category"] == "all"}
+    assert list(rows) == ["plain", "draft K=4", "draft K=4 typical", "draft K=4 tolerance", "draft K=4 step"]
+    assert rows["draft K=4"]["num_identical"] == 2
+    assert rows["draft K=4 step"]["num_identical"] < 2
+    assert {verdict["arm"] for verdict in report["verdicts"]} == {"draft K=4"}
+    assert report["qualities"] == {}  # an emulated target does not tell
+
+
 def test_a_prompt_longer_than_the_context_is_named(address: str, tmp_path: Path) -> None:
     path = tmp_path / "list.txt"
     path.write_text("short\n" + "long " * 200)

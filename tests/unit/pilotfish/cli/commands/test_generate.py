@@ -31,6 +31,14 @@ def test_the_answer_goes_to_stdout_and_the_statistics_to_stderr(address: str) ->
     assert "emulated (emulated hardware)" in result.stderr
 
 
+def test_steps_are_told(address: str) -> None:
+    arguments = ("a fish", "-t", "0", "--level", "step", "--step-threshold", "0")
+    answer = as_json(address, *arguments)
+    assert answer["lossy"]
+    assert answer["speculation"]["num_accepted_steps"] >= 1
+    assert "steps accepted" in generate(address, *arguments).stderr
+
+
 def test_a_prompt_comes_from_stdin(address: str) -> None:
     result = generate(address, "-", "-t", "0", "--raw", stdin="a fish")
     assert result.exit_code == 0

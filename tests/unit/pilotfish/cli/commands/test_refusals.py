@@ -29,6 +29,8 @@ def refusal(command: str) -> str:
         ("bench --proposers ngram,ngram", "a proposer is named twice"),
         ("bench --proposers medusa", "target.drafter.model is empty"),
         ("bench -k 0", "draft lengths must be at least 1, not 0"),
+        ("bench --acceptance typical,magic", "known are coupled, rejection, typical, tolerance"),
+        ("bench --acceptance coupled,rejection", "the exact arms have one rule"),
         ("bench --prompts /no/such.jsonl", "cannot read prompts from /no/such.jsonl"),
         ("bench --address 127.0.0.1:1 --set draft.port=1", "--address names one that runs"),
         ("bench --address 127.0.0.1:1", "nothing answers at 127.0.0.1:1: start it with `pilotfish up`"),
