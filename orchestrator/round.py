@@ -77,12 +77,10 @@ class RemoteRound:
         """num_tokens: of a decode run; it has come that far after one verdict on a draft, too.
 
         max_run_tokens: asked for and not committed, at most, however often the run is extended; None: num_tokens.
-        num_in_target_drafts: drafts that the target may make for itself in a step of a decode run; they may branch
-        within `tree`.
+        num_in_target_drafts: drafts that the target may make for itself in a step of a run, branching within `tree`.
         """
         self.elapsed_s = 0.0
-        """From sending the command to the last verdict's arrival, that of a draft which cut in left out; 0 when a
-        failover makes it meaningless."""
+        """From the command to the last verdict, but for a draft that cut in; 0 when a failover makes it meaningless."""
         self.base_length = sequence.length
         """Committed tokens before it."""
         self.num_decoded_tokens = 0
@@ -122,9 +120,8 @@ class RemoteRound:
     @property
     def takes_drafts(self) -> bool:
         """Whether this is a decode run that a draft may end now."""
-        if self.is_over or self._remote is None or self._draft.token_ids:
-            return False
-        if self._cut_in is not None and self._cut_in.may_hold(self._sequence):
+        is_held = self._cut_in is not None and self._cut_in.may_hold(self._sequence)
+        if is_held or self.is_over or self._remote is None or self._draft.token_ids:
             return False
         # The last token is on its way already: nothing is left to cut short.
         return self._goal_length - self._sequence.length > 1
@@ -200,6 +197,10 @@ class RemoteRound:
         except PilotfishError:
             # What was asked for before may come yet; what comes after it is the next round's business.
             self._goal_length = reached
+
+    def leave(self) -> None:
+        """What has not come is not wanted any more: the target's sequence is about to be closed."""
+        self._goal_length = self._sequence.length
 
     def cut_in(self, draft: DraftBlock) -> None:
         """End the run with the verification of `draft`, which stands on the tokens committed now.

@@ -85,15 +85,14 @@ class Session:
                 decision, draft = await self._draft(decision)
                 verdicts = self._verdicts(decision, draft)
                 async for verdict in verdicts:
-                    is_first = not sequence.num_output_tokens
                     chunk = sequence.commit(verdict)
-                    if is_first:
+                    if len(chunk.token_ids) == sequence.num_output_tokens:  # the first
                         controller.begin(self._result(decision, draft, verdict, verdicts))
                     self.rounds.add(draft, verdict)
                     decision = self._look_ahead(decision, draft, verdict, verdicts)
                     yield chunk
                     if steps.is_due(sequence):
-                        break
+                        verdicts.leave()
                 if verdicts.successor is not None:
                     decision = verdicts.successor
                 elif sequence.finish_reason is None:
@@ -101,13 +100,13 @@ class Session:
                 else:
                     controller.end(self._result(decision, draft, verdict, verdicts))
                 if steps.is_due(sequence):
-                    # Of a run the rest is not wanted any more, and judging takes a place as well.
-                    target.close()
+                    target.close()  # judging takes a place as well
                     self.rounds.begin(_STEP)
                     while (step := await steps.next(sequence)) is not None:
                         self.rounds.add(step.draft, step.verdict)
                         yield sequence.commit(step.verdict, is_step=True)
                         self.rounds.begin(_STEP)
+                    controller.resume(time.monotonic())
         finally:
             controller.close()
             drafter.close()

@@ -80,6 +80,10 @@ class Controller:
         if not result.num_draft_tokens:
             self._learn(result)
 
+    def resume(self, now_s: float) -> None:
+        """What was done since the last round, until now, is no part of the next one."""
+        self._last_s = now_s
+
     def close(self) -> None:
         """The request has ended. Idempotent."""
         self._load.leave()

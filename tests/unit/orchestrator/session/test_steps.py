@@ -15,7 +15,7 @@ from orchestrator.requests.reasoning import ReasoningMarks, ReasoningParser
 from orchestrator.step_judges import Judgement, ScoreJudge, StepJudge
 from orchestrator.step_rounds import DraftModels, StepRounds
 from pilotfish.errors import InternalError
-from pilotfish.messages import OpenSequence, Proposal, Propose, Verdict
+from pilotfish.messages import Decode, OpenSequence, Proposal, Propose, Verdict
 from pilotfish.types import FinishReason, TokenOrigin
 from tests.support.memory_replicas import next_token
 
@@ -75,7 +75,9 @@ def writer(world, memory_link):
 def start(world, memory_pool, writer, toy_tokenizer):
     """Makes a session with steps, and its judge. ends: letters that end a step."""
 
-    def make(judge=None, ends="ACEGIKMOQSUWY", thoughts=None, step_max_tokens=20, step_tokens=1000, **fields):
+    def make(
+        judge=None, ends="ACEGIKMOQSUWY", thoughts=None, step_max_tokens=20, step_tokens=1000, deadline_s=5, **fields
+    ):
         session = world.session(**fields)
         request = session.sequence.request
         options = dataclasses.replace(
@@ -85,7 +87,7 @@ def start(world, memory_pool, writer, toy_tokenizer):
         world.judge = judge or FakeJudge()
         session.steps = StepRounds(
             dataclasses.replace(request, speculation=options),
-            RemoteDrafter(DraftModels(world.writers), lambda _: world.deadline_s),
+            RemoteDrafter(DraftModels(world.writers), lambda _: deadline_s),
             world.judge,
             token_bytes=toy_tokenizer.token_bytes,
             thoughts=thoughts,
@@ -127,6 +129,15 @@ async def test_every_token_is_of_a_standing_step_or_the_targets_own(world, start
     assert (stats.reason_id, session.steps.limitation.reason) == ("mode_off" if mode == "off" else "", None)
     world.assert_nothing_is_left()
     assert not world.writers.links[0].mailboxes
+
+
+async def test_a_run_is_left_where_a_step_ends_and_another_asked_for(world, start) -> None:
+    world.target_a.decodes_step_by_step = True
+    session = start(FakeJudge((True, False)), mode="off")
+    assert await world.tokens(session) == replayed(world.judge.accepted, 40)
+    runs = [command for command in world.target_a.commands if isinstance(command, Decode)]
+    assert len(runs) == session.controller.num_rounds_by_k[0] > 3
+    assert all(run.num_tokens > 0 for run in runs)
 
 
 async def test_the_first_token_waits_for_no_drafter_and_the_last_is_the_targets(world, start) -> None:
@@ -192,8 +203,8 @@ async def test_a_draft_replica_that_dies_in_a_step_costs_that_step(world, start,
 
 
 async def test_a_draft_that_comes_late_is_tried_again_soon_and_then_ever_later(world, start, writer) -> None:
-    writer.on_event, world.deadline_s = lambda event: (), 0.001
-    session = start(step_max_tokens=60, max_tokens=120, ends="?")
+    writer.on_event = lambda event: ()
+    session = start(step_max_tokens=60, max_tokens=120, ends="?", deadline_s=0.001)
     assert await world.tokens(session) == replayed({}, 120)
     tried = [command.base_length - len(PROMPT) for command in writer.commands if isinstance(command, Propose)]
     assert tried == [1, 21, 56, 116]  # 16, 32 and 60 tokens later, and what the round brings
