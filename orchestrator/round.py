@@ -38,9 +38,6 @@ def nears_end(num_run_tokens: int, num_coming_tokens: int, token_s: float = 0.0)
 class RoundTarget(Protocol):
     """The part of a target that a round needs."""
 
-    def takes_over(self) -> bool:
-        """Whether the replica verifies the draft already: nothing is to be sent. Once for each verdict that said so."""
-
     async def opened(self, sequence: Sequence) -> RemoteSequence:
         """The open sequence on a replica. Raises PilotfishError when there is none."""
 
@@ -73,11 +70,13 @@ class RemoteRound:
         max_run_tokens: int | None = None,
         num_in_target_drafts: int = 0,
         tree: TreeRequest | None = None,
+        begun_on: RemoteSequence | None = None,
     ) -> None:
         """num_tokens: of a decode run; it has come that far after one verdict on a draft, too.
 
         max_run_tokens: asked for and not committed, at most, however often the run is extended; None: num_tokens.
         num_in_target_drafts: drafts that the target may make for itself in a step of a run, branching within `tree`.
+        begun_on: verifies the draft already, without a command.
         """
         self.elapsed_s = 0.0
         """From the command to the last verdict, but for a draft that cut in; 0 when a failover makes it meaningless."""
@@ -108,6 +107,7 @@ class RemoteRound:
         """What prefills had taken then;"""
         self._prefill_before_ns = 0
         """and at the verdict before the round."""
+        self._begun_on = begun_on
         self._num_attempts = 0
 
     def __aiter__(self) -> AsyncIterator[Verdict]:
@@ -243,10 +243,10 @@ class RemoteRound:
             remote = await self._target.opened(self._sequence)
             self._prefill_before_ns = remote.prefill_time_ns
             started_s = remote.last_arrival_s
-            if not self._target.takes_over():
+            if remote is not self._begun_on:
                 remote.send(self._command(remote))
                 started_s = remote.last_sent_s
-            self._remote = remote
+            self._remote, self._begun_on = remote, None
             # Asked for twice, the time says nothing about a step.
             self._started_s = started_s if self._started_s is None else math.inf
         verdict = await self._target.verdict(self._remote, self._sequence)

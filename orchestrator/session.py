@@ -116,7 +116,7 @@ class Session:
     async def _draft(self, decision: Decision) -> tuple[Decision, DraftBlock]:
         """What the round verifies; where the target has gone on by itself that is decided."""
         if self.target.goes_on:
-            draft = self.drafter.handed_on(self.sequence)
+            draft = self.drafter.handed_on(self.sequence, decision.num_draft_tokens)
             return dataclasses.replace(decision, num_draft_tokens=len(draft.token_ids)), draft
         if decision.num_draft_tokens:
             return decision, await self.drafter.propose(self.sequence, decision.num_draft_tokens)

@@ -25,6 +25,7 @@ from pilotfish.errors import (
 )
 from pilotfish.features import FeatureRequest
 from pilotfish.messages import Opened, PreparedDrafts, SequenceError, Verdict
+from pilotfish.rpc.replica.validation import check_prepared
 from pilotfish.types import (
     BLOCK_SIZE,
     Limits,
@@ -103,6 +104,8 @@ class RemoteTarget:
         """The replica has taken it."""
         self.goes_on = False
         """Whether the replica verifies already what was handed on for the last verdict."""
+        self._is_in_run = True
+        """Whether it decodes plainly, so that nothing can be handed on."""
         self._avoid: set[str] = set()
         self._refused_until_s: float | None = None
         """When to give up, since replicas that seemed to have room have refused the sequence."""
@@ -115,13 +118,16 @@ class RemoteTarget:
 
     def verify(self, sequence: Sequence, draft: DraftBlock) -> RemoteRound:
         """One verdict on the draft; a plain step where the draft is empty."""
-        return RemoteRound(self, sequence, draft, num_tokens=1)
+        begun_on, self.goes_on = self._remote if self.goes_on else None, False
+        self._is_in_run = False
+        return RemoteRound(self, sequence, draft, num_tokens=1, begun_on=begun_on)
 
     def decode(self, sequence: Sequence, num_tokens: int, num_in_target_drafts: int = 0) -> RemoteRound:
         """A verdict per step, for up to num_tokens tokens, without a round trip between them.
 
         num_in_target_drafts: drafts that the target may make for itself in a step.
         """
+        self._is_in_run = True
         return RemoteRound(
             self,
             sequence,
@@ -135,15 +141,12 @@ class RemoteTarget:
     def hand_on(self, drafts: PreparedDrafts) -> None:
         """Let the replica go on with them, without a round trip, where the verification under way ends as foreseen."""
         remote = self._remote
-        if remote is None or not remote.is_usable or not remote.link.limits.takes_prepared_drafts:
+        if remote is None or not remote.is_usable or self._is_in_run or not self._limits.takes_prepared_drafts:
             return
         with contextlib.suppress(PilotfishError):  # the next verdict will not come either, and tells why
+            # The drafter may be wrong, or of another vocabulary.
+            check_prepared(drafts, self._model, self._limits)
             remote.send(msgspec.structs.replace(drafts, sequence_id=remote.sequence_id))
-
-    def takes_over(self) -> bool:
-        """Whether the replica goes on by itself with the round that begins."""
-        takes_over, self.goes_on = self.goes_on, False
-        return takes_over
 
     @property
     def link(self) -> Link | None:

@@ -124,8 +124,8 @@ class AheadDrafts:
         """This draft is what the round verifies."""
         self._last_draft, self._last_length, self._last_s = token_ids, sequence.length, now_s
 
-    def take(self, arrived: Iterable[Event], sequence: CommittedTokens, num_tokens: int) -> Proposal | None:
-        """At most num_tokens of the draft that was prepared for just the committed tokens.
+    def take(self, arrived: Iterable[Event], sequence: CommittedTokens, num_tokens: int | None) -> Proposal | None:
+        """At most num_tokens (None: all) of the draft that was prepared for just the committed tokens.
 
         `arrived` came since the last round.
         """
@@ -155,9 +155,9 @@ class AheadDrafts:
         self._cache.begin(0, is_expecting=False)
 
 
-def _first(draft: Proposal | None, num_tokens: int) -> Proposal | None:
+def _first(draft: Proposal | None, num_tokens: int | None) -> Proposal | None:
     """The beginning of a chain: the round may want less by now."""
-    if draft is None or len(draft.draft_token_ids) <= num_tokens:
+    if draft is None or num_tokens is None or len(draft.draft_token_ids) <= num_tokens:
         return draft
     return msgspec.structs.replace(
         draft, draft_token_ids=draft.draft_token_ids[:num_tokens], draft_probs=draft.draft_probs[:num_tokens]

@@ -58,8 +58,11 @@ class Drafter(Protocol):
         """At most num_tokens tokens that continue the committed ones, or a tree of that depth. Raises nothing but
         cancellation."""
 
-    def handed_on(self, sequence: Sequence) -> DraftBlock:
-        """The draft made ahead for the committed tokens that the target was handed, and verifies by now."""
+    def handed_on(self, sequence: Sequence, num_tokens: int) -> DraftBlock:
+        """The draft made ahead for the committed tokens that the target was handed, and verifies by now.
+
+        num_tokens: wanted of the rounds from here on.
+        """
 
     def glance(self, sequence: Sequence, num_tokens: int) -> DraftBlock:
         """What `propose` would answer, where that is known at once and costs next to nothing; else nothing.
@@ -90,7 +93,7 @@ class InTargetDrafter:
     async def propose(self, sequence: Sequence, num_tokens: int) -> DraftBlock:  # noqa: ARG002
         return DraftBlock(num_in_target_drafts=num_tokens)
 
-    def handed_on(self, sequence: Sequence) -> DraftBlock:  # noqa: ARG002
+    def handed_on(self, sequence: Sequence, num_tokens: int) -> DraftBlock:  # noqa: ARG002
         """Nothing is ever handed on."""
         return DraftBlock()
 

@@ -45,7 +45,7 @@ class LookupDrafter:
             parents=draft.parents,
         )
 
-    def handed_on(self, sequence: Sequence) -> DraftBlock:  # noqa: ARG002
+    def handed_on(self, sequence: Sequence, num_tokens: int) -> DraftBlock:  # noqa: ARG002
         """Nothing: no draft is made ahead."""
         return DraftBlock()
 
@@ -109,8 +109,8 @@ class HybridDrafter:
             return dataclasses.replace(draft, elapsed_s=elapsed_s)
         return dataclasses.replace(found, elapsed_s=elapsed_s)
 
-    def handed_on(self, sequence: Sequence) -> DraftBlock:
-        return self._other.handed_on(sequence)
+    def handed_on(self, sequence: Sequence, num_tokens: int) -> DraftBlock:
+        return self._other.handed_on(sequence, num_tokens)
 
     def glance(self, sequence: Sequence, num_tokens: int) -> DraftBlock:  # noqa: ARG002
         return self._lookup.glance(sequence, self._max_lookup_tokens)

@@ -96,12 +96,9 @@ class RemoteDrafter:
         self._ahead.remember(sequence, () if draft.parents else draft.token_ids, time.monotonic())
         return draft
 
-    def handed_on(self, sequence: Sequence) -> DraftBlock:
+    def handed_on(self, sequence: Sequence, num_tokens: int) -> DraftBlock:
         self._ahead.learn(sequence, time.monotonic())
-        num_tokens = self._remote.link.limits.max_draft_tokens if self._remote is not None else 0
-        draft = self._prepared(sequence, num_tokens) or DraftBlock()
-        if draft.token_ids:
-            self._ahead.add_gone_on()
+        draft = self._prepared(sequence, num_tokens, is_handed_on=True) or DraftBlock()
         self._ahead.remember(sequence, draft.token_ids, time.monotonic())
         return draft
 
@@ -120,15 +117,27 @@ class RemoteDrafter:
             self._remote = None
         self._ahead.forget()
 
-    def _prepared(self, sequence: Sequence, num_tokens: int) -> DraftBlock | None:
-        """What the replica has drafted ahead for just the committed tokens, without waiting; None if nothing."""
+    def _prepared(self, sequence: Sequence, num_tokens: int, *, is_handed_on: bool = False) -> DraftBlock | None:
+        """What the replica has drafted ahead for just the committed tokens, without waiting; None if nothing.
+
+        is_handed_on: the target verifies it, as long as it is. Where rounds are to be of another length by now, nothing
+        is drafted ahead of it.
+        """
         remote = self._usable_remote()
-        draft = None if remote is None else self._ahead.take(remote.arrived(), sequence, num_tokens)
-        if remote is None or draft is None:
+        if remote is None:
             return None
+        draft = self._ahead.take(remote.arrived(), sequence, None if is_handed_on else num_tokens)
+        if draft is None:
+            return None
+        length = len(draft.draft_token_ids)
         try:
-            check_proposal(draft, sequence, num_tokens, None, remote.link.model.vocab_size)
-            self._send_propose(remote, sequence, len(draft.draft_token_ids), is_prepared=True)
+            check_proposal(draft, sequence, length, None, remote.link.model.vocab_size)
+            if is_handed_on:
+                self._ahead.add_gone_on()
+            if is_handed_on and length != num_tokens:
+                self._ahead.forget()
+            else:
+                self._send_propose(remote, sequence, length, is_prepared=True)
         except PilotfishError as error:
             self._give_up(error)
             return None
@@ -239,7 +248,7 @@ class RemoteDrafter:
         if link is None:
             raise UnavailableError(self._pool.absence_reason)
         remote = self._remote = RemoteSequence(
-            link, max_events=_MAX_UNREAD_EVENTS, on_arrival=partial(self._arrived, link, sequence)
+            link, max_events=_MAX_UNREAD_EVENTS, on_arrival=partial(self._arrived, sequence)
         )
         self._has_answered = False
         self._features_end = 0
@@ -248,14 +257,12 @@ class RemoteDrafter:
         remote.known_length = sequence.length
         return remote
 
-    def _arrived(self, link: Link, sequence: Sequence, event: Event) -> None:
+    def _arrived(self, sequence: Sequence, event: Event) -> None:
         """Hand on what was drafted ahead. Of distributions there would be too much to send in every round."""
         if (
             isinstance(event, PreparedDrafts)
             and event.base_length == sequence.length
             and not needs_draft_probs(sequence.request.sampling)
-            and max(event.draft_token_ids, default=0) < link.model.vocab_size
-            and len(event.draft_token_ids) <= link.limits.max_draft_tokens * len(event.own_token_ids)
         ):
             self._hand_on(event)
 

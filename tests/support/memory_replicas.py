@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import Callable, Collection, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -29,6 +30,7 @@ from pilotfish.step_table import StepTable
 from pilotfish.types import FinishReason, Limits, LoadReport, ModelInfo, SequenceErrorCode
 
 VOCAB_SIZE = 50
+T = TypeVar("T")
 
 
 def next_token(token_ids: Sequence[int]) -> int:
@@ -52,10 +54,10 @@ class MemoryLink:
         self.is_connected = True
         self.is_draining = False
         self.is_circuit_open = False
-        self.model = ModelInfo(
+        self._model = ModelInfo(
             model_id="toy", tokenizer_fingerprint="toy", vocab_size=VOCAB_SIZE, max_context_tokens=1000
         )
-        self.limits = Limits(max_draft_tokens=8, max_sequences=64, takes_prepared_drafts=True)
+        self._limits = Limits(max_draft_tokens=8, max_sequences=64, takes_prepared_drafts=True)
         self.load = LoadReport()
         self.step_table = StepTable((1, 2, 5, 9), (10_000_000, 11_000_000, 12_000_000, 13_000_000))
         self.num_other_sequences = 0
@@ -66,6 +68,8 @@ class MemoryLink:
         self.num_successes = 0
         self.tokens: dict[int, list[int]] = {}
         self.drafts_ahead = False
+        self.step_s = 0.0
+        """That a verification takes; then the replica goes on with what was prepared meanwhile."""
         self.prepared: dict[int, PreparedDrafts] = {}
         """Of each sequence: for its next verdict."""
         self.prompt_lengths: dict[int, int] = {}
@@ -79,6 +83,28 @@ class MemoryLink:
         self.goal_lengths: dict[int, int] = {}
         """Of the runs in progress."""
         self._num_attached = 0
+
+    @property
+    def model(self) -> ModelInfo:
+        return self._told(self._model)
+
+    @model.setter
+    def model(self, model: ModelInfo) -> None:
+        self._model = model
+
+    @property
+    def limits(self) -> Limits:
+        return self._told(self._limits)
+
+    @limits.setter
+    def limits(self, limits: Limits) -> None:
+        self._limits = limits
+
+    def _told(self, value: T) -> T:
+        """As of a link: known while there is a stream."""
+        if not self.is_connected:
+            raise UnavailableError(f"{self.replica_id} is not connected")
+        return value
 
     @property
     def is_healthy(self) -> bool:
@@ -199,19 +225,26 @@ class MemoryLink:
                     break
             return verdicts
         assert isinstance(command, Verify)
-        return self._verdicts(command)
+        if self.step_s:
+            self._later(command.sequence_id, command.draft_token_ids, command.parents)
+            return []
+        return [self._verdict(command.sequence_id, command.draft_token_ids, command.parents)]
 
-    def _verdicts(self, command: Verify) -> list[Event]:
-        """On the draft, and on what was prepared for just its outcome."""
-        verdict = self._verdict(command.sequence_id, command.draft_token_ids, command.parents)
-        prepared = self.prepared.pop(command.sequence_id, None)
-        if prepared is None or prepared.base_length != verdict.base_length or verdict.finish_reason is not None:
-            return [verdict]
-        draft = prepared.draft(verdict.token_ids)
-        if draft is None:
-            return [verdict]
-        verdict = msgspec.structs.replace(verdict, num_next_draft_tokens=len(draft.draft_token_ids))
-        return [verdict, self._verdict(command.sequence_id, draft.draft_token_ids)]
+    def _later(self, sequence_id: int, draft_token_ids: Sequence[int], parents: Sequence[int] = ()) -> None:
+        asyncio.get_running_loop().call_later(self.step_s, self._verify, sequence_id, draft_token_ids, parents)
+
+    def _verify(self, sequence_id: int, draft_token_ids: Sequence[int], parents: Sequence[int]) -> None:
+        """A step has ended; the next one verifies what was prepared for just its outcome."""
+        if sequence_id not in self.tokens:
+            return
+        verdict = self._verdict(sequence_id, draft_token_ids, parents)
+        prepared = self.prepared.pop(sequence_id, None)
+        if prepared is not None and prepared.base_length == verdict.base_length and verdict.finish_reason is None:
+            draft = prepared.draft(verdict.token_ids)
+            if draft is not None:
+                self._later(sequence_id, draft.draft_token_ids)
+                verdict = msgspec.structs.replace(verdict, num_next_draft_tokens=len(draft.draft_token_ids))
+        self._answer([verdict])
 
     @staticmethod
     def _prepared(command: Propose, tokens: Sequence[int]) -> PreparedDrafts:

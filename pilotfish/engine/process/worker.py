@@ -20,6 +20,7 @@ from pilotfish.engine.core.engine import WAITING_POLL_S, Engine
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.process.factory import build_engine, build_head_engine
 from pilotfish.engine.process.wire import (
+    EngineInput,
     EngineOutput,
     Failed,
     Ready,
@@ -49,7 +50,7 @@ def run(core: Engine, front: WorkerSocket, delay: BatchingDelay | None = None) -
     last_report_s = 0.0
     wait_s = 0.0  # the front tells its first peers the load
     while True:
-        _take(core, front, delay, wait_s)
+        _tell(delay, _submit(core, front, wait_s))
         if delay is not None and core.has_work and (wait_ns := delay.wait_ns(time.monotonic_ns())) > 0:
             wait_s = wait_ns / 1e9
             continue
@@ -57,9 +58,10 @@ def run(core: Engine, front: WorkerSocket, delay: BatchingDelay | None = None) -
         if core.has_work:
             events = core.step(None if delay is None else delay.max_rows(time.monotonic_ns()))
             if delay is not None:
-                _take(core, front, delay, 0.0)
+                late = _submit(core, front, 0.0)
                 events = core.go_on(events)
                 delay.gave(events, time.monotonic_ns())
+                _tell(delay, late)
         load, now_s = core.load(), time.monotonic()
         if events or (load != last_load and now_s - last_report_s >= LOAD_INTERVAL_S):
             front.send(encoder.encode(EngineOutput(list(events), load)))
@@ -67,14 +69,19 @@ def run(core: Engine, front: WorkerSocket, delay: BatchingDelay | None = None) -
         wait_s = 0.0 if core.has_work else WAITING_POLL_S if core.is_waiting else LOAD_INTERVAL_S
 
 
-def _take(core: Engine, front: WorkerSocket, delay: BatchingDelay | None, wait_s: float) -> None:
+def _submit(core: Engine, front: WorkerSocket, wait_s: float) -> list[EngineInput]:
     """Hand over what has arrived, after waiting wait_s for a first message."""
-    for message in front.receive(wait_s):
-        arrived = input_decoder.decode(message)
-        for command in arrived.commands:
+    arrived = list(map(input_decoder.decode, front.receive(wait_s)))
+    for message in arrived:
+        for command in message.commands:
             core.submit(command)
-        if delay is not None:
-            delay.took(arrived.commands, arrived.arrived_ns)
+    return arrived
+
+
+def _tell(delay: BatchingDelay | None, arrived: list[EngineInput]) -> None:
+    if delay is not None:
+        for message in arrived:
+            delay.took(message.commands, message.arrived_ns)
 
 
 def main() -> None:

@@ -138,6 +138,8 @@ class StreamConnection:
             command = self._codec.command(request, sequence_id if entry is None else entry.engine_sequence_id)
             check_command(command, self._replica.welcome.model, self._replica.welcome.limits)
         except InvalidRequestError as error:
+            if request.WhichOneof("item") == "prepared":
+                return None  # of no use, and nothing that the sequence should suffer for
             self._refuse(sequence_id, SequenceErrorCode.INVALID, str(error), _base_length(request))
             return None
         if isinstance(command, OpenSequence):

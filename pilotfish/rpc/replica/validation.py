@@ -47,7 +47,7 @@ def check_command(command: Command, model: ModelInfo, limits: Limits) -> None:
                 _check_num_draft_tokens(command.num_draft_tokens, limits)
             _check_tree_request(command.tree, limits)
         case PreparedDrafts():
-            _check_prepared(command, model, limits)
+            check_prepared(command, model, limits)
         case OpenSequence():
             _check_open(command, model)
         case CloseSequence():
@@ -88,7 +88,8 @@ def _check_verify(command: Verify, model: ModelInfo, limits: Limits) -> None:
         raise InvalidRequestError(str(error)) from None
 
 
-def _check_prepared(command: PreparedDrafts, model: ModelInfo, limits: Limits) -> None:
+def check_prepared(command: PreparedDrafts, model: ModelInfo, limits: Limits) -> None:
+    """Raises InvalidRequestError for what no target with this model and limits can go on with."""
     num_outcomes = len(command.own_token_ids)
     num_each = len(command.draft_token_ids) // num_outcomes
     if num_each > limits.max_draft_tokens or num_outcomes > MAX_AHEAD_TOKENS:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 
 import pytest
+from msgspec.structs import replace
 
 from orchestrator.control.decision import Decision
-from orchestrator.control.reasons import Reason
 from orchestrator.drafting.ahead_policy import AheadPolicy
 from orchestrator.drafting.remote_drafter import RemoteDrafter
 from orchestrator.session import Session
@@ -23,6 +24,7 @@ def session(world: World) -> Session:
 
 def make_session(world: World, **options) -> Session:
     world.draft_a.drafts_ahead = True
+    world.target_a.step_s = world.target_b.step_s = 0.001
     session = world.session(**options)
     session.drafter = RemoteDrafter(
         world.drafts, lambda _: world.deadline_s, ahead=AheadPolicy("on", 48), hand_on=session.target.hand_on
@@ -36,9 +38,10 @@ def verifications(world: World) -> list[Verify]:
 
 async def test_rounds_need_no_command(world: World, session: Session) -> None:
     assert await world.tokens(session) == continuation(PROMPT, 40)
-    # 1 token, then 8 rounds of 5: every second one is begun by the target, since what follows it comes too late here.
+    # 1 token, then 8 rounds of 5: the target begins all but two by itself. What follows the first draft comes too early
+    # here, in the run before it.
     assert session.speculation_stats.num_rounds == 8
-    assert len(verifications(world)) == 4
+    assert len(verifications(world)) == 2
     world.assert_nothing_is_left()
 
 
@@ -83,20 +86,20 @@ async def test_what_a_target_must_never_see_is_not_handed_on(world: World, sessi
             return [event]
         base = event.base_length + (fault == "of another round")
         drafts = {"a token that does not exist": (VOCAB_SIZE,), "too many": (1,) * 9}.get(fault, (1,))
-        return [
-            PreparedDrafts(
-                event.sequence_id,
-                base,
-                event.verified_token_ids,
-                event.num_accepted_tokens,
-                event.own_token_ids,
-                drafts,
-            )
-        ]
+        return [replace(event, base_length=base, draft_token_ids=drafts)]
 
     world.draft_a.on_event = spoil
     assert await world.tokens(session) == continuation(PROMPT, 40)
     assert not world.target_a.prepared
+
+
+async def test_nothing_is_handed_on_into_a_plain_run(world: World, session: Session) -> None:
+    """The proposal comes too late for its round, what is drafted ahead of it comes in time."""
+    world.deadline_s = 0.0
+    world.draft_a.on_event = lambda event: [event] if isinstance(event, PreparedDrafts) else []
+    assert await world.tokens(session) == continuation(PROMPT, 40)
+    assert not world.target_a.prepared
+    assert not verifications(world)
 
 
 async def test_a_stop_ends_what_goes_on(world: World) -> None:
@@ -109,14 +112,23 @@ async def test_a_stop_ends_what_goes_on(world: World) -> None:
     world.assert_nothing_is_left()
 
 
-async def test_the_round_under_way_is_awaited_where_the_controller_wants_none(world: World, session: Session) -> None:
+@pytest.mark.parametrize("k", [0, 2])
+async def test_the_controller_is_heeded_after_the_round_under_way(world: World, session: Session, k: int) -> None:
     decide = session.controller.decide
+    lengths: list[int] = []
 
-    def off(result) -> Decision:
+    def decided(result) -> Decision:
         decision = decide(result)
-        return Decision(0, 3, Reason.LOAD) if session.target.goes_on else decision
+        return dataclasses.replace(decision, num_draft_tokens=k) if result.num_output_tokens > 10 else decision
 
-    session.controller.decide = off  # type: ignore[method-assign]
+    def noted(event: Event) -> list[Event]:
+        if isinstance(event, Verdict) and event.base_length >= len(PROMPT) + 11:
+            lengths.append(event.num_draft_tokens)
+        return [event]
+
+    session.controller.decide = decided  # type: ignore[method-assign]
+    world.target_a.on_event = noted
     assert await world.tokens(session) == continuation(PROMPT, 40)
-    assert session.speculation_stats.num_rounds == 8
+    # The round that the target had begun when the decision fell, and none beyond it.
+    assert [length for length in lengths if length > k] == [4]
     world.assert_nothing_is_left()
