@@ -76,7 +76,8 @@ class Answer:
     def cost(self) -> float:
         """What it has cost so far, in the fair queue's currency."""
         sequence = self._session.sequence
-        return actual_cost(len(sequence.request.prompt_token_ids), sequence.num_output_tokens)
+        num_prompt_tokens = len(sequence.request.prompt_token_ids) * (1 if self._scorer is None else 2)
+        return actual_cost(num_prompt_tokens, sequence.num_output_tokens)
 
     @property
     def has_more_at_hand(self) -> bool:

@@ -54,7 +54,7 @@ class Session:
     def speculation_stats(self) -> SpeculationStats:
         """How speculation went so far."""
         counted, limitation = self.sequence.statistics, self.controller.limitation
-        limitation = limitation if limitation.reason else self.steps.limitation
+        limitation = self.steps.limitation if self.steps.limitation.reason else limitation
         return SpeculationStats(
             num_rounds=counted.num_rounds,
             num_draft_tokens=counted.num_draft_tokens,

@@ -25,13 +25,10 @@ from pilotfish.errors import PilotfishError
 from pilotfish.messages import Verdict
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.speculation.lookup.lookups import LOOKUPS
-from pilotfish.speculation.reasoning_steps import STEP_END, StepText
+from pilotfish.speculation.reasoning_steps import CHUNK_TOKENS, STEP_END, StepText
 from pilotfish.types import Timings
 
 _log = logging.getLogger(__name__)
-
-_CHUNK_TOKENS = 16
-"""Asked for at once: what comes behind the end of a step is drafted in vain, and every request is a round trip."""
 
 
 class AcceptedStep(NamedTuple):
@@ -99,7 +96,7 @@ class StepRounds(NoSteps):
         """That the target writes now."""
         self._own_end_length = 0
         """Committed tokens by which it ends at the latest."""
-        self._pause_tokens = _CHUNK_TOKENS
+        self._pause_tokens = CHUNK_TOKENS
         """Written by the target after a step that the drafter failed to write: twice as many each time."""
 
     def prepare(self, sequence: Sequence) -> None:
@@ -110,6 +107,8 @@ class StepRounds(NoSteps):
         # The first token waits for no drafter, as ever.
         is_first = not sequence.num_output_tokens
         if is_first or sequence.is_finished or self._own_step is not None or self._room(sequence) < 1:
+            if self._is_over(sequence):
+                self._drafter.close()  # its place is another's
             return False
         absence = self._drafter.unavailable_reason
         if absence:
@@ -126,7 +125,7 @@ class StepRounds(NoSteps):
                 num_own_tokens = min(self._pause_tokens, num_own_tokens)
                 self._pause_tokens *= 2
             else:
-                self._pause_tokens = _CHUNK_TOKENS
+                self._pause_tokens = CHUNK_TOKENS
             if step.token_ids:
                 accepted = await self._judged(sequence, step)
             if accepted is None:
@@ -143,6 +142,11 @@ class StepRounds(NoSteps):
             return 0
         num_left = min(self._options.step_tokens - sequence.num_output_tokens, sequence.num_remaining_tokens - 1)
         return min(self._options.step_max_tokens, num_left)
+
+    def _is_over(self, sequence: Sequence) -> bool:
+        """Whether no step can follow any more."""
+        is_behind = self._thoughts is not None and self._thoughts.is_behind
+        return is_behind or sequence.num_output_tokens >= self._options.step_tokens
 
     def _look_at(self, sequence: Sequence) -> None:
         """Take in what was committed since."""
@@ -162,7 +166,7 @@ class StepRounds(NoSteps):
         step: tuple[int, ...] = ()
         text, room, is_whole = StepText(self._ends), self._room(sequence), False
         while len(step) < room and not is_whole:
-            draft = await self._drafter.propose(sequence.with_tokens(step), min(_CHUNK_TOKENS, room - len(step)))
+            draft = await self._drafter.propose(sequence.with_tokens(step), min(CHUNK_TOKENS, room - len(step)))
             if not draft.token_ids:
                 return DraftBlock(problem=draft.problem or "the draft model has no idea")
             for token_id in draft.token_ids:

@@ -67,6 +67,8 @@ class RemoteDrafter:
         self._deadline_s = deadline_s
         self._remote: RemoteSequence | None = None
         self._has_answered = False
+        self._is_late = False
+        """Whether an answer that was given up may still come."""
         self.num_missed_deadlines = 0
 
     @property
@@ -110,6 +112,8 @@ class RemoteDrafter:
         """Take back what followed length committed tokens: it was told before it was certain."""
         if self._remote is not None:
             self._remote.known_length = min(self._remote.known_length, length)
+            if self._is_late:
+                self.close()  # an answer on what was taken back could pass for one on what follows
 
     def close(self) -> None:
         if self._remote is not None:
@@ -151,6 +155,7 @@ class RemoteDrafter:
             async with asyncio.timeout(self._deadline_s(num_tokens)):
                 proposal = await self._ask(sequence, num_tokens)
         except TimeoutError:
+            self._is_late = True
             self.num_missed_deadlines += 1
             problem = "a proposal missed its deadline"
             # The first answer waits for the prompt to be read, which says nothing of the replica.
@@ -250,7 +255,7 @@ class RemoteDrafter:
         remote = self._remote = RemoteSequence(
             link, max_events=_MAX_UNREAD_EVENTS, on_arrival=partial(self._arrived, sequence)
         )
-        self._has_answered = False
+        self._has_answered = self._is_late = False
         self._features_end = 0
         self._features.want(link.model)
         remote.send(sequence.opening(remote.sequence_id))

@@ -74,6 +74,11 @@ class ReasoningParser:
             self._num_tokens += len(token_ids) if self._is_counting else token_ids.index(self._end_id) + 1
 
     @property
+    def is_behind(self) -> bool:
+        """Whether thoughts have ended, or there are none."""
+        return self._place == "behind"
+
+    @property
     def is_inside(self) -> bool:
         """Whether thoughts are being told."""
         return self._place == "inside"

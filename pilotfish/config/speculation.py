@@ -41,8 +41,8 @@ class SpeculationConfig:
     draft_deadline_ms: NonNegativeFloat = 0
     """Later proposals are ignored. 0: one measured decode step per draft token, and more under load."""
     decode_run_tokens: PositiveInt = 16
-    """Plain tokens between two decisions while speculation is off. Doubled at 64 sequences per replica, up to eightfold
-    at 256."""
+    """Plain tokens between two decisions while speculation is off. Doubled at 64 sequences per replica, tripled at
+    96 and so on."""
     num_speculative_tokens_per_batch_size: tuple[tuple[int, int, int], ...] = ()
     """For `auto`: [first, last, K] allows at most K draft tokens while first to last sequences decode on a replica
     (vLLM's name)."""

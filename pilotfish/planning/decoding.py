@@ -12,10 +12,9 @@ from __future__ import annotations
 from pilotfish.emulation.profiles import HardwareProfile
 from pilotfish.errors import ConfigError
 from pilotfish.planning.drafting import Drafting, Placement
+from pilotfish.speculation.reasoning_steps import CHUNK_TOKENS
 from pilotfish.types import BLOCK_SIZE
 
-STEP_CHUNK_TOKENS = 16
-"""Of a step of reasoning, asked of the drafter at once (orchestrator/step_rounds.py)."""
 _TOLERANCE = 0.03
 """Of draft lengths that differ by less the shortest is best: the rows of longer ones are taken from prompts."""
 
@@ -118,7 +117,7 @@ class DecodingModel:
         The drafter writes each; the target reads it, answers one token to judge it, and opens the sequence anew. What
         falls it writes itself, with drafts. acceptance: share of the steps that stand.
         """
-        write_s = num_tokens * self.draft_step_s(batch) + -(-num_tokens // STEP_CHUNK_TOKENS) * self.round_trip_s
+        write_s = num_tokens * self.draft_step_s(batch) + -(-num_tokens // CHUNK_TOKENS) * self.round_trip_s
         judge_s = self.step_s(batch, batch * (num_tokens + BLOCK_SIZE)) + self.step_s(batch, batch * BLOCK_SIZE)
         own_s = (1 - acceptance) * num_tokens * self.token_s(batch, self.best_k(batch))
         return num_tokens * self.token_s(batch, 0) / (write_s + judge_s + 2 * self.round_trip_s + own_s)
