@@ -182,7 +182,7 @@ class InferenceService:
         token_ids = await self.token_ids_of(prompt)
         link = await self.ready_target()
         request = bind_request(options, token_ids, self._served_model(link), observed.traceparent)
-        scorer = self._scorer(link) if options.scores_prompt else None
+        scorer = self._scorer(link) if request.num_prompt_logprobs is not None else None
         session = self._session(request, link, observed.rounds)
         model = self.named(link.model)
         observed.begin(session, request, model.model_id)

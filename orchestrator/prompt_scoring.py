@@ -56,13 +56,14 @@ class PromptScorer:
         self, request: GenerationRequest, start: int, token_ids: tuple[int, ...]
     ) -> SequenceOf[TokenLogprobs]:
         """Of token_ids, the prompt's from start on."""
+        num_logprobs = request.num_prompt_logprobs
         sampling = SamplingParams(
             temperature=_FLATTENING_TEMPERATURE,
             acceptance=AcceptanceMode.TOLERANCE,
             tolerance_top_k=MAX_TOP_K,
             tolerance_delta=1.0,
             max_tokens=len(token_ids) + 1,  # that of the target's own included
-            num_logprobs=request.sampling.num_logprobs,
+            num_logprobs=request.sampling.num_logprobs if num_logprobs is None else num_logprobs,
         )
         context = dataclasses.replace(request, prompt_token_ids=request.prompt_token_ids[:start], sampling=sampling)
         verdict = await self._verdict(context, DraftBlock(token_ids))

@@ -233,6 +233,10 @@ class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
     top_token_ids: tuple[int, ...] = ()
     top_logprobs: tuple[float, ...] = ()
 
+    def first(self, num_logprobs: int) -> TokenLogprobs:
+        """With so many of the likeliest at most."""
+        return TokenLogprobs(self.logprob, self.top_token_ids[:num_logprobs], self.top_logprobs[:num_logprobs])
+
 
 class Timings(msgspec.Struct, frozen=True, array_like=True):
     """Where the time of one result went on the replica."""

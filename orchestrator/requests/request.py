@@ -90,8 +90,8 @@ class GenerationOptions:
     """The text is without them."""
     cache_salt: str = ""
     """Cached prefixes are shared with requests of the same salt only."""
-    scores_prompt: bool = False
-    """The log-probabilities of the prompt's tokens are wanted, as those of the output."""
+    num_prompt_logprobs: int | None = None
+    """Log-probabilities wanted of the prompt's tokens, as SamplingParams.num_logprobs of the output's."""
 
     def __post_init__(self) -> None:
         if len(self.stop) > MAX_STOP_STRINGS:
@@ -143,6 +143,7 @@ class GenerationRequest:
     include_stop: bool = False
     skip_special_tokens: bool = True
     cache_salt: str = ""
+    num_prompt_logprobs: int | None = None
     request_id: str = field(default_factory=lambda: secrets.token_hex(8))
     traceparent: str = ""
     """W3C header of the trace that the replicas' part of it belongs to; empty: it is not traced."""
@@ -231,6 +232,7 @@ def bind_request(
         include_stop=options.include_stop,
         skip_special_tokens=options.skip_special_tokens,
         cache_salt=options.cache_salt,
+        num_prompt_logprobs=options.num_prompt_logprobs,
         traceparent=traceparent,
     )
 

@@ -19,7 +19,7 @@ from orchestrator.http.completions.chat_response import (
     Delta,
 )
 from orchestrator.http.completions.envelope import Envelope, finish_reason_of, stop_reason_of
-from orchestrator.http.completions.logprobs import chat_logprobs
+from orchestrator.http.completions.logprobs import PromptLogprobs, chat_logprobs, prompt_logprobs
 from orchestrator.http.completions.speculation import ChoiceDetails, speculation_report, token_details
 from orchestrator.http.completions.usage import RunningUsage, Usage, usage_of, with_reasoning
 from orchestrator.http.exchange import event_of
@@ -47,6 +47,7 @@ class ChatFormat:
         returns_token_ids: bool = False,
         includes_usage: bool = False,
         has_running_usage: bool = False,
+        num_prompt_logprobs: int | None = None,
     ) -> None:
         self.envelope = envelope
         self.tokenizer = tokenizer
@@ -57,6 +58,7 @@ class ChatFormat:
         self.returns_tokens = returns_tokens
         self.returns_token_ids = returns_token_ids
         self.has_running_usage = has_running_usage
+        self._num_prompt_logprobs = num_prompt_logprobs
         self._usage: msgspec.UnsetType | None = None if includes_usage else msgspec.UNSET
 
     def parser(self) -> AnswerParser:
@@ -70,10 +72,17 @@ class ChatFormat:
 
     def document(self, answers: Sequence[Finished]) -> ChatCompletion:
         """All answers as one body."""
+        first = answers[0]
+        scores: PromptLogprobs | msgspec.UnsetType | None = msgspec.UNSET
+        if self._num_prompt_logprobs is not None:
+            scores = prompt_logprobs(
+                first.chunk, first.sample.prompt_token_ids, self.tokenizer, self._num_prompt_logprobs
+            )
         return ChatCompletion(
             **self.envelope,
             choices=[self._choice(answer) for answer in answers],
-            prompt_token_ids=self.prompt_token_ids(answers[0].sample),
+            prompt_token_ids=self.prompt_token_ids(first.sample),
+            prompt_logprobs=scores,
             usage=self._with_reasoning(usage_of((answer.sample.prompt_index, answer.report) for answer in answers)),
         )
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from orchestrator.http.completions.logprobs import ChatLogprobs
+from orchestrator.http.completions.logprobs import ChatLogprobs, PromptLogprobs
 from orchestrator.http.completions.speculation import ChoiceDetails
 from orchestrator.http.completions.usage import Usage
 
@@ -66,6 +66,7 @@ class ChatCompletion(msgspec.Struct, kw_only=True):
     system_fingerprint: str
     choices: list[ChatChoice]
     prompt_token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
+    prompt_logprobs: PromptLogprobs | msgspec.UnsetType | None = msgspec.UNSET
     usage: Usage
 
 

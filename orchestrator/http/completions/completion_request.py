@@ -56,9 +56,10 @@ class CompletionRequest(GenerationFields, kw_only=True):
         return bool(self.echo) and self.max_tokens == 0
 
     @property
-    def scores_prompt(self) -> bool:
-        """Whether the prompt's tokens have log-probabilities too."""
-        return bool(self.echo) and self.logprobs is not None
+    def num_prompt_logprobs(self) -> int | None:
+        """As many as an echo or `prompt_logprobs` needs."""
+        numbers = (self.logprobs if self.echo else None, self.prompt_logprobs)
+        return max((number for number in numbers if number is not None), default=None)
 
     def prompts(self) -> list[TextPrompt | TokenPrompt]:
         """One or several. Raises InvalidRequestError."""

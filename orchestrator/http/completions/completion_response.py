@@ -12,7 +12,12 @@ import msgspec
 from orchestrator.answers.output import OutputChunk
 from orchestrator.http.completions.answers import Finished, Sample
 from orchestrator.http.completions.envelope import Envelope, finish_reason_of, stop_reason_of
-from orchestrator.http.completions.logprobs import CompletionLogprobs, CompletionLogprobsWriter
+from orchestrator.http.completions.logprobs import (
+    CompletionLogprobs,
+    CompletionLogprobsWriter,
+    PromptLogprobs,
+    prompt_logprobs,
+)
 from orchestrator.http.completions.speculation import ChoiceDetails, speculation_report, token_details
 from orchestrator.http.completions.usage import RunningUsage, Usage, usage_of
 from orchestrator.http.exchange import event_of
@@ -31,6 +36,7 @@ class CompletionChoice(msgspec.Struct, kw_only=True):
     prompt_token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
     """With `return_token_ids`; of a stream in an answer's first event."""
     token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
+    prompt_logprobs: PromptLogprobs | msgspec.UnsetType | None = msgspec.UNSET
     speculation: ChoiceDetails | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -57,6 +63,7 @@ class CompletionFormat:
         echoed: Sequence[str] = (),
         num_best: int | None = None,
         has_logprobs: bool = True,
+        num_prompt_logprobs: int | None = None,
         returns_tokens: bool = False,
         returns_token_ids: bool = False,
         includes_usage: bool = False,
@@ -72,6 +79,7 @@ class CompletionFormat:
         self._echoed = echoed
         self._num_best = num_best
         self._has_logprobs = has_logprobs
+        self._num_prompt_logprobs = num_prompt_logprobs
         self._usage: msgspec.UnsetType | None = None if includes_usage else msgspec.UNSET
 
     def document(self, answers: Sequence[Finished]) -> Completion:
@@ -108,9 +116,12 @@ class CompletionFormat:
 
     def logprobs_writer(self, sample: Sample) -> CompletionLogprobsWriter:
         """Of one answer."""
-        skip_special = sample.options.skip_special_tokens
         return CompletionLogprobsWriter(
-            self.tokenizer, self.echoed(sample), sample.prompt_token_ids, skip_special=skip_special
+            self.tokenizer,
+            self.echoed(sample),
+            sample.prompt_token_ids,
+            num_logprobs=sample.options.sampling.num_logprobs if self._has_logprobs else None,
+            skip_special=sample.options.skip_special_tokens,
         )
 
     def ending(
@@ -134,6 +145,10 @@ class CompletionFormat:
         logprobs = self.logprobs_writer(answer.sample).add(answer.chunk)
         choice = self.ending(answer.sample, answer.chunk, answer.report, text, logprobs)
         choice.prompt_token_ids = self.prompt_token_ids(answer.sample)
+        if self._num_prompt_logprobs is not None:
+            choice.prompt_logprobs = prompt_logprobs(
+                answer.chunk, answer.sample.prompt_token_ids, self.tokenizer, self._num_prompt_logprobs
+            )
         return choice
 
     def prompt_token_ids(self, sample: Sample) -> list[int] | msgspec.UnsetType:

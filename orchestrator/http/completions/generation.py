@@ -187,11 +187,8 @@ class GenerationApi:
             defaults=self._config.speculation,
             tokenizer=self._service.tokenizer,
         )
-        options = dataclasses.replace(options, scores_prompt=fields.scores_prompt)
         prompts = fields.prompts()
-        samples = await self._samples(
-            fields, prompts, options, model.max_context_tokens, is_tokenized=fields.scores_prompt
-        )
+        samples = await self._samples(fields, prompts, options, model.max_context_tokens)
         samples = [dataclasses.replace(sample, is_echo=fields.is_echo) for sample in samples]
         cut = samples if fields.truncate_prompt_tokens else ()
         echoed = await self._echoed(prompts, cut, model.max_context_tokens) if fields.echo else []
@@ -230,6 +227,7 @@ class GenerationApi:
         """As many answers to each prompt as are wanted."""
         num_kept = _num_kept_tokens(fields.truncate_prompt_tokens, options, max_context_tokens)
         num_choices = check_num_choices(fields.num_drawn, len(prompts), self._config.http.max_choices)
+        is_tokenized = is_tokenized or options.num_prompt_logprobs is not None
         samples = []
         for prompt_index, prompt in enumerate(prompts):
             if is_tokenized or num_choices > 1 or num_kept or fields.return_token_ids or fields.has_running_usage:

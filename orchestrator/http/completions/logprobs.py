@@ -68,6 +68,42 @@ def chat_logprobs(chunk: OutputChunk, tokenizer: Tokenizer) -> ChatLogprobs | No
     return ChatLogprobs(content)
 
 
+class PromptLogprob(msgspec.Struct):
+    """A token at a place of the prompt."""
+
+    logprob: float
+    rank: int | None
+    """From 1, the likeliest; null beyond those that were asked for."""
+    decoded_token: str
+
+
+PromptLogprobs = list[dict[int, PromptLogprob] | None]
+"""By token id, at each place; the first has none."""
+
+
+def prompt_logprobs(
+    chunk: OutputChunk, prompt_token_ids: Sequence[int], tokenizer: Tokenizer, num_logprobs: int
+) -> PromptLogprobs | None:
+    """As vLLM tells them; None where the target tells none."""
+    if not chunk.prompt_logprobs:
+        return None
+    told: PromptLogprobs = []
+    for token_id, score in zip(prompt_token_ids, chunk.prompt_logprobs, strict=True):
+        if score is None:
+            told.append(None)
+            continue
+        score = score.first(num_logprobs)
+        ranks = {top_id: index + 1 for index, top_id in enumerate(score.top_token_ids)}
+        logprobs = {token_id: score.logprob, **dict(zip(score.top_token_ids, score.top_logprobs, strict=True))}
+        told.append(
+            {
+                each: PromptLogprob(logprob, ranks.get(each), _token(tokenizer, each, partial=""))
+                for each, logprob in logprobs.items()
+            }
+        )
+    return told
+
+
 class CompletionLogprobsWriter:
     """Tells the log-probabilities of one completion as its chunks come.
 
@@ -76,12 +112,20 @@ class CompletionLogprobsWriter:
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, echo: str = "", prompt_token_ids: Sequence[int] = (), *, skip_special: bool = True
+        self,
+        tokenizer: Tokenizer,
+        echo: str = "",
+        prompt_token_ids: Sequence[int] = (),
+        *,
+        num_logprobs: int | None = 0,
+        skip_special: bool = True,
     ) -> None:
-        """echo: the text that stands before the answer. prompt_token_ids: its tokens, where it is scored."""
+        """echo: the text that stands before the answer. prompt_token_ids: its tokens, where it is scored, with
+        num_logprobs of the likeliest for each; None: they are not told."""
         self._tokenizer = tokenizer
         self._echo = echo
         self._prompt_token_ids = prompt_token_ids
+        self._num_logprobs = num_logprobs
         self._token_offsets = TokenOffsets(tokenizer.bytes_by_token(skip_special=skip_special))
         self._begin = self._end = len(echo)
         """Of the answer's text, as far as it is told."""
@@ -91,9 +135,10 @@ class CompletionLogprobsWriter:
     def add(self, chunk: OutputChunk) -> CompletionLogprobs | None:
         """What can be told now; None where none were asked for, and while nothing can."""
         self._end += len(chunk.text)
-        if chunk.prompt_logprobs:
+        if self._echo and chunk.prompt_logprobs and self._num_logprobs is not None:
+            scores = [score and score.first(self._num_logprobs) for score in chunk.prompt_logprobs]
             offsets = _prompt_offsets(self._tokenizer, self._prompt_token_ids, self._echo)
-            self._waiting.extend(zip(self._prompt_token_ids, chunk.prompt_logprobs, offsets, strict=True))
+            self._waiting.extend(zip(self._prompt_token_ids, scores, offsets, strict=True))
         if chunk.logprobs:
             offsets = self._token_offsets.add(chunk.token_ids)
             for token_id, logprobs, offset in zip(chunk.token_ids, chunk.logprobs, offsets, strict=True):

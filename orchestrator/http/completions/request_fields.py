@@ -37,7 +37,6 @@ NO_EFFECT: Mapping[str, str] = {
     "best_of": "n answers are drawn and all given",
     "chat_template": "only the server's own is rendered",
     "priority": "the queue is fair by client",
-    "prompt_logprobs": "completions tell them with echo and logprobs",
     "spaces_between_special_tokens": "they stand as the tokenizer writes them",
     "structural_tag": "response_format and structured_outputs bind whole answers only",
     # Of parts that are refused by their type.

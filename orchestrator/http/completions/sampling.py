@@ -14,7 +14,7 @@ from orchestrator.requests.request import STEP_FIELDS, GenerationOptions, Specul
 from pilotfish.config import SpeculationConfig
 from pilotfish.errors import InvalidRequestError
 from pilotfish.models.tokens.tokenizer import Tokenizer
-from pilotfish.types import MAX_SEED, MAX_TOP_K, AcceptanceMode, Grammar, SamplingParams
+from pilotfish.types import MAX_LOGPROBS, MAX_SEED, MAX_TOP_K, AcceptanceMode, Grammar, SamplingParams
 
 MAX_LOGIT_BIAS = 100.0
 SPECULATION_NAMES = {
@@ -97,6 +97,8 @@ class GenerationFields(RequestFields, kw_only=True):
     truncate_prompt_tokens: int | None = None
     """Of the prompt only the last so many tokens are looked at; -1: as many as there is room for."""
     return_token_ids: bool | None = False
+    prompt_logprobs: int | None = None
+    """How many of the likeliest tokens are told at each place of the prompt, with the one that is there."""
     cache_salt: str | None = None
     """Prompts are cached for requests of the same salt only."""
     speculation: SpeculationFields | None = None
@@ -107,18 +109,24 @@ class GenerationFields(RequestFields, kw_only=True):
         return self.n
 
     @property
+    def num_prompt_logprobs(self) -> int | None:
+        """As GenerationOptions has it."""
+        return self.prompt_logprobs
+
+    @property
     def includes_usage(self) -> bool:
         """Whether a stream ends with its usage."""
         return self.stream_options is not None and self.stream_options.include_usage
 
     @property
-    def told(self) -> dict[str, bool]:
+    def told(self) -> dict[str, Any]:
         """What answers tell besides their text."""
         return {
             "returns_tokens": self.speculation is not None and self.speculation.return_tokens,
             "returns_token_ids": bool(self.return_token_ids),
             "includes_usage": self.includes_usage,
             "has_running_usage": self.has_running_usage,
+            "num_prompt_logprobs": self.prompt_logprobs,
         }
 
     @property
@@ -153,6 +161,8 @@ def generation_options(
     """The options of the first answer. Raises InvalidRequestError, with the parameter, for values out of range."""
     if fields.stream_options is not None and not fields.stream:
         raise InvalidRequestError("stream_options needs stream to be true", param="stream_options")
+    if fields.prompt_logprobs is not None:
+        _check_prompt_logprobs(fields.prompt_logprobs, is_streamed=bool(fields.stream))
     given = {
         name: value
         for name in ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
@@ -184,6 +194,7 @@ def generation_options(
         include_stop=bool(fields.include_stop_str_in_output),
         skip_special_tokens=fields.skip_special_tokens is not False,
         cache_salt=fields.cache_salt or "",
+        num_prompt_logprobs=fields.num_prompt_logprobs,
     )
 
 
@@ -211,6 +222,15 @@ def _checked_seed(seed: int) -> int:
     if not -(2**63) <= seed <= MAX_SEED:
         raise InvalidRequestError(f"seed is {seed}; it must be between -2^63 and 2^64 - 1", param="seed")
     return seed
+
+
+def _check_prompt_logprobs(number: int, *, is_streamed: bool) -> None:
+    if not 0 <= number <= MAX_LOGPROBS:
+        raise InvalidRequestError(
+            f"prompt_logprobs is {number}; it must be between 0 and {MAX_LOGPROBS}", param="prompt_logprobs"
+        )
+    if is_streamed:
+        raise InvalidRequestError("prompt_logprobs is not told in streams", param="prompt_logprobs")
 
 
 def _top_k(top_k: int | None) -> int:

@@ -178,6 +178,38 @@ def test_a_scored_echo_is_streamed(real_server: StackThread, max_tokens: int) ->
     assert {name: [value for part in parts for value in part[name]] for name in parts[0]} == whole["logprobs"]
 
 
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+def test_prompts_are_scored(real_server: StackThread, path: str) -> None:
+    answer = ask(real_server, path, prompt_logprobs=2, return_token_ids=True)
+    holder = answer if "chat" in path else answer["choices"][0]
+    first, *scores = holder["prompt_logprobs"]
+    assert first is None
+    assert len(scores) == len(holder["prompt_token_ids"]) - 1
+    for token_id, told in zip(holder["prompt_token_ids"][1:], scores, strict=True):
+        assert 2 <= len(told) <= 3
+        likeliest = sorted(told.values(), key=lambda score: -score["logprob"])
+        assert [score["rank"] for score in likeliest[:2]] == [1, 2]
+        tokens = httpx.post(f"{real_server.url}/detokenize", json={"tokens": [token_id]}).json()["prompt"]
+        assert told[str(token_id)]["decoded_token"] == tokens
+
+
+def test_a_scored_prompt_may_be_echoed_with_fewer(real_server: StackThread) -> None:
+    (both,) = ask(real_server, prompt_logprobs=3, echo=True, logprobs=1)["choices"]
+    (echo,) = ask(real_server, echo=True, logprobs=1)["choices"]
+    assert both["logprobs"] == echo["logprobs"]
+    own = [score and next(iter(score.values()))["logprob"] for score in both["prompt_logprobs"]]
+    assert own == echo["logprobs"]["token_logprobs"][: len(own)]
+    (alone,) = ask(real_server, prompt_logprobs=3)["choices"]
+    assert (alone["prompt_logprobs"], alone["logprobs"]) == (both["prompt_logprobs"], None)
+
+
+@pytest.mark.parametrize("fields", [{"prompt_logprobs": 21}, {"prompt_logprobs": -1}, {"stream": True}])
+def test_prompts_that_cannot_be_scored_are_refused(real_server: StackThread, fields: dict[str, Any]) -> None:
+    body = {**PROMPT, "prompt_logprobs": 1, **fields}
+    response = httpx.post(f"{real_server.url}/v1/completions", json=body)
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "prompt_logprobs")
+
+
 def test_an_emulated_echo_has_no_scores(emulated_server: StackThread) -> None:
     (choice,) = ask(emulated_server, logprobs=1, echo=True)["choices"]
     assert (choice["logprobs"], choice["text"][: len(PROMPT["prompt"])]) == (None, PROMPT["prompt"])

@@ -59,7 +59,7 @@ def test_the_chosen_token_is_always_among_a_completions_likeliest(token, expecte
 
 def test_a_scored_prompt_comes_before_the_answer() -> None:
     """The token that the tokenizer has put before the prompt stands where that begins."""
-    writer = CompletionLogprobsWriter(byte_tokenizer(), "ab", [END, A, B])
+    writer = CompletionLogprobsWriter(byte_tokenizer(), "ab", [END, A, B], num_logprobs=1)
     scores = (None, TokenLogprobs(-1.0, (A,), (-1.0,)), TokenLogprobs(-2.0, (A,), (-0.5,)))
     made = writer.add(output_chunk("c", token_ids=(C,), logprobs=(TokenLogprobs(-3.0),), prompt_logprobs=scores))
     assert made == CompletionLogprobs(
