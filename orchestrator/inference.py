@@ -76,8 +76,8 @@ class Answer:
     def cost(self) -> float:
         """What it has cost so far, in the fair queue's currency."""
         sequence = self._session.sequence
-        num_prompt_tokens = len(sequence.request.prompt_token_ids) * (1 if self._scorer is None else 2)
-        return actual_cost(num_prompt_tokens, sequence.num_output_tokens)
+        num_readings = 1 if self._scorer is None else 2
+        return actual_cost(num_readings * len(sequence.request.prompt_token_ids), sequence.num_output_tokens)
 
     @property
     def has_more_at_hand(self) -> bool:
@@ -87,23 +87,22 @@ class Answer:
     def report(self) -> Report:
         """The account of a finished answer."""
         sequence, target, observed = self._session.sequence, self._session.target, self._observed
-        request = sequence.request
         assert sequence.finish_reason is not None
         report = Report(
-            request_id=request.request_id,
+            request_id=sequence.request.request_id,
             finish_reason=sequence.finish_reason,
             stopped_by=sequence.stopped_by,
-            num_prompt_tokens=len(request.prompt_token_ids),
+            num_prompt_tokens=len(sequence.request.prompt_token_ids),
             num_output_tokens=sequence.num_output_tokens,
-            num_cached_tokens=target.num_cached_tokens,
+            num_cached_tokens=target.num_cached_tokens if self._scorer is None else 0,  # scoring has computed it
             queue_time_ns=observed.queue_time_ns,
             time_to_first_token_ns=observed.first_token_ns - observed.arrival_ns,
             total_time_ns=observed.last_token_ns - observed.arrival_ns,
             speculation=self._session.speculation_stats,
-            seed=request.sampling.seed,
+            seed=sequence.request.sampling.seed,
             model_id=self._model.model_id,
             emulated=self._model.emulated,
-            lossy=bool(lossy_by_of(request)),
+            lossy=bool(lossy_by_of(sequence.request)),
         )
         observed.add_report(report)
         return report
