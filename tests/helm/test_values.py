@@ -59,77 +59,54 @@ def test_unknown_keys_are_refused_everywhere(path: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("values", "said"),
     [
-        pytest.param(
-            ["pools.target.gpus=4,config.target.tensor_parallel_size=2"],
+        (
+            "pools.target.gpus=4,config.target.tensor_parallel_size=2",
             "config.target.tensor_parallel_size (2) must equal pools.target.gpus (4)",
-            id="tensor parallel size is not GPUs",
         ),
-        pytest.param(
-            ["pools.target.gpus=8,pools.target.nodeGpus=4,config.target.tensor_parallel_size=8"],
+        (
+            "pools.target.gpus=8,pools.target.nodeGpus=4,config.target.tensor_parallel_size=8",
             "pools.target.gpus is 8, more than a node of the pool has (pools.target.nodeGpus: 4)",
-            id="more GPUs than a node",
         ),
-        pytest.param(
-            ["security.internal.token.existingSecret="],
-            "security.internal.token.existingSecret is empty",
-            id="missing secret",
-        ),
-        pytest.param(
-            ["security.public.tls.enabled=true"],
+        ("security.internal.token.existingSecret=", "security.internal.token.existingSecret is empty"),
+        (
+            "security.public.tls.enabled=true",
             "security.public.tls needs a certificate: set existingSecret, or certManager.enabled",
-            id="missing certificate",
         ),
-        pytest.param(["pools.target.replicas=many"], "replicas", id="no number"),
-        pytest.param(["mode=swarm"], "mode", id="unknown mode"),
-        pytest.param(["replicaCount=3"], "replicaCount", id="unknown value"),
-        pytest.param(["config.target.modle=x"], "modle", id="unknown key of the configuration"),
-        pytest.param(
-            ["config.target.port=1"],
-            "config.target.port is the chart's to set: use the value ports.target instead",
-            id="the chart's own key",
-        ),
-        pytest.param([f"fullnameOverride={'n' * 42}"], "has 42 characters", id="name too long"),
-        pytest.param(
-            ["pools.draft.gpus=1"], "config.draft.proposer auto only looks tokens up", id="a GPU for a lookup"
-        ),
-        pytest.param(
-            ["config.target.engine.device=cuda"], "pools.target.gpus is 0: set gpus, or device to cpu", id="no GPU"
-        ),
-        pytest.param(["pools.target.enabled=false"], "need each other", id="orchestrator without targets"),
-        pytest.param(["modelCache.type=existingClaim"], "set modelCache.existingClaim", id="no claim"),
-        pytest.param(
-            ["pools.draft.autoscaling.enabled=true,pools.draft.autoscaling.minReplicas=9"],
+        ("pools.target.replicas=many", "replicas"),
+        ("mode=swarm", "mode"),
+        ("replicaCount=3", "replicaCount"),
+        ("config.target.modle=x", "modle"),
+        ("config.target.port=1", "config.target.port is the chart's to set: use the value ports.target instead"),
+        (f"fullnameOverride={'n' * 42}", "has 42 characters"),
+        ("pools.draft.gpus=1", "config.draft.proposer auto only looks tokens up"),
+        ("config.target.engine.device=cuda", "pools.target.gpus is 0: set gpus, or device to cpu"),
+        ("pools.target.enabled=false", "need each other"),
+        ("modelCache.type=existingClaim", "set modelCache.existingClaim"),
+        (
+            "pools.draft.autoscaling.enabled=true,pools.draft.autoscaling.minReplicas=9",
             "minReplicas (9) is above maxReplicas (4)",
-            id="bounds",
         ),
-        pytest.param(
-            ["monitoring.podMonitor.enabled=true,security.public.apiKeys.existingSecret=keys"],
+        (
+            "monitoring.podMonitor.enabled=true,security.public.apiKeys.existingSecret=keys",
             "set monitoring.podMonitor.apiKeySecret",
-            id="metrics without a key",
         ),
-        pytest.param(
-            ["monitoring.serviceMonitor.enabled=true,security.public.apiKeys.existingSecret=keys"],
+        (
+            "monitoring.serviceMonitor.enabled=true,security.public.apiKeys.existingSecret=keys",
             "set monitoring.serviceMonitor.apiKeySecret",
-            id="a Service's metrics without a key",
         ),
-        pytest.param(["httpRoute.enabled=true"], "httpRoute.enabled needs httpRoute.parentRefs", id="no gateway"),
-        pytest.param(
-            ["inferencePool.enabled=true,inferencePool.endpointPicker=picker"],
+        ("httpRoute.enabled=true", "httpRoute.enabled needs httpRoute.parentRefs"),
+        (
+            "inferencePool.enabled=true,inferencePool.endpointPicker=picker",
             "needs config.telemetry.metrics_prefix vllm:",
-            id="metrics that the picker does not know",
         ),
-        pytest.param(
-            ["monitoring.podMonitor.enabled=true,monitoring.serviceMonitor.enabled=true"],
-            "would both scrape every pod",
-            id="two monitors",
-        ),
-        pytest.param(["inferencePool.enabled=true"], "needs inferencePool.endpointPicker", id="no picker"),
+        ("monitoring.podMonitor.enabled=true,monitoring.serviceMonitor.enabled=true", "would both scrape every pod"),
+        ("inferencePool.enabled=true", "needs inferencePool.endpointPicker"),
     ],
 )
-def test_refusals_say_what_to_change(helm: Any, arguments: list[str], said: str) -> None:
-    assert said in helm.refusal("--set", *arguments)
+def test_refusals_say_what_to_change(helm: Any, values: str, said: str) -> None:
+    assert said in helm.refusal("--set", values)
 
 
 def test_all_problems_are_told_at_once(helm: Any, major: str) -> None:
