@@ -3,8 +3,6 @@
 With `pytest -n 2` a file stays in one worker, and so does what shares a costly start.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 `benchmarks/conformance.py` asks every case of every proposer, and of other servers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path

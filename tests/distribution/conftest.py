@@ -5,8 +5,6 @@ verification; `p_values` compares them with enumeration. Wrong rules are plugged
 test_can_fail.py, through the same two.
 """
 
-from __future__ import annotations
-
 import gc
 import itertools
 import math

@@ -1,7 +1,5 @@
 """How often drafts are accepted, against theory; coupled output against anything a drafter can do."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Deliberately wrong rules, in the same simulation and the same test: each must be caught."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """Rounds whose drafts were partly made ahead: the output has the target's distribution, on hits and on misses."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Every mode, every drafter, every post-processing: the output has the target's distribution."""
 
-from __future__ import annotations
-
 import pytest
 
 from pilotfish.types import AcceptanceMode, SamplingParams

@@ -1,7 +1,5 @@
 """Real processes with the real default model: `pilotfish up`, watched from outside."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

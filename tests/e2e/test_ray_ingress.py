@@ -1,7 +1,5 @@
 """`pilotfish up --ray` with an ingress: clients use the port of Serve's proxy as they would the orchestrator's own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import httpx

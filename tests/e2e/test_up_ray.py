@@ -1,8 +1,6 @@
 """`pilotfish up --ray` with a target in two ranks: the Ray Serve application, a placement group with a process in each
 bundle, and what happens when a part of it is killed."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """What needs a CUDA device: run where there is one, skipped with a reason elsewhere."""
 
-from __future__ import annotations
-
 import copy
 import gc
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Compiled layers on a GPU, recorded and not: the logits of the model, and nothing is compiled in later steps."""
 
-from __future__ import annotations
-
 import copy
 import logging
 

@@ -1,7 +1,5 @@
 """Steps on a GPU against float32 on the CPU: prefill, decode, verification, trees, rollback; recorded and not."""
 
-from __future__ import annotations
-
 import gc
 import warnings
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The engine on a GPU: greedy text with speculation is the target's own; sampling; how large the cache becomes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import pytest

@@ -1,7 +1,5 @@
 """8-bit products on a GPU: int8 is exact, fp8 is what its definition says up to float32's order of summing."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

@@ -1,7 +1,5 @@
 """Training on a GPU computes what it computes on the CPU."""
 
-from __future__ import annotations
-
 import copy
 
 import torch

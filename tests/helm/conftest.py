@@ -1,7 +1,5 @@
 """The chart, rendered by both majors of Helm with every values file of its ci folder, with and without all extras."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What is derived from the chart, and what the chart is derived from, is current: `make chart` writes it anew."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What people copy works: the values and files that pages name, and the commands that pods run."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

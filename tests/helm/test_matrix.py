@@ -1,7 +1,5 @@
 """Whatever the values: both majors of Helm agree, Kubernetes and the operators accept it, and Pilotfish reads it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

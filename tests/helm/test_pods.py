@@ -1,7 +1,5 @@
 """What the pods are: who may what, on which nodes, asked by which probes, with which secrets."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

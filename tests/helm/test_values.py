@@ -1,7 +1,5 @@
 """Values that cannot work are refused before anything is installed, in words that say what to change."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Iterator

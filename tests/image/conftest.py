@@ -1,7 +1,5 @@
 """What an image is made of, checked without a container engine."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

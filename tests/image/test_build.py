@@ -5,8 +5,6 @@ Without a registry: a root file system of Debian 12 (`debootstrap --variant=minb
 with the machine's own certificates and pip.conf, `FROM scratch` and `ADD`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

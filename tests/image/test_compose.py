@@ -1,7 +1,5 @@
 """compose.yaml: valid, and what it says to the services is what they understand."""
 
-from __future__ import annotations
-
 import importlib.resources
 import json
 import re

@@ -1,7 +1,5 @@
 """The Dockerfile: lint, and what `restricted` clusters and the documents expect of the image."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

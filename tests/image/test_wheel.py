@@ -1,7 +1,5 @@
 """The wheel holds all that the services need, and they run from it."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """A tiny random target in bfloat16 on disk, and an EAGLE-3 head for it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

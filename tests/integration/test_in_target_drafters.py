@@ -1,7 +1,5 @@
 """Drafters in the target, through real services: the public API to the engine and back."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

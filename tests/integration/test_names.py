@@ -1,7 +1,5 @@
 """An orchestrator finds the replicas behind a name, as behind a headless Service of Kubernetes."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

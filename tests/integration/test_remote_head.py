@@ -1,7 +1,5 @@
 """The target's features travel through real services to a head in the draft service, and its drafts back."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A stack as strangers meet it: TLS, keys and limits over gRPC and HTTP, and internal links of its own."""
 
-from __future__ import annotations
-
 import logging
 import ssl
 from collections.abc import AsyncIterator, Callable

@@ -4,8 +4,6 @@ One whose tokens are bytes, each a token, with a few merges that straddle charac
 makes them, with a byte each for what is no word. Both have special tokens, and more ids than tokens.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ Over HTTP, through OpenAI's API and vLLM's additions to it, so that any server c
 and gives back everything of the answers that a client sees, but for ids and times.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

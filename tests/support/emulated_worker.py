@@ -4,8 +4,6 @@ Speaks pilotfish.engine.process.wire as pilotfish.engine.process.worker does; te
 `target.model` (or `draft.model`) set to `fail:KIND` makes the start fail so.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 

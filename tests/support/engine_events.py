@@ -1,7 +1,5 @@
 """Prompts for an engine's core, running it to the end of its work, and what its events say."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """One direction of a connection through a fault proxy: what arrives leaves later, in order, or never."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Callable

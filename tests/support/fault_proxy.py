@@ -9,8 +9,6 @@ With --control it reads a line like `delay_ms=2 jitter_ms=1`, `frozen=1`, `reset
 input whenever the conditions shall change; an empty line ends them.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import contextlib

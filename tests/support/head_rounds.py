@@ -1,7 +1,5 @@
 """A head apart from its target, asked as an orchestrator asks it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

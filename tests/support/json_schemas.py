@@ -1,7 +1,5 @@
 """Random JSON schemas whose documents are bounded, so that every answer can be finished."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

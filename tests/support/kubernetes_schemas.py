@@ -1,7 +1,5 @@
 """What Kubernetes and operators accept: their schemas, made strict. Needs the packages of the `dev` extra."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache

@@ -1,7 +1,5 @@
 """An event loop on a thread, for servers beside a test that blocks."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine

@@ -1,7 +1,5 @@
 """Hypothesis strategies of protobuf messages: any that goes over the wire."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A recorder that does on any device what a CUDA graph does."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import Tensor

@@ -1,7 +1,5 @@
 """A collector that takes OTLP over gRPC and keeps what it gets."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Self

@@ -1,7 +1,5 @@
 """Pieces of answers and their reports, as the session makes them."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A peer of a replica that keeps what it hears: the orchestrator's end of a stream in tests."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from types import TracebackType

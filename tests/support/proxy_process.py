@@ -1,7 +1,5 @@
 """A fault proxy as a child process: exact delays, whatever else this program computes."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

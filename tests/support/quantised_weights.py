@@ -1,7 +1,5 @@
 """What quantised weights stand for."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from pilotfish.models.native.quantise import BLOCK_INPUTS, QuantisedWeight

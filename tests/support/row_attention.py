@@ -3,8 +3,6 @@
 Nothing is decided on the host, so that it can be recorded.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """A service as a process at one address: stopped, frozen, and started again at will."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """Sixty-four tokens that JSON can be written with: grammars for models too small for a real tokenizer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from llguidance import LLTokenizer, TokenizerWrapper

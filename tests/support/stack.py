@@ -1,7 +1,5 @@
 """The services in this process, on free ports of the loopback interface, and requests to them."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import dataclasses

@@ -1,7 +1,5 @@
 """Summaries of answers, as a client gets them."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

@@ -3,8 +3,6 @@
 In production it would hold the interpreter's lock while it prepares a step, and gRPC would wait.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import threading

@@ -1,7 +1,5 @@
 """A Llama so small that a test can compute with it, and a folder of it that services load."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

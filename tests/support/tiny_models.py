@@ -1,7 +1,5 @@
 """Random models of the architectures that decoders run, so small that a test can compute with them, and their heads."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

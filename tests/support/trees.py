@@ -1,7 +1,5 @@
 """Draft trees from paths of tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from pilotfish.speculation.trees.tree import MAX_TREE_NODES, ROOT, DraftTree

@@ -1,7 +1,5 @@
 """Waiting for what has no event."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """docs/configuration.md is what scripts/configuration_reference.py makes of the dataclasses today."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """docs/proposers.md: its example works as it stands, and every lookup fulfils the same contract."""
 
-from __future__ import annotations
-
 import re
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Benchmarks, scripts and examples: what no test starts still finds the modules of this repository that it imports."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

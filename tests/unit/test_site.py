@@ -1,7 +1,5 @@
 """The documentation's site: every page has its place, every link leads somewhere, and it builds."""
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Iterator

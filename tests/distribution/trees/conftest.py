@@ -1,7 +1,5 @@
 """Drafters of trees for the world of ../conftest.py."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Literal

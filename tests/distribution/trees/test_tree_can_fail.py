@@ -1,7 +1,5 @@
 """Deliberately wrong rules for trees, in the same simulation and the same test: each must be caught."""
 
-from __future__ import annotations
-
 import pytest
 
 from pilotfish.speculation.rounds import Outcome, Round, verify

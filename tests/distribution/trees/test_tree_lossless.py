@@ -1,7 +1,5 @@
 """Every mode, every shape, every way to fill it: the output has the target's distribution."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

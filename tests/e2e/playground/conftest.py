@@ -1,7 +1,5 @@
 """The playground in headless Chromium, over a whole emulated stack in this process."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """axe-core finds nothing, in both themes, on a wide and on a narrow page."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Two answers side by side."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The second tab."""
 
-from __future__ import annotations
-
 import re
 
 from playwright.sync_api import expect

@@ -1,7 +1,5 @@
 """The page's modules that know nothing of the page."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What goes wrong is said, with what to do about it."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

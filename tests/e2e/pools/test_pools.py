@@ -3,8 +3,6 @@
 One run of benchmarks/pools.py; each test reads a part of what it says.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """One `pilotfish up` with its default configuration for all that only asks it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

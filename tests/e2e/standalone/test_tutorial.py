@@ -1,7 +1,5 @@
 """docs/tutorial.md: every command runs, and prints what the page says."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

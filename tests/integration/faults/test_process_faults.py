@@ -1,7 +1,5 @@
 """Services as processes, and signals that no program can answer: SIGKILL, SIGSTOP."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import dataclasses

@@ -1,7 +1,5 @@
 """Any bytes and any messages: decoding ends in a value or in a clean error, and a replica outlives whatever it gets."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import struct

@@ -1,7 +1,5 @@
 """The public API over real loopback gRPC, with emulated engines behind real replica servers."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """Several orchestrators and several replicas: routing, admission, places, and who ends."""
 
-from __future__ import annotations
-
 import asyncio
 
 import grpc.aio

@@ -1,7 +1,5 @@
 """An orchestrator with its HTTP API on a thread of its own, so that blocking clients can be used."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import shutil

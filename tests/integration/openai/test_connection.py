@@ -1,7 +1,5 @@
 """Clients that leave, servers that end, many at once."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import threading

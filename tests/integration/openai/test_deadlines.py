@@ -1,7 +1,5 @@
 """A client's deadline: honoured in the queue and while an answer is made."""
 
-from __future__ import annotations
-
 import openai
 import pytest
 

@@ -1,7 +1,5 @@
 """Every failure in OpenAI's shape, with the parameter's name; OpenAI's own client raises its own kinds."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import urllib.error

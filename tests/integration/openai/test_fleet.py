@@ -1,7 +1,5 @@
 """GET /fleet over the emulated engine."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import httpx

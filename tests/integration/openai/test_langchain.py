@@ -1,7 +1,5 @@
 """LangChain's ChatOpenAI works unchanged."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest

@@ -1,7 +1,5 @@
 """Lossy acceptance through HTTP: refused unless allowed, and told wherever an answer is told of."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import httpx

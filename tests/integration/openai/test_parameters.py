@@ -1,7 +1,5 @@
 """Every parameter through OpenAI's own client, streamed and not, with speculation on and off: equal outputs."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """A model whose template begins its thoughts: they are told from the content, whole and streamed."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """POST /v1/responses through OpenAI's own client: text, formats and calls, whole and streamed."""
 
-from __future__ import annotations
-
 import json
 
 import httpx

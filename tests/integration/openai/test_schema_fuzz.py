@@ -1,7 +1,5 @@
 """Requests made from the API's own description, good and bad: each gets an answer that the description knows."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import schemathesis

@@ -1,7 +1,5 @@
 """Structured output and tools through OpenAI's own client, with speculation on and off."""
 
-from __future__ import annotations
-
 import json
 import urllib.request
 from typing import Any

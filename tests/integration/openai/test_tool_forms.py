@@ -1,7 +1,5 @@
 """A model whose mark of calls is a special token: a demanded call is written with it, and found."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The services in this process, over emulated engines that take no time, and a collector that gets what they tell."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import dataclasses

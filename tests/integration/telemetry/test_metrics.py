@@ -1,7 +1,5 @@
 """What a scraper reads from the real services."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """Spans of real requests, as a real OTLP collector gets them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import grpc.aio

@@ -3,8 +3,6 @@
 Requests of many lengths come while others run, end, wait for room and lose it: rows are added, moved and removed.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import sys

@@ -5,8 +5,6 @@
 benchmarks/peers/setup.sh vllm makes such an environment.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Clients that ask again as soon as they are answered."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from orchestrator.control.controller import Controller

@@ -1,7 +1,5 @@
 """Who decides for a simulated sequence: the orchestrator's own controller, of a request in one of its modes."""
 
-from __future__ import annotations
-
 from orchestrator.control.controller import Controller
 from orchestrator.control.replica_state import ControlState
 from orchestrator.requests.request import GenerationRequest, Mode, SpeculationOptions

@@ -1,7 +1,5 @@
 """Replicas that compute, step by step, what sequences ask of them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """One request from its first token to its last, as `orchestrator.session.Session` runs it, in continuations."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import random

@@ -1,7 +1,5 @@
 """A target and a draft replica of a hardware profile."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from pilotfish.emulation.profiles import HardwareProfile

@@ -1,7 +1,5 @@
 """Virtual time, and what disturbs it."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Replicas in memory, a toy tokenizer and sequences over it: the orchestrator's objects without a network."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import pytest

@@ -1,7 +1,5 @@
 """A whole Pilotfish in this process: real gRPC on loopback, emulated engines, a byte-level tokenizer."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import AsyncExitStack

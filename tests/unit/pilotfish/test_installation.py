@@ -1,7 +1,5 @@
 """What is said where packages are missing."""
 
-from __future__ import annotations
-
 import importlib
 import subprocess
 import sys

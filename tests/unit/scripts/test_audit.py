@@ -1,7 +1,5 @@
 """The audit says what it found, and does not take silence for an all-clear. The lock holds what was tested."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What an image for CPUs installs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Links of pages, as the site has them."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.scripts import SCRIPTS, load_script

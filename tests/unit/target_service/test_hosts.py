@@ -1,7 +1,5 @@
 """The start of rank 0 beside ranks that others run."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

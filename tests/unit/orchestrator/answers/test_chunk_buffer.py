@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from orchestrator.answers.chunk_writer import ChunkBuffer
 from orchestrator.answers.output import OutputChunk
 from pilotfish.types import FinishReason, TokenLogprobs, TokenOrigin

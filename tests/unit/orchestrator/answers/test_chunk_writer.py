@@ -1,7 +1,5 @@
 """Messages of an answer, with a hand on when its chunks come and when others take the turns."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator
 

@@ -1,7 +1,5 @@
 """What a client must never see the result of."""
 
-from __future__ import annotations
-
 import pytest
 
 from orchestrator.answers.sequence import Sequence, check_verdict

@@ -1,7 +1,5 @@
 """Who gets past the door of the HTTP API."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import httpx

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import msgspec
 import pytest
 from starlette.requests import Request

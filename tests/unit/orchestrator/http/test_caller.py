@@ -1,7 +1,5 @@
 """What the headers of a request tell of its sender."""
 
-from __future__ import annotations
-
 import pytest
 from starlette.requests import Request
 

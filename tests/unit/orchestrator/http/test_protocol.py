@@ -1,7 +1,5 @@
 """Connections that send too much of a head, too slowly, or are too many."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager

@@ -1,7 +1,5 @@
 """The target pool as one engine."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from orchestrator.metrics.fleet import FleetCounters

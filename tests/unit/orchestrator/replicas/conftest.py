@@ -1,7 +1,5 @@
 """Pools and links over streams in memory."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

@@ -1,7 +1,5 @@
 """Which replicas there are, and how they are reached."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 

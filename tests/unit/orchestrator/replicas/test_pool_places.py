@@ -1,7 +1,5 @@
 """Which replica is chosen, and who waits for a place."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

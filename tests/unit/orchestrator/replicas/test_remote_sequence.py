@@ -1,7 +1,5 @@
 """A mailbox on a replica in memory."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """Who asks, and until when."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 

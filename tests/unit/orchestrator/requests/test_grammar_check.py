@@ -1,7 +1,5 @@
 """Grammars are checked off the event loop, each one once."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 

@@ -1,7 +1,5 @@
 """Thoughts, calls and content of answers, whole and in pieces."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Calls are found in text however it is cut into pieces."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Sequence

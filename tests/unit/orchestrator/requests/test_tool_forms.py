@@ -1,7 +1,5 @@
 """Every form: found in text however it is cut, chosen by the template, and written when a call is demanded."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import json

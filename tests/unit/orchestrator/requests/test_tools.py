@@ -1,7 +1,5 @@
 """Tools: what requests may say, and the grammar of a demanded call."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The command line where its packages are, and where they are not."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

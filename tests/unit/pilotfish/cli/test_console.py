@@ -1,7 +1,5 @@
 """Colours are for terminals that have them and for people who want them."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

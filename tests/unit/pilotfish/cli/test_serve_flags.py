@@ -1,7 +1,5 @@
 """What `pilotfish serve` and `pilotfish config` make of a flag."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 from typing import Any

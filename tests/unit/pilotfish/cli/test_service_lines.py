@@ -1,7 +1,5 @@
 """What `pilotfish up` prints, for people and for programs."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

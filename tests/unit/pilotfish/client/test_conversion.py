@@ -1,7 +1,5 @@
 """Requests as messages: what no message holds is refused with the name of what is wrong."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

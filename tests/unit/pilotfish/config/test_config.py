@@ -1,7 +1,5 @@
 """What a configuration refuses before a process starts with it."""
 
-from __future__ import annotations
-
 from operator import attrgetter
 from typing import Any
 

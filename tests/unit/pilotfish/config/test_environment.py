@@ -1,7 +1,5 @@
 """Where the cache is, as the environment says."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

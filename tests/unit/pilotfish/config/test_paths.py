@@ -1,7 +1,5 @@
 """Files of the configuration, named from the root."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a configuration refuses before a process starts with it, and how it names what is wrong."""
 
-from __future__ import annotations
-
 import pytest
 
 from pilotfish.config import load_config

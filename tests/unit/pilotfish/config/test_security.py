@@ -1,7 +1,5 @@
 """What a security section refuses, and that no configuration holds a secret."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Heads that come with Pilotfish are found by name, others by their path."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The prefix of metrics, as people write it."""
 
-from __future__ import annotations
-
 import pytest
 
 from pilotfish.config import load_config

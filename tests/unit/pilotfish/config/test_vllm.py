@@ -1,7 +1,5 @@
 """What a vLLM is told about Pilotfish."""
 
-from __future__ import annotations
-
 import pytest
 
 from pilotfish.config.vllm import RemoteProposerConfig, remote_proposer_config

@@ -1,7 +1,5 @@
 """Keys that stand in a file twice."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What is measured of a core whose steps take a known time is that time."""
 
-from __future__ import annotations
-
 import pytest
 
 from pilotfish.emulation.core import EmulatedCore

@@ -1,7 +1,5 @@
 """The emulated drafter: token by token, and ahead of the target."""
 
-from __future__ import annotations
-
 from pilotfish.emulation.drafting import EmulatedDrafting
 from pilotfish.emulation.language_model import HashLanguageModel
 from pilotfish.messages import AheadRequest, PreparedDrafts, Proposal, Propose

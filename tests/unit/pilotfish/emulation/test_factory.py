@@ -1,7 +1,5 @@
 """From a configuration to an emulated engine."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The timer of emulated steps."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """An emulated model's tokenizer is always here, and everybody comes to the same one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

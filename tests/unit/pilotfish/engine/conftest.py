@@ -1,7 +1,5 @@
 """A tiny random Llama and an engine core over it."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """Hidden states of both decoders, against transformers' own."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 

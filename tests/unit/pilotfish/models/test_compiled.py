@@ -1,7 +1,5 @@
 """Compiled layers: the same logits, few compilations, and a model that cannot be compiled runs as it is."""
 
-from __future__ import annotations
-
 import copy
 import functools
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Both decoders against transformers' own forward, over random cuts, blocks and neighbours."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Devices by name, where there is no GPU and where there are two."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Which decoder a model gets, and which models get none."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

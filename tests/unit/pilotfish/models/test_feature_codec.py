@@ -1,7 +1,5 @@
 """Features survive their journey: exactly as bfloat16, closely as fp8, and nonsense is refused."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Decoders as on a GPU, built on the CPU: the same steps, with recording replaced by repetition."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import sys

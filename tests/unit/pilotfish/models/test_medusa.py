@@ -1,7 +1,5 @@
 """Medusa heads: the published layout, their mathematics, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

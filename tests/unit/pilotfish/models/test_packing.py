@@ -1,7 +1,5 @@
 """Packing where oneDNN cannot: a processor without AVX-512, which oneDNN is told to take this one for."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """8-bit linears: round trips, what they compute, and what they leave alone."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """A tree's node has the logits that its path would have, decoded token by token: to the bit, where promised."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Tiny models in folders, and ranks as threads of this process: the arithmetic without the start of processes."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor

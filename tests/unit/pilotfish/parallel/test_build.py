@@ -1,7 +1,5 @@
 """What is refused before a rank starts."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The connections between ranks, with both ends in this process."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from pathlib import Path

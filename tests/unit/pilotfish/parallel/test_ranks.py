@@ -1,7 +1,5 @@
 """Real rank processes behind a real engine worker, over gloo. One start for all that it shows."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

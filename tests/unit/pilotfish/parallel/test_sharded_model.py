@@ -1,7 +1,5 @@
 """A model in parts computes what the whole one does, through everything that an engine asks of a decoder."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Steps survive the way to the other ranks."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """What a model consists of, without its weights: of a 70B on the meta device."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

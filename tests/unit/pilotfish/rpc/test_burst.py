@@ -1,7 +1,5 @@
 """Calls that come at once are all taken in: what is too much is for our own admission to say."""
 
-from __future__ import annotations
-
 import asyncio
 
 import grpc.aio

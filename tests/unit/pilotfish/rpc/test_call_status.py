@@ -1,7 +1,5 @@
 """What a call ended with, whatever grpc.aio makes of it afterwards."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from typing import Any
 

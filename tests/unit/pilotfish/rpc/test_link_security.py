@@ -1,7 +1,5 @@
 """Who is served on the internal links: only those that the replica knows, each over TLS, token or both."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager

@@ -1,7 +1,5 @@
 """Addresses that cannot be had are told before anything is loaded."""
 
-from __future__ import annotations
-
 import socket
 
 import pytest

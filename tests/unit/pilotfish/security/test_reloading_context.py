@@ -1,7 +1,5 @@
 """A listening server's certificate follows its files, on both event loops."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections.abc import Callable, Coroutine

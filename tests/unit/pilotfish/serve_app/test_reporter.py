@@ -1,7 +1,5 @@
 """What Serve says of a deployment, in one line."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A draft vocabulary's tokens are ranked among themselves, and come out as the target's."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Where a step ends, however its text is cut into tokens."""
 
-from __future__ import annotations
-
 import itertools
 
 from pilotfish.speculation.reasoning_steps import StepText

@@ -1,7 +1,5 @@
 """A small vocabulary with tokens of one and of several characters."""
 
-from __future__ import annotations
-
 import pytest
 from llguidance import LLTokenizer
 

@@ -1,7 +1,5 @@
 """JSON is measured before a parser that recurses sees it."""
 
-from __future__ import annotations
-
 import pytest
 
 from pilotfish.errors import InvalidRequestError

@@ -1,7 +1,5 @@
 """Compiling on a thread, and what is kept."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Schemas that no finite document follows are told from recursive ones that some do."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

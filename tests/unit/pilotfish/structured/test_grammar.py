@@ -1,7 +1,5 @@
 """Good grammars compile, and errors say what is wrong."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

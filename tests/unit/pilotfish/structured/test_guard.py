@@ -1,7 +1,5 @@
 """A grammar that crashes, hangs or fills the memory costs its own check, and nothing else."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Where a sequence stands in its grammar, however it came there."""
 
-from __future__ import annotations
-
 import random
 
 from llguidance import LLMatcher, LLTokenizer

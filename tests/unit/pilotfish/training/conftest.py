@@ -1,7 +1,5 @@
 """A tiny target: in memory, with samples of what it computes, and as a folder that chats in letters and spaces."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A stand-alone draft model is made of the target's layers and learns its distribution."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

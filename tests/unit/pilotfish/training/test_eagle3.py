@@ -1,7 +1,5 @@
 """The batched loss of an EAGLE-3 head against a draft that is unrolled token by token."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

@@ -1,7 +1,5 @@
 """The loop learns, stops in time, and goes on after a kill as if there had been none."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Medusa heads learn the target's distribution further ahead."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -1,7 +1,5 @@
 """Whole runs over a tiny target: every method, kills in every stage, and what is refused at once."""
 
-from __future__ import annotations
-
 import errno
 import json
 from pathlib import Path

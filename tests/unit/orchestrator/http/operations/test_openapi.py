@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from orchestrator.http.operations.openapi import OPERATIONS, openapi_document
 
 

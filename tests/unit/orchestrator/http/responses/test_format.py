@@ -1,7 +1,5 @@
 """Events of an answer whose words and calls come in any pieces."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """The configuration and the files that it names."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from pilotfish.cli.checks.configuration import check_configuration, check_named_files

@@ -1,7 +1,5 @@
 """What the engines compute with. Torch is asked by the end-to-end test of the command; here a stand-in answers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What `pilotfish doctor` says of a container's limits."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

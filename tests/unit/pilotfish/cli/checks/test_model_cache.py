@@ -1,7 +1,5 @@
 """The cache folder and the models in it."""
 
-from __future__ import annotations
-
 import shutil
 from collections import namedtuple
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Addresses and proxies."""
 
-from __future__ import annotations
-
 import socket
 
 import pytest

@@ -1,7 +1,5 @@
 """Each configured replica is asked who it is."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 

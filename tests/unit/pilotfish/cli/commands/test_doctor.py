@@ -1,7 +1,5 @@
 """`pilotfish doctor`: findings for people and for programs, and the exit code."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

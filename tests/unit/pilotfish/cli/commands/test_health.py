@@ -1,7 +1,5 @@
 """`pilotfish health`: exit codes, output, and whom a role means."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """`pilotfish keys`: the secret is printed once, the file keeps its hash."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`pilotfish plan` as a person uses it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

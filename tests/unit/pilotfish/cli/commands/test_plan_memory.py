@@ -1,7 +1,5 @@
 """`pilotfish plan --model` as a person uses it."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """`pilotfish profile` writes a file that loads as a profile. The engine is one whose steps take no time."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from unittest.mock import ANY

@@ -1,7 +1,5 @@
 """What a command cannot do is one clear line."""
 
-from __future__ import annotations
-
 import shlex
 
 import pytest

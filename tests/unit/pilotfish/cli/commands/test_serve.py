@@ -1,7 +1,5 @@
 """`pilotfish serve --emulate`: what is checked before anything starts."""
 
-from __future__ import annotations
-
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner

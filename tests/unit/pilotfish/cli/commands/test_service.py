@@ -1,7 +1,5 @@
 """`pilotfish service` becomes the service's own process; that it stops on a signal: tests/image."""
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -1,7 +1,5 @@
 """`pilotfish train` tells what is wrong in one line, before it works."""
 
-from __future__ import annotations
-
 from rich.console import Console
 
 from pilotfish.cli.train_progress import TrainProgress

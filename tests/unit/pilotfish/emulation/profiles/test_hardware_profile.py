@@ -1,7 +1,5 @@
 """The profiles that come with Pilotfish, and files of one's own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

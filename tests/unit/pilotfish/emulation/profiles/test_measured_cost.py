@@ -1,7 +1,5 @@
 """The measured table: exact on its points, bilinear between, clamped before, sloped past the end."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

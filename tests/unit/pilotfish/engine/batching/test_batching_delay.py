@@ -1,7 +1,5 @@
 """What a replica waits for, and when it takes half of what is ready, command by command."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

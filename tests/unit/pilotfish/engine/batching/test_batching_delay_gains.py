@@ -1,7 +1,5 @@
 """What waiting for sequences gains and costs: a replica and its clients on a clock of their own."""
 
-from __future__ import annotations
-
 import heapq
 import itertools
 import random

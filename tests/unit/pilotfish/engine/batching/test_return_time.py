@@ -1,7 +1,5 @@
 """When a sequence that is away is expected."""
 
-from __future__ import annotations
-
 import pytest
 
 from pilotfish.engine.batching.return_time import ReturnTime

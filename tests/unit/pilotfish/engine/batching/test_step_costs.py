@@ -1,7 +1,5 @@
 """What steps take by their rows, sampled, learned, and with prefills in them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

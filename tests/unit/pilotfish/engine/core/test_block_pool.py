@@ -1,7 +1,5 @@
 """The block pool against a plain model of what it promises."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from pilotfish.engine.core.draft_costs import DraftCosts, Thresholds, num_free_nodes

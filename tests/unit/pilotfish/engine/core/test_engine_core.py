@@ -1,7 +1,5 @@
 """The engine core against transformers' own greedy text, whatever the schedule."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

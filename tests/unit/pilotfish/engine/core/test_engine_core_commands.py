@@ -1,7 +1,5 @@
 """What the engine core refuses, and what it says of itself."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What fails in a step, or behind it, costs the sequences of that step: the replica goes on, and nothing is kept."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Iterator, Mapping, Sequence

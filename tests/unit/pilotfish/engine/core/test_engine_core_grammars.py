@@ -1,7 +1,5 @@
 """Structured output of the engine: always valid, and the same whatever was drafted."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Trees drafted by an engine, against trees grown from transformers' own forwards of every path."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Draft trees in the engine, against plain decoding of the same requests."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The features that verdicts bring are those of one forward over the whole text, whatever way the text came about."""
 
-from __future__ import annotations
-
 import copy
 import random
 from collections.abc import Callable, Sequence

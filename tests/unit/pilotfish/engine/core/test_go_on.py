@@ -1,7 +1,5 @@
 """Drafts that were prepared for a verdict: the target goes on with them, as if they had been sent after it."""
 
-from __future__ import annotations
-
 import pytest
 
 from pilotfish.engine.core.engine_core import EngineCore

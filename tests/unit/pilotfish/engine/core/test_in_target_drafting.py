@@ -1,7 +1,5 @@
 """Drafters in the target: the text is that of plain decoding, and what they keep stays in step."""
 
-from __future__ import annotations
-
 import copy
 import random
 from collections.abc import Callable, Mapping, Sequence

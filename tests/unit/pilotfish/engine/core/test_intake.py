@@ -1,7 +1,5 @@
 """Drafts that come while a run decodes: they end it, or they leave no trace."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

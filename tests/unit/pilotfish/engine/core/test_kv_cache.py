@@ -1,7 +1,5 @@
 """Which blocks a sequence holds through growth, hits, rewinds and release."""
 
-from __future__ import annotations
-
 from pilotfish.engine.core.block_pool import BlockPool
 from pilotfish.engine.core.kv_cache import KVCache
 from pilotfish.engine.core.sequence import EngineSequence

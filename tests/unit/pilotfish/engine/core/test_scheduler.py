@@ -1,7 +1,5 @@
 """Who gets rows in a step, and who gives up blocks."""
 
-from __future__ import annotations
-
 from pilotfish.engine.core.block_pool import BlockPool
 from pilotfish.engine.core.drafts import Drafts
 from pilotfish.engine.core.kv_cache import KVCache

@@ -1,7 +1,5 @@
 """A target that keeps features, and a head apart from it."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

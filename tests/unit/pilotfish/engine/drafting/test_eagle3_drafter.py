@@ -1,7 +1,5 @@
 """An EAGLE-3 head in the target reads what it would read of the whole text in one piece."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import random

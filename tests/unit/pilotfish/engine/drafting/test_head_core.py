@@ -1,7 +1,5 @@
 """A head apart from its target drafts what it would draft beside it."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A head apart from its target bears with whatever comes or does not."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 

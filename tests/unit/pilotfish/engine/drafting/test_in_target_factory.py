@@ -1,7 +1,5 @@
 """Which drafter a configuration gives, and what is refused."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 

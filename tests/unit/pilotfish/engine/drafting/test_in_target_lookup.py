@@ -1,7 +1,5 @@
 """Lookups in the target: the text is that of plain decoding; who drafts, and what another drafter is asked."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import pytest

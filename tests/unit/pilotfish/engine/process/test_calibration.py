@@ -1,7 +1,5 @@
 """The table that an engine begins with, measured on a core whose steps take what a model of costs says."""
 
-from __future__ import annotations
-
 import pytest
 
 from pilotfish.emulation.core import EmulatedCore

@@ -1,7 +1,5 @@
 """Cores under a container's CPU limit."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What an engine does on a GPU before its first step, as far as it can be had without one."""
 
-from __future__ import annotations
-
 import copy
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Warming up leaves nothing behind."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The worker's loop, its front and its core in the test's hands."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

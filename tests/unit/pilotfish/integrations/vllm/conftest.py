@@ -1,7 +1,5 @@
 """A draft service on loopback, and the little of vLLM that a proposer is given."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Rows of vLLM's batch are followed by their tokens, wherever they move."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What is said to a draft replica for one row, step by step, and what is made of its answers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

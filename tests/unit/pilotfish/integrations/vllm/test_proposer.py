@@ -1,7 +1,5 @@
 """The proposer as vLLM uses it, against a draft service on loopback: sound, absent, stopped, slow and mad."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """What is known of vLLM's model."""
 
-from __future__ import annotations
-
 import sys
 import types
 from types import SimpleNamespace

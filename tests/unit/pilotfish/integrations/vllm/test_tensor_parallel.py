@@ -1,7 +1,5 @@
 """One rank asks; all ranks have its answer."""
 
-from __future__ import annotations
-
 import sys
 import types
 from typing import Any

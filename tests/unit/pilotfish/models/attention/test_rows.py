@@ -4,8 +4,6 @@ The kernels run in Triton's interpreter where Triton is installed (`TRITON_INTER
 CPU have none, and there the reference alone is compared.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 from collections.abc import Sequence

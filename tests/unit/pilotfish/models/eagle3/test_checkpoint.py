@@ -1,7 +1,5 @@
 """Heads are written as published ones are, and what does not fit is refused by name."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

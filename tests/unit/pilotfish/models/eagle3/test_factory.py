@@ -1,7 +1,5 @@
 """A head sees what it must and no more, whatever its target runs on; apart from it, it computes the same."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The head's mathematics against transformers' own Llama layer, and what may depend on what."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from transformers import LlamaConfig

@@ -1,7 +1,5 @@
 """Heads in an engine against the module itself, over random cuts, blocks and drafts."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """A tiny Llama, and decoders of it that record their steps."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Recorded steps give what the same steps give that are not recorded: padding and replays change nothing."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Callable, Sequence

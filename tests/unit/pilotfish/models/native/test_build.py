@@ -1,7 +1,5 @@
 """Kernels that cannot be compiled are an answer, not a crash; those that can are compiled once."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

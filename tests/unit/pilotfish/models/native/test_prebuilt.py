@@ -1,7 +1,5 @@
 """Which of the kernels compiled ahead suits a processor, and when they are used."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Quantised weights against their definition: what was quantised before comes back, the rest stays close."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

@@ -1,7 +1,5 @@
 """The kernels on quantised weights give bit for bit what they give on the bfloat16 weights those stand for."""
 
-from __future__ import annotations
-
 import copy
 import platform
 from pathlib import Path

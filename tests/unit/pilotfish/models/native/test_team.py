@@ -1,7 +1,5 @@
 """Which thread computes what, and whose work is done again, changes no bit."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Offsets point into the text that the tokens make, however its characters are cut."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """Tools for models whose template knows none, and for those whose template does."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """What a grammar forbids is impossible, in every rule, and rows without a grammar are not touched."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

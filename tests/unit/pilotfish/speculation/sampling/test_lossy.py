@@ -1,7 +1,5 @@
 """Lossy acceptance, by what its definitions say: which drafts stand, and what comes after them."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter

@@ -1,7 +1,5 @@
 """Which outcomes are drafted for, and in which order."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """What is extracted equals transformers' own hidden states, and shards survive kills."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Prompts of a user's own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Self-synthesis with a real engine over a tiny target."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Data of a user's own, in three kinds of lines."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
