@@ -4,8 +4,6 @@ Asks a stack of its own for each of --proposers, or any server: `--url URL --on 
 turn speculation on and off there, or `--url URL --reference URL` with a second one that does not speculate.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

@@ -5,8 +5,6 @@ decide and learn as in production. The clock times `Controller.decide` alone: wh
 the decision. A verification waits for both.
 """
 
-from __future__ import annotations
-
 import itertools
 import statistics
 import sys

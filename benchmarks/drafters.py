@@ -5,8 +5,6 @@ transformers' own generate (plain, with prompt lookup, and with the stand-alone 
 the first stack. Speed-ups are ratios to plain decoding in the same turns.
 """
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Iterator, Sequence

@@ -7,8 +7,6 @@ has `grid` on hardware that is ten times as slow in everything, where this machi
 cells, of more rounds. (load.py has `auto` beside always off and always on.)
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

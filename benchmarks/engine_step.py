@@ -5,8 +5,6 @@ same model is timed in the same run with the native kernels (the default), with 
 (`compile: false`) and with transformers' eager forward. Everything is a ratio within this run.
 """
 
-from __future__ import annotations
-
 import os
 import statistics
 import sys

@@ -8,8 +8,6 @@ JSON schemas instead, with the drafts of proposers that know nothing of grammars
 valid ones; those that max_tokens cut off are counted apart: they are no fault of the grammar's.
 """
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import json

@@ -5,8 +5,6 @@ slowly, some have deadlines) while target and draft replicas are killed (SIGKILL
 come back. Every answer is held against what an undisturbed run says. Then: what the draft pool's outage costs.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import os

@@ -4,8 +4,6 @@ Input that Hypothesis makes, surface by surface. One that crashes is made small 
 that surface begins with it.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import resource

@@ -14,8 +14,6 @@ stack        `pilotfish bench load` over a real model's folder (`--model`) on th
 lacks.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import subprocess

@@ -6,8 +6,6 @@ machine, with the `--drafter` of one's choice; `--levels` says how many in fligh
 once are orchestrator_cost.py's.
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import sys

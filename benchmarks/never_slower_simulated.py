@@ -8,8 +8,6 @@ handles one message at a time and stalls now and then. `--no-noise` leaves it ou
 machine.
 """
 
-from __future__ import annotations
-
 import itertools
 import statistics
 import sys

@@ -8,8 +8,6 @@ orchestrators that send their spans to a collector; variants are measured in tur
 counts: what else runs on the machine can only add to a CPU time.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import dataclasses

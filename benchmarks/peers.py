@@ -6,8 +6,6 @@ Tokens are counted by id and times are taken where the tokens arrive, for all al
 bf16 with bf16, the packed GGUF with our packed weights.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import statistics

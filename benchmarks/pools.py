@@ -5,8 +5,6 @@ and a steady stream of requests, each held against what an undisturbed run says.
 replica to three and back, replicas are killed, a node is lost, and every replica is replaced by a rolling update.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import subprocess

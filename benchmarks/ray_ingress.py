@@ -3,8 +3,6 @@
 `pilotfish up --ray` with `deployment.orchestrator.ingress_port`; the same streams through both, in turns.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import statistics

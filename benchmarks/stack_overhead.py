@@ -5,8 +5,6 @@ client, orchestrator and target service. CPU of the processes is per token. Resi
 target service is held against the model's bytes.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import statistics

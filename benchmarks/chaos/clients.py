@@ -1,7 +1,5 @@
 """Clients of all manners: patient, cancelling, slow to read, with a deadline. Each knows what it must hear."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import random

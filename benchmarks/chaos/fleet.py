@@ -1,7 +1,5 @@
 """The services as processes on fixed ports: killed, frozen and started again at will."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import re

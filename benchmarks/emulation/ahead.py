@@ -1,7 +1,5 @@
 """What drafting ahead gains over synchronous drafting, on a fast and on a slow network (part d)."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import dataclasses

@@ -6,8 +6,6 @@ explained by it. Slower hardware has fewer cells: the formula is the same, and w
 round weighs as many times less.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools

@@ -1,7 +1,5 @@
 """How soon speculation goes off when the load comes and on again when it goes (part c)."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import time

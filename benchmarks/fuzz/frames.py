@@ -1,7 +1,5 @@
 """What the two ends of a stream say to each other: sensible frames, damaged ones, and nonsense."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Callable, Sequence

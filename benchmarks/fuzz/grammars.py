@@ -1,7 +1,5 @@
 """Schemas, expressions and grammars through guard and compiler of a target, in a process that may die of one."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import json

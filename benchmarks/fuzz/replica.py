@@ -1,7 +1,5 @@
 """A replica and an orchestrator's link, each against whatever its peer sends: over a real engine with a tiny model."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import tempfile

@@ -1,7 +1,5 @@
 """What clients send to the public API of an orchestrator over emulated replicas: HTTP to every route, and gRPC."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

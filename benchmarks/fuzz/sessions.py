@@ -1,7 +1,5 @@
 """Whole answers while replicas garble what they say: an orchestrator over real engines with a tiny model."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools

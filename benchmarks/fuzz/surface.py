@@ -4,8 +4,6 @@ Inputs come in batches, each on services that have just started. What fails is m
 first the next time.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import re

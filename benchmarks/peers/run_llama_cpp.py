@@ -1,7 +1,5 @@
 """llama.cpp as a peer (see pilotfish.bench.peers.worker), through llama-cpp-python: plain or with prompt lookup."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """OpenVINO GenAI as a peer (see pilotfish.bench.peers.worker): an exported folder or a GGUF, plain or with lookup."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from typing import Any

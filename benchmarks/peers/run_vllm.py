@@ -1,8 +1,6 @@
 """vLLM on the processor as a peer (see pilotfish.bench.peers.worker): plain, with its n-gram lookup, or with drafts
 from Pilotfish's draft service. Answers several prompts at once; its counters are those of the remote proposer."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """A Ray cluster of labelled nodes on this machine, and what Serve runs on it."""
 
-from __future__ import annotations
-
 import functools
 import os
 import signal

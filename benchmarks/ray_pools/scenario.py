@@ -1,7 +1,5 @@
 """What befalls the pools while requests stream: load, a kill, a lost node, an update."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import time

@@ -1,7 +1,5 @@
 """A steady stream of requests that a load balancer spreads over whichever orchestrators there are."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import threading

@@ -1,7 +1,5 @@
 """An orchestrator, requests to it and when their tokens came; many streams at once from clients that cost little."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """Makes tests.support importable: a benchmark is started as a file, so that Python looks beside it alone."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

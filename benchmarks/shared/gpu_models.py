@@ -1,7 +1,5 @@
 """Models of real shapes with random weights on a GPU, and what it takes to read them."""
 
-from __future__ import annotations
-
 import argparse
 import gc
 import time

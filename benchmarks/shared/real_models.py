@@ -1,7 +1,5 @@
 """What benchmarks of real models share: options, prompts, what is asked of every arm, the target's weights."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from pathlib import Path

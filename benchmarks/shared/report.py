@@ -3,8 +3,6 @@
 A check is a figure with the bound it is held against; whether it holds is reported, never the exit status.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import statistics
