@@ -76,6 +76,19 @@ async def test_steps_that_stand_and_fall(config: Config) -> None:
             assert float(value) > 1
 
 
+async def test_sampled_steps_obey_penalties_and_end_where_the_target_ends_them(config: Config) -> None:
+    """The drafter, which is the target, says what the request's seed and penalties make of it."""
+    sampled = {"temperature": 1.0, "seed": 4, "repetition_penalty": 1.3, "ignore_eos": False}
+    async with running_stack(config, **engines(config)) as stack:
+        plain = await stack.ask(max_tokens=80, **sampled, speculation={"mode": 2})
+        asked = {**STEPS, "step_judge": "logprob", "step_threshold": -100.0}
+        steps = await stack.ask(max_tokens=80, **sampled, speculation=asked)
+        assert (steps.token_ids, steps.text) == (plain.token_ids, plain.text)
+        assert steps.speculation.num_accepted_steps
+        rejecting = await stack.ask(max_tokens=80, **sampled, speculation={**asked, "acceptance": 2})
+        assert rejecting.speculation.num_accepted_steps
+
+
 async def test_log_probabilities_are_those_of_plain_decoding(config: Config) -> None:
     async with running_stack(config, **engines(config)) as stack:
         plain = await complete(stack, logprobs=1, speculation={"mode": "off"})

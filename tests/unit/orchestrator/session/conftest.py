@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import itertools
 from collections.abc import Iterable
 
 import pytest
@@ -16,11 +18,15 @@ from orchestrator.drafting.lookup_drafter import LookupDrafter
 from orchestrator.drafting.remote_drafter import RemoteDrafter
 from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from orchestrator.session import Session
+from orchestrator.step_judges import Judgement, StepJudge
+from orchestrator.step_rounds import DraftModels, StepRounds
 from orchestrator.target import RemoteTarget
 from pilotfish.config import DraftConfig, SpeculationConfig
 from pilotfish.config.target import IN_TARGET_DRAFTERS
+from pilotfish.messages import Proposal
 from pilotfish.speculation.lookup.lookups import LOOKUPS
 from pilotfish.types import SamplingParams
+from tests.support.memory_replicas import next_token
 
 PROMPT = (1, 2, 3)
 LOOKUP_CONFIG = DraftConfig(prompt_lookup_min=1, prompt_lookup_max=3)
@@ -90,3 +96,77 @@ class World:
 @pytest.fixture
 def world(memory_pool, memory_link, toy_tokenizer) -> World:
     return World(memory_pool, memory_link, toy_tokenizer)
+
+
+class FakeJudge(StepJudge):
+    """Lets every n-th step stand."""
+
+    def __init__(self, stands=(True,)) -> None:
+        self._stands = itertools.cycle(stands)
+        self.accepted: dict[int, tuple[int, ...]] = {}
+        """By the committed tokens that they follow."""
+        self.judged: list[int] = []
+
+    async def judge(self, sequence, step) -> Judgement:
+        self.judged.append(sequence.length)
+        if not next(self._stands):
+            return Judgement(0)
+        self.accepted[sequence.length] = step
+        return Judgement(9)
+
+
+@pytest.fixture
+def writer(world, memory_link):
+    """A draft model that says what the target would not."""
+    link = memory_link("writer")
+
+    def other_words(event):
+        if isinstance(event, Proposal):
+            drafted = tuple((token_id + 7) % 50 for token_id in event.draft_token_ids)
+            return (Proposal(event.sequence_id, event.base_length, drafted),)
+        return (event,)
+
+    link.on_event = other_words
+    return link
+
+
+@pytest.fixture
+def start(world, memory_pool, writer, toy_tokenizer):
+    """Makes a session with steps, and its judge. ends: letters that end a step."""
+
+    def make(
+        judge=None, ends="ACEGIKMOQSUWY", thoughts=None, step_max_tokens=20, step_tokens=1000, deadline_s=5, **fields
+    ):
+        session = world.session(**fields)
+        request = session.sequence.request
+        options = dataclasses.replace(
+            request.speculation, level="step", step_max_tokens=step_max_tokens, step_tokens=step_tokens
+        )
+        world.writers = memory_pool(writer)
+        world.judge = judge or FakeJudge()
+        session.steps = StepRounds(
+            dataclasses.replace(request, speculation=options),
+            RemoteDrafter(DraftModels(world.writers), lambda _: deadline_s),
+            world.judge,
+            token_bytes=toy_tokenizer.token_bytes,
+            thoughts=thoughts,
+            ends=[end.encode() for end in ends],
+        )
+        return session
+
+    return make
+
+
+def replayed(accepted, num_tokens):
+    """What the target says where no step stood."""
+    tokens = list(PROMPT)
+    while len(tokens) < len(PROMPT) + num_tokens:
+        tokens += accepted.get(len(tokens)) or (next_token(tokens),)
+    return tuple(tokens[len(PROMPT) :][:num_tokens])
+
+
+def assert_all_are_counted(session) -> None:
+    stats, sequence = session.speculation_stats, session.sequence
+    by_rounds = stats.num_accepted_tokens + stats.num_plain_tokens + stats.num_step_tokens
+    # A round has a token of the target's own, but the last may lack it.
+    assert sequence.num_output_tokens - by_rounds in (stats.num_rounds, stats.num_rounds - 1)
