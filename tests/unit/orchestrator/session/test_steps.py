@@ -73,8 +73,8 @@ async def test_a_fallen_step_is_forgotten_by_the_drafter(world, start, writer) -
         return answer(event)
 
     writer.on_event = look
-    session = start(FakeJudge((False,)))
-    text = (*PROMPT, *replayed({}, 40))
+    session = start(FakeJudge((False,)), ends="?", max_tokens=100)
+    text = (*PROMPT, *replayed({}, 100))
     assert await world.tokens(session) == text[len(PROMPT) :]
     assert session.speculation_stats.num_steps == len(world.judge.judged) > 2
     assert all(known[base] == text[:base] for base in world.judge.judged)
