@@ -34,6 +34,8 @@ TOKENIZER = byte_tokenizer()
 MODEL = ModelInfo(model_id="m", tokenizer_fingerprint="f", vocab_size=64, max_context_tokens=128)
 LIMITS = Limits(max_draft_tokens=8, max_sequences=4)
 WELCOME = Welcome(model=MODEL, limits=LIMITS, replica_id="r")
+SAID_TOO_LATE = "Internal error from Core"
+"""gRPC's own words for a frame that is written while the replica ends the call."""
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 
 
@@ -107,7 +109,7 @@ def _hello() -> Hello:
 
 
 async def _send(address: str, codec: FrameCodec, frames: Iterable[bytes]) -> str:
-    """Raw bytes after a proper hello; how the call ended: "" if it did not."""
+    """Raw bytes after a proper hello; how the call ended: "" if it did not, or before this had heard."""
     async with grpc.aio.insecure_channel(address) as channel:
         call: Any = channel.stream_stream(f"/{codec.service_name}/Connect")()
         try:
@@ -118,6 +120,8 @@ async def _send(address: str, codec: FrameCodec, frames: Iterable[bytes]) -> str
             while await call.read() is not EOF:
                 pass
         except grpc.aio.AioRpcError as error:
+            if error.details() == SAID_TOO_LATE:
+                return ""
             return f"{type(error_from_rpc(error)).__name__}: {error.details()}"
         return ""
 

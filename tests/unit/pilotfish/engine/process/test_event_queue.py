@@ -6,26 +6,7 @@ from pilotfish.engine.process.process_engine import EventQueue
 from pilotfish.errors import PilotfishError, UnavailableError
 from pilotfish.messages import Opened
 
-A, B, C = Opened(1, 0), Opened(2, 0), Opened(3, 0)
-
-
-async def test_receives_all_that_is_there_in_order() -> None:
-    queue = EventQueue()
-    queue.put([A])
-    queue.put([])
-    queue.put([B, C])
-    assert await queue.receive() == [A, B, C]
-
-
-async def test_waits_for_the_first() -> None:
-    queue = EventQueue()
-    waiting = asyncio.create_task(queue.receive())
-    await asyncio.sleep(0)
-    queue.put([])
-    await asyncio.sleep(0)
-    assert not waiting.done()
-    queue.put([A])
-    assert await waiting == [A]
+A, B = Opened(1, 0), Opened(2, 0)
 
 
 async def test_a_cancelled_receive_loses_nothing() -> None:

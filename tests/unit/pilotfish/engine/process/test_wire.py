@@ -14,10 +14,3 @@ def test_messages_come_back_however_the_stream_is_cut(messages: list[bytes], num
     for start in range(0, len(stream), num_bytes):
         found += reader.feed(stream[start : start + num_bytes])
     assert found == messages
-
-
-def test_a_message_waits_for_its_last_byte() -> None:
-    reader = MessageReader()
-    frame = framed(b"verdict")
-    assert reader.feed(frame[:-1]) == []
-    assert reader.feed(frame[-1:] + frame) == [b"verdict", b"verdict"]
