@@ -49,24 +49,14 @@ class SpeculationOptions:
     """Of the output, behind which no further step is drafted: the answer is exact."""
 
     def __post_init__(self) -> None:
-        self._check_steps()
-        if self.proposer not in PROPOSERS:
-            raise InvalidRequestError(
-                f"proposer {self.proposer!r} is unknown; known are {', '.join(PROPOSERS)}", param="proposer"
-            )
-
-    def _check_steps(self) -> None:
-        if self.level not in LEVELS:
-            raise InvalidRequestError(f"level {self.level!r} is unknown; known are token and step", param="level")
-        if self.step_judge not in STEP_JUDGES:
-            raise InvalidRequestError(
-                f"step_judge {self.step_judge!r} is unknown; known are score and logprob", param="step_judge"
-            )
-        if self.step_threshold is not None and not math.isfinite(self.step_threshold):
-            raise InvalidRequestError("step_threshold must be a number", param="step_threshold")
+        for name, known in (("proposer", PROPOSERS), ("level", LEVELS), ("step_judge", tuple(STEP_JUDGES))):
+            if (value := getattr(self, name)) not in known:
+                raise InvalidRequestError(f"{name} {value!r} is unknown; known are {', '.join(known)}", param=name)
         for name in ("step_max_tokens", "step_tokens"):
             if getattr(self, name) < 1:
                 raise InvalidRequestError(f"{name} is {getattr(self, name)}; it must be at least 1", param=name)
+        if self.step_threshold is not None and not math.isfinite(self.step_threshold):
+            raise InvalidRequestError("step_threshold must be a number", param="step_threshold")
 
     @property
     def least_mark(self) -> float:
