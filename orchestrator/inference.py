@@ -13,10 +13,11 @@ from orchestrator.answers.sequence import Sequence
 from orchestrator.control.controller import Controller, InTargetController
 from orchestrator.control.replica_state import ControlState
 from orchestrator.drafting.ahead_policy import AheadPolicy
+from orchestrator.drafting.draft_deadline import draft_deadline_s
 from orchestrator.drafting.drafter import Drafter, InTargetDrafter
 from orchestrator.drafting.feature_feed import FeatureFeed
 from orchestrator.drafting.lookup_drafter import HybridDrafter, LookupDrafter
-from orchestrator.drafting.remote_drafter import RemoteDrafter, draft_deadline_s
+from orchestrator.drafting.remote_drafter import RemoteDrafter
 from orchestrator.prompt_scoring import PromptScorer
 from orchestrator.replicas.link import ReplicaLink
 from orchestrator.replicas.pool import ReplicaPool
@@ -234,13 +235,8 @@ class InferenceService:
         tree = self._tree(link, in_target=drafts_in_target)
         controller = InTargetController if drafts_in_target else Controller
         features = FeatureFeed(model.feature_layers)
-        target = RemoteTarget(
-            self.targets,
-            acquire_timeout_s=config.connect_timeout_s,
-            max_run_tokens=config.slow_reader_tokens,
-            features=features,
-            tree=tree,
-        )
+        most, wait_s = config.slow_reader_tokens, config.connect_timeout_s
+        target = RemoteTarget(self.targets, acquire_timeout_s=wait_s, max_run_tokens=most, features=features, tree=tree)
         return Session(
             sequence=Sequence(request, OutputText(self.tokenizer, request)),
             controller=controller(request, self.control),

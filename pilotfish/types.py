@@ -278,7 +278,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Load of a replica at one moment."""
+    """Load of a replica at one moment; what is counted, since its engine started."""
 
     num_sequences_running: int = 0
     num_sequences_waiting: int = 0
@@ -287,18 +287,16 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     step_time_ns: int = 0
     draining: bool = False
     num_preemptions: int = 0
-    """Since the engine started."""
     num_sequences_decoding: int = 0
     """That decoded, verified or proposed in the last step; prefills do not count."""
     num_step_tokens: int = 0
     """Token rows of the last step, prefills included."""
     prefill_time_ns: int = 0
-    """By how much prefills made steps longer since the engine started."""
+    """By how much prefills made steps longer."""
     num_steps: int = 0
-    """Since the engine started."""
     num_rows: int = 0
     """Token rows of all these steps."""
     num_grammar_deaths: int = 0
-    """Grammars that a compiling process died of, since the engine started."""
+    """Grammars that a compiling process died of."""
     step_table: StepTable = StepTable()
     """What a target's steps take; from a peer empty unless it has changed."""

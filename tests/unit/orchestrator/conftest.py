@@ -9,7 +9,8 @@ from orchestrator.answers.output import OutputText
 from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from pilotfish.messages import Event, Opened, SequenceError
 from pilotfish.types import SamplingParams, SequenceErrorCode
-from tests.support.memory_replicas import MemoryLink, MemoryPool, continuation
+from tests.support.memory_pool import MemoryPool
+from tests.support.memory_replicas import MemoryLink, continuation
 
 
 class ToyTokenizer:

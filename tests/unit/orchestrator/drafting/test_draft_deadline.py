@@ -1,6 +1,6 @@
 import pytest
 
-from orchestrator.drafting.remote_drafter import draft_deadline_s
+from orchestrator.drafting.draft_deadline import draft_deadline_s
 
 
 @pytest.mark.parametrize(
