@@ -13,9 +13,7 @@ from pilotfish.step_table import StepTable
 
 MAX_LOGPROBS = 20
 """Likeliest tokens a request may ask log-probabilities of (the limit of the OpenAI API)."""
-
 MAX_SEED = 2**64 - 1
-
 MAX_TOP_K = 2**32 - 1
 """As it travels; keeps all tokens of any vocabulary."""
 

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.openai.test_vllm_fields import PROMPT, ask, text_of
+from tests.integration.openai.test_vllm_fields import PROMPT, ask, events_of, text_of
 from tests.support.stack import StackThread
 
 LONG = "ab ba abba " * 9
