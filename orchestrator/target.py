@@ -143,8 +143,9 @@ class RemoteTarget:
         remote = self._remote
         if remote is None or not remote.is_usable or self._is_in_run or not self._limits.takes_prepared_drafts:
             return
-        with contextlib.suppress(PilotfishError):  # the next verdict will not come either, and tells why
-            # The drafter may be wrong, or of another vocabulary.
+        # The drafter may be wrong, or of another vocabulary; and where sending fails, the next verdict will not come
+        # either, and tells why.
+        with contextlib.suppress(PilotfishError):
             check_prepared(drafts, self._model, self._limits)
             remote.send(msgspec.structs.replace(drafts, sequence_id=remote.sequence_id))
 

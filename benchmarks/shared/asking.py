@@ -24,7 +24,7 @@ from pilotfish.rpc.v1 import inference_pb2_grpc as pb_grpc
 from pilotfish.rpc.v1 import types_pb2
 from tests.support.service_process import ServiceProcess
 
-_TIMEOUT_S = 600.0
+_TIMEOUT_S = 300.0
 
 
 @dataclass(slots=True)
@@ -97,7 +97,6 @@ def chat_request(text: str, **fields: Any) -> pb.GenerateRequest:
 Protocol = Literal["gRPC", "HTTP"]
 FIRST_TOKEN_ID = 1000
 PROMPT_TOKENS = 64
-_TIMEOUT_S = 300.0
 _EVENT, _END = b"data: {", b"data: [DONE]"
 
 

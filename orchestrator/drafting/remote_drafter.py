@@ -100,7 +100,11 @@ class RemoteDrafter:
 
     def handed_on(self, sequence: Sequence, num_tokens: int) -> DraftBlock:
         self._ahead.learn(sequence, time.monotonic())
-        draft = self._prepared(sequence, num_tokens, is_handed_on=True) or DraftBlock()
+        draft = self._prepared(sequence, num_tokens, is_handed_on=True)
+        if draft is None:
+            draft = DraftBlock()
+        else:
+            self._ahead.add_gone_on()
         self._ahead.remember(sequence, draft.token_ids, time.monotonic())
         return draft
 
@@ -136,8 +140,6 @@ class RemoteDrafter:
         length = len(draft.draft_token_ids)
         try:
             check_proposal(draft, sequence, length, None, remote.link.model.vocab_size)
-            if is_handed_on:
-                self._ahead.add_gone_on()
             if is_handed_on and length != num_tokens:
                 self._ahead.forget()
             else:
