@@ -21,6 +21,8 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class DraftRequestFrame(_message.Message):
+    """Everything that the orchestrator has ready for the replica."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     HELLO_FIELD_NUMBER: _builtins.int
@@ -47,6 +49,8 @@ Global___DraftRequestFrame: _TypeAlias = DraftRequestFrame  # noqa: Y015
 
 @_typing.final
 class DraftRequest(_message.Message):
+    """One item, of one sequence."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     OPEN_FIELD_NUMBER: _builtins.int
@@ -77,9 +81,9 @@ Global___DraftRequest: _TypeAlias = DraftRequest  # noqa: Y015
 
 @_typing.final
 class Propose(_message.Message):
-    """Propose up to k tokens; answered by one Proposal. Rewind by statement:
-    whatever the replica drafted past base_length - len(new_token_ids) is forgotten.
-    With `ahead`, PreparedDrafts follow unasked: drafts for what may be committed next.
+    """Asks for up to num_draft_tokens tokens; answered by one Proposal. It also rewinds the sequence: the replica forgets
+    whatever it drafted past base_length - len(new_token_ids). With `ahead`, PreparedDrafts may follow the Proposal:
+    drafts for what may be committed next.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -93,22 +97,23 @@ class Propose(_message.Message):
     AHEAD_FIELD_NUMBER: _builtins.int
     IS_PREPARED_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
+    """As in OpenSequence."""
     base_length: _builtins.int
     """Committed tokens, new_token_ids included."""
     num_draft_tokens: _builtins.int
-    """Draft tokens wanted; of a tree its depth."""
+    """Draft tokens wanted; for a tree, its depth."""
     is_prepared: _builtins.bool
-    """A draft that was prepared for these very tokens, num_draft_tokens long, is being verified already: no Proposal
-    is wanted, only what is drafted ahead of it.
+    """The target already verifies a draft prepared for exactly these tokens, num_draft_tokens long. Send no Proposal,
+    only what is drafted ahead of it.
     """
     @_builtins.property
     def new_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Committed tokens since the last Open or Propose; they end at base_length."""
+        """Tokens committed since the last OpenSequence or Propose; they end at base_length."""
 
     @_builtins.property
     def features(self) -> _types_pb2.Features:
-        """The target's features that the replica has not got yet, for a proposer that builds on them. Where they do not
-        continue what it has got, it starts afresh with them.
+        """Features of the target that the replica does not have yet, for a proposer that needs them. If they do not continue
+        those it has, it starts afresh with these.
         """
 
     @_builtins.property
@@ -117,7 +122,7 @@ class Propose(_message.Message):
 
     @_builtins.property
     def ahead(self) -> Global___AheadRequest:
-        """Absent: nothing is drafted ahead. A proposer that cannot, or has others to serve, leaves it."""
+        """Absent: draft nothing ahead. A proposer that cannot, or is busy with others, ignores it."""
 
     def __init__(
         self,
@@ -141,17 +146,17 @@ Global___Propose: _TypeAlias = Propose  # noqa: Y015
 
 @_typing.final
 class AheadRequest(_message.Message):
-    """What may be drafted while the target verifies. The least urgent work: any Propose goes first."""
+    """What may be drafted while the target verifies. It has the lowest priority: any Propose goes first."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     MAX_TOKENS_FIELD_NUMBER: _builtins.int
     ACCEPTANCE_FIELD_NUMBER: _builtins.int
     max_tokens: _builtins.int
-    """Draft tokens over all assumed outcomes at most."""
+    """Maximum draft tokens, over all assumed outcomes."""
     @_builtins.property
     def acceptance(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """Element i: probability that draft token i is accepted if all before it are; of further ones as of the last."""
+        """Element i: probability that draft token i is accepted if all before it are. Tokens beyond the list use the last."""
 
     def __init__(
         self,
@@ -169,6 +174,8 @@ Global___AheadRequest: _TypeAlias = AheadRequest  # noqa: Y015
 
 @_typing.final
 class DraftResponseFrame(_message.Message):
+    """Everything that the replica has ready for the orchestrator."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     WELCOME_FIELD_NUMBER: _builtins.int
@@ -199,6 +206,8 @@ Global___DraftResponseFrame: _TypeAlias = DraftResponseFrame  # noqa: Y015
 
 @_typing.final
 class DraftResponse(_message.Message):
+    """One item, of one sequence."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PROPOSAL_FIELD_NUMBER: _builtins.int
@@ -229,6 +238,8 @@ Global___DraftResponse: _TypeAlias = DraftResponse  # noqa: Y015
 
 @_typing.final
 class Proposal(_message.Message):
+    """Answers a Propose."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     SEQUENCE_ID_FIELD_NUMBER: _builtins.int
@@ -238,21 +249,22 @@ class Proposal(_message.Message):
     TIMINGS_FIELD_NUMBER: _builtins.int
     PARENTS_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
+    """As in OpenSequence."""
     base_length: _builtins.int
     """The Propose's base_length."""
     @_builtins.property
     def draft_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """May be shorter than asked for, or empty: the drafter has no idea."""
+        """May be fewer than asked for. Empty: the drafter has no guess."""
 
     @_builtins.property
     def draft_probs(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.SparseDistribution]:
-        """One per token in rejection mode; empty otherwise."""
+        """One per draft token in rejection mode; empty otherwise."""
 
     @_builtins.property
     def timings(self) -> _types_pb2.Timings: ...
     @_builtins.property
     def parents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """As in Verify: index of each token's parent, -1 for the root. Empty means a chain."""
+        """As in Verify: index of each token's parent, -1 for the root. Empty: a chain."""
 
     def __init__(
         self,

@@ -32,13 +32,13 @@ class DraftStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> DraftAsyncStub: ...
     Connect: _grpc.StreamStreamMultiCallable[_draft_pb2.DraftRequestFrame, _draft_pb2.DraftResponseFrame]
-    """Loss of the stream releases all its sequences."""
+    """When the stream is lost, the replica frees all its sequences."""
 
 @_typing.type_check_only
 class DraftAsyncStub(DraftStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Connect: _aio.StreamStreamMultiCallable[_draft_pb2.DraftRequestFrame, _draft_pb2.DraftResponseFrame]  # type: ignore[assignment]
-    """Loss of the stream releases all its sequences."""
+    """When the stream is lost, the replica frees all its sequences."""
 
 class DraftServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -47,6 +47,6 @@ class DraftServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_draft_pb2.DraftRequestFrame],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_draft_pb2.DraftResponseFrame], _abc.AsyncIterator[_draft_pb2.DraftResponseFrame]]:
-        """Loss of the stream releases all its sequences."""
+        """When the stream is lost, the replica frees all its sequences."""
 
 def add_DraftServicer_to_server(servicer: DraftServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -35,7 +35,8 @@ class _SpeculationModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Specu
     SPECULATION_MODE_ON: _SpeculationMode.ValueType  # 3
     """Speculate in every round that gets a proposal."""
 
-class SpeculationMode(_SpeculationMode, metaclass=_SpeculationModeEnumTypeWrapper): ...
+class SpeculationMode(_SpeculationMode, metaclass=_SpeculationModeEnumTypeWrapper):
+    """When to draft."""
 
 SPECULATION_MODE_UNSPECIFIED: SpeculationMode.ValueType  # 0
 """Same as AUTO."""
@@ -49,6 +50,8 @@ Global___SpeculationMode: _TypeAlias = SpeculationMode  # noqa: Y015
 
 @_typing.final
 class ChatMessage(_message.Message):
+    """One turn of a conversation."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     ROLE_FIELD_NUMBER: _builtins.int
@@ -56,6 +59,7 @@ class ChatMessage(_message.Message):
     role: _builtins.str
     """system, user or assistant."""
     content: _builtins.str
+    """Text of the message."""
     def __init__(
         self,
         *,
@@ -72,11 +76,15 @@ Global___ChatMessage: _TypeAlias = ChatMessage  # noqa: Y015
 
 @_typing.final
 class ChatPrompt(_message.Message):
+    """A conversation; the answer is its next message."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     MESSAGES_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___ChatMessage]: ...
+    def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___ChatMessage]:
+        """Oldest first."""
+
     def __init__(
         self,
         *,
@@ -92,11 +100,15 @@ Global___ChatPrompt: _TypeAlias = ChatPrompt  # noqa: Y015
 
 @_typing.final
 class TokenPrompt(_message.Message):
+    """A prompt that is already tokenised."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TOKEN_IDS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Used as they are, no special tokens are added."""
+
     def __init__(
         self,
         *,
@@ -112,6 +124,8 @@ Global___TokenPrompt: _TypeAlias = TokenPrompt  # noqa: Y015
 
 @_typing.final
 class GenerateRequest(_message.Message):
+    """A prompt, and how to answer it."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TEXT_FIELD_NUMBER: _builtins.int
@@ -141,35 +155,35 @@ class GenerateRequest(_message.Message):
     text: _builtins.str
     """Raw text, no template."""
     max_tokens: _builtins.int
-    """Default 256, at least 1; cut to what the context leaves."""
+    """Maximum output tokens. Default 256, at least 1; cut to what the context leaves."""
     temperature: _builtins.float
     """Default 1; 0 is greedy."""
     top_p: _builtins.float
-    """Default 1, in (0, 1]."""
+    """Keep the smallest set of tokens whose probability reaches top_p. Default 1, in (0, 1]."""
     top_k: _builtins.int
-    """Default 0: all."""
+    """Keep the top_k likeliest tokens. Default 0: all."""
     min_p: _builtins.float
-    """Default 0, in [0, 1]."""
+    """Drop tokens less likely than min_p times the likeliest. Default 0, in [0, 1]."""
     repetition_penalty: _builtins.float
-    """Default 1 (off), above 0."""
+    """Divides positive, multiplies negative logits of tokens in prompt or output. Default 1 (off), above 0."""
     presence_penalty: _builtins.float
-    """Default 0, in [-2, 2]."""
+    """Subtracted once from the logit of every token in the output. Default 0, in [-2, 2]."""
     frequency_penalty: _builtins.float
-    """Default 0, in [-2, 2]."""
+    """Subtracted from a token's logit per occurrence in the output. Default 0, in [-2, 2]."""
     seed: _builtins.int
-    """Default: drawn at random and told in the final message."""
+    """Same seed, same text. Default: drawn at random and returned in Summary.seed."""
     ignore_eos: _builtins.bool
-    """Go on after the model's end-of-sequence token."""
+    """Continue after the model's end-of-sequence token."""
     logprobs: _builtins.int
-    """Absent: none. 0: of the chosen token. n: also of the n likeliest, n <= 20."""
+    """Absent: none. 0: of each output token. n: also of the n likeliest tokens at its position, n <= 20."""
     min_tokens: _builtins.int
-    """As long as the answer has fewer tokens, none ends it; at most max_tokens."""
+    """The answer does not end before this many tokens. Default 0, at most max_tokens."""
     include_stop: _builtins.bool
-    """The text ends behind the stop that ended it, not before."""
+    """Keep the stop string or stop token that ended the answer in its text."""
     show_special_tokens: _builtins.bool
-    """The text shows special tokens."""
+    """Keep special tokens in the text."""
     cache_salt: _builtins.str
-    """Cached prefixes are shared with requests of the same salt only."""
+    """Requests share cached prefixes only with requests of the same salt."""
     @_builtins.property
     def tokens(self) -> Global___TokenPrompt: ...
     @_builtins.property
@@ -183,16 +197,18 @@ class GenerateRequest(_message.Message):
         """At most 16 strings; the answer ends before the first that appears."""
 
     @_builtins.property
-    def stop_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def stop_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Tokens that end the answer, besides the model's end-of-sequence tokens."""
+
     @_builtins.property
     def speculation(self) -> Global___SpeculationOptions: ...
     @_builtins.property
     def grammar(self) -> _types_pb2.Grammar:
-        """What the whole answer must be; absent: anything."""
+        """What the whole answer must match; absent: anything."""
 
     @_builtins.property
     def bad_words(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """At most 128 words that the answer does not hold."""
+        """At most 128 words that must not appear in the answer."""
 
     def __init__(
         self,
@@ -275,6 +291,8 @@ Global___GenerateRequest: _TypeAlias = GenerateRequest  # noqa: Y015
 
 @_typing.final
 class SpeculationOptions(_message.Message):
+    """How one request speculates."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     MODE_FIELD_NUMBER: _builtins.int
@@ -292,7 +310,7 @@ class SpeculationOptions(_message.Message):
     STEP_TOKENS_FIELD_NUMBER: _builtins.int
     mode: Global___SpeculationMode.ValueType
     num_speculative_tokens: _builtins.int
-    """Draft tokens a round; absent: the server's default."""
+    """Draft tokens per round, 0 is mode OFF; absent: the server's default."""
     proposer: _builtins.str
     """"auto" (the drafter beside the target if there is one, else the draft pool), "draft" (the draft pool), "ngram" or
     "suffix" (looked up), "eagle3" or "medusa" (beside the target); empty: the server's default.
@@ -300,22 +318,25 @@ class SpeculationOptions(_message.Message):
     acceptance: _types_pb2.AcceptanceMode.ValueType
     """Default COUPLED. TYPICAL and TOLERANCE are refused unless the operator allows them."""
     typical_epsilon: _builtins.float
-    """See SamplingParams; absent: Medusa's and TensorRT-LLM's defaults."""
+    """For TYPICAL, in [0, 1]: see AcceptanceMode. Default 0.09 (Medusa's)."""
     typical_delta: _builtins.float
+    """For TYPICAL, in [0, 1]. Default 0.3 (Medusa's)."""
     tolerance_top_k: _builtins.int
+    """For TOLERANCE: see AcceptanceMode. Default 10 (TensorRT-LLM's)."""
     tolerance_delta: _builtins.float
+    """For TOLERANCE, in [0, 1]. Default 0.6 (TensorRT-LLM's)."""
     level: _builtins.str
     """"token" (default) or "step": a draft model writes whole steps of reasoning, which the target judges (SpecReason,
-    2504.07891). Lossy: refused unless the operator allows it. The next four are of it.
+    2504.07891). Lossy: refused unless the operator allows it. The next four fields are for "step".
     """
     step_judge: _builtins.str
-    """"score" (default: the target's, from 0 to 9) or "logprob" (mean log-probability)."""
+    """"score" (default: the target rates the step from 0 to 9) or "logprob" (mean log-probability of its tokens)."""
     step_threshold: _builtins.float
-    """From which mark on a step stands; default 7 of scores, -1 of log-probabilities."""
+    """A step is accepted from this score or log-probability up; default 7 or -1."""
     step_max_tokens: _builtins.int
-    """Of one step; default 128."""
+    """Maximum tokens of one step; default 128."""
     step_tokens: _builtins.int
-    """Of the output, behind which no further step is drafted; default 1024."""
+    """Output tokens after which no further step is drafted; default 1024."""
     def __init__(
         self,
         *,
@@ -382,6 +403,8 @@ Global___SpeculationOptions: _TypeAlias = SpeculationOptions  # noqa: Y015
 
 @_typing.final
 class GenerateResponse(_message.Message):
+    """Chunks, then one Summary."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     CHUNK_FIELD_NUMBER: _builtins.int
@@ -417,13 +440,15 @@ class Chunk(_message.Message):
     ORIGINS_FIELD_NUMBER: _builtins.int
     LOGPROBS_FIELD_NUMBER: _builtins.int
     text: _builtins.str
-    """Text that is certain now; may be empty while a character or a possible
-    stop string is incomplete.
-    """
+    """Text that is final; empty while a character or a possible stop string is incomplete."""
     @_builtins.property
-    def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The tokens; their text may come with a later chunk."""
+
     @_builtins.property
-    def origins(self) -> _containers.RepeatedScalarFieldContainer[_types_pb2.TokenOrigin.ValueType]: ...
+    def origins(self) -> _containers.RepeatedScalarFieldContainer[_types_pb2.TokenOrigin.ValueType]:
+        """One per token."""
+
     @_builtins.property
     def logprobs(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.TokenLogprobs]:
         """One per token when asked for."""
@@ -461,16 +486,18 @@ class Summary(_message.Message):
     EMULATED_FIELD_NUMBER: _builtins.int
     LOSSY_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
+    """Names the request in logs and traces."""
     finish_reason: _types_pb2.FinishReason.ValueType
     stopped_by: _builtins.str
-    """The stop string or the decimal token id that ended the answer, if one did."""
+    """The stop string, or the decimal token id, that ended the answer; empty if none did."""
     seed: _builtins.int
     """The seed that reproduces this answer."""
     model_id: _builtins.str
+    """As in ModelInfo."""
     emulated: _builtins.bool
-    """True when the engine was emulated hardware."""
+    """True if the engine emulates hardware."""
     lossy: _builtins.bool
-    """True when acceptance or the level was lossy: the answer need not be the target's own."""
+    """True if acceptance or level was lossy: the answer may differ from the target's own."""
     @_builtins.property
     def usage(self) -> Global___Usage: ...
     @_builtins.property
@@ -501,13 +528,17 @@ Global___Summary: _TypeAlias = Summary  # noqa: Y015
 
 @_typing.final
 class Usage(_message.Message):
+    """What the request cost, in tokens."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
     OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
     CACHED_PROMPT_TOKENS_FIELD_NUMBER: _builtins.int
     prompt_tokens: _builtins.int
+    """Chat template and special tokens included."""
     output_tokens: _builtins.int
+    """The token that ended the answer included."""
     cached_prompt_tokens: _builtins.int
     """Prompt tokens found in the target's prefix cache."""
     def __init__(
@@ -527,6 +558,8 @@ Global___Usage: _TypeAlias = Usage  # noqa: Y015
 
 @_typing.final
 class RequestTimings(_message.Message):
+    """Where the time of the request went."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     QUEUE_TIME_NS_FIELD_NUMBER: _builtins.int
@@ -555,6 +588,8 @@ Global___RequestTimings: _TypeAlias = RequestTimings  # noqa: Y015
 
 @_typing.final
 class SpeculationStats(_message.Message):
+    """What speculation did for the request."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
@@ -593,29 +628,32 @@ class SpeculationStats(_message.Message):
     num_rounds: _builtins.int
     """Rounds that verified at least one draft token."""
     num_draft_tokens: _builtins.int
+    """Draft tokens that the target verified."""
     num_accepted_tokens: _builtins.int
+    """Those of them that it accepted."""
     mean_acceptance_length: _builtins.float
-    """1 + accepted / rounds: tokens a speculative round yields, the target's own included."""
+    """1 + accepted / rounds: mean tokens per speculative round, the target's own included."""
     num_missed_deadlines: _builtins.int
-    """Rounds whose proposal missed its deadline."""
+    """Rounds whose proposal came too late and was ignored."""
     reason: _builtins.str
-    """Why speculation was off or limited for the request; empty if it was not."""
+    """Why speculation was off or limited, in words; empty if it was not."""
     num_plain_tokens: _builtins.int
-    """Tokens decoded plainly."""
+    """Output tokens decoded without drafts."""
     reason_id: _builtins.str
-    """The reason as a stable identifier (docs/controller.md); empty like it."""
+    """The same reason as a stable identifier (docs/controller.md)."""
     num_steps: _builtins.int
-    """Steps of reasoning that a draft model wrote, and those that stood."""
+    """Steps of reasoning that a draft model wrote."""
     num_accepted_steps: _builtins.int
+    """Those of them that the target accepted."""
     num_step_tokens: _builtins.int
-    """Output tokens of accepted steps; they are in none of the counts above."""
+    """Output tokens of accepted steps; not included in the counts above."""
     @_builtins.property
     def acceptance_per_position(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """Element i: rounds in which draft token i was accepted, over rounds that drafted it."""
+        """Element i: share of the rounds with a draft token i that accepted it."""
 
     @_builtins.property
     def num_rounds_by_draft_tokens(self) -> _containers.ScalarMap[_builtins.int, _builtins.int]:
-        """Rounds by the draft tokens that they asked for; 0: runs of plain decoding."""
+        """Number of rounds, by the number of draft tokens asked for; key 0: runs of plain decoding."""
 
     def __init__(
         self,
@@ -644,17 +682,22 @@ Global___SpeculationStats: _TypeAlias = SpeculationStats  # noqa: Y015
 
 @_typing.final
 class TokenizeRequest(_message.Message):
+    """Text or chat to tokenise, or tokens to detokenise."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TEXT_FIELD_NUMBER: _builtins.int
     CHAT_FIELD_NUMBER: _builtins.int
     TOKENS_FIELD_NUMBER: _builtins.int
     text: _builtins.str
+    """Raw text, no template."""
     @_builtins.property
-    def chat(self) -> Global___ChatPrompt: ...
+    def chat(self) -> Global___ChatPrompt:
+        """Formatted with the model's chat template."""
+
     @_builtins.property
     def tokens(self) -> Global___TokenPrompt:
-        """Detokenise."""
+        """Tokens to detokenise."""
 
     def __init__(
         self,
@@ -675,6 +718,8 @@ Global___TokenizeRequest: _TypeAlias = TokenizeRequest  # noqa: Y015
 
 @_typing.final
 class TokenizeResponse(_message.Message):
+    """Both forms of the input."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TOKEN_IDS_FIELD_NUMBER: _builtins.int
@@ -682,7 +727,9 @@ class TokenizeResponse(_message.Message):
     text: _builtins.str
     """The text of token_ids."""
     @_builtins.property
-    def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The tokens."""
+
     def __init__(
         self,
         *,
@@ -699,6 +746,8 @@ Global___TokenizeResponse: _TypeAlias = TokenizeResponse  # noqa: Y015
 
 @_typing.final
 class GetModelInfoRequest(_message.Message):
+    """Has no parameters."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     def __init__(
@@ -714,6 +763,8 @@ Global___GetModelInfoRequest: _TypeAlias = GetModelInfoRequest  # noqa: Y015
 
 @_typing.final
 class GetModelInfoResponse(_message.Message):
+    """What the service is ready to serve."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     MODEL_FIELD_NUMBER: _builtins.int
@@ -723,7 +774,9 @@ class GetModelInfoResponse(_message.Message):
     PROPOSERS_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     num_target_replicas: _builtins.int
+    """Connected now."""
     num_draft_replicas: _builtins.int
+    """Connected now; 0: there is no draft pool."""
     version: _builtins.str
     """Version of Pilotfish."""
     @_builtins.property

@@ -55,7 +55,7 @@ class InferenceServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Generate(self, request, context):
-        """Streams an answer. Cancelling the call frees everything within one step.
+        """Streams an answer. Cancelling the call frees everything within one engine step.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -23,6 +23,8 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class TargetRequestFrame(_message.Message):
+    """Everything that the orchestrator has ready for the replica."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     HELLO_FIELD_NUMBER: _builtins.int
@@ -49,6 +51,8 @@ Global___TargetRequestFrame: _TypeAlias = TargetRequestFrame  # noqa: Y015
 
 @_typing.final
 class TargetRequest(_message.Message):
+    """One item, of one sequence."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     OPEN_FIELD_NUMBER: _builtins.int
@@ -66,9 +70,9 @@ class TargetRequest(_message.Message):
     def close(self) -> _types_pb2.CloseSequence: ...
     @_builtins.property
     def prepared(self) -> _types_pb2.PreparedDrafts:
-        """For the verification under way, of drafts that are verified_token_ids: where its Verdict commits one of the
-        outcomes, the target verifies that outcome's draft next, without being asked (num_next_draft_tokens). What comes
-        too late, or fits nothing, is dropped.
+        """Belongs to the verification of verified_token_ids that is under way. If its Verdict commits one of the outcomes,
+        the target verifies that outcome's draft next, without being asked (num_next_draft_tokens). Drafts that arrive too
+        late or fit no outcome are dropped.
         """
 
     def __init__(
@@ -92,10 +96,9 @@ Global___TargetRequest: _TypeAlias = TargetRequest  # noqa: Y015
 
 @_typing.final
 class Verify(_message.Message):
-    """Verify a proposal; answered by one Verdict. It may come while a Decode run goes
-    on: what the run has decoded since base_length is skipped if the draft (a chain)
-    foresaw it, and the Verdict on the rest ends the run. Where the draft did not
-    foresee it, or nothing is left, the run goes on and nothing is answered.
+    """Verifies a proposal; answered by one Verdict. It may arrive while a Decode run goes on. If the draft (a chain)
+    predicted what the run has decoded since base_length, those tokens are skipped and the Verdict on the rest ends the
+    run. If it did not, or nothing is left of it, the run goes on and there is no Verdict.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -107,18 +110,21 @@ class Verify(_message.Message):
     PARENTS_FIELD_NUMBER: _builtins.int
     FEATURES_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
+    """As in OpenSequence."""
     base_length: _builtins.int
-    """Committed tokens (prompt and output) that the proposal stands on."""
+    """Committed tokens (prompt and output) that the draft continues."""
     @_builtins.property
-    def draft_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def draft_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """At most Limits.max_draft_tokens. Those beyond max_tokens or the context are ignored."""
+
     @_builtins.property
     def draft_probs(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.SparseDistribution]:
-        """One per draft token in rejection mode; empty in greedy and coupled mode."""
+        """One per draft token in rejection mode; empty otherwise."""
 
     @_builtins.property
     def parents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Tree: index in draft_token_ids of each token's parent, -1 for the root.
-        Empty means a chain.
+        Empty: a chain.
         """
 
     @_builtins.property
@@ -145,7 +151,7 @@ Global___Verify: _TypeAlias = Verify  # noqa: Y015
 
 @_typing.final
 class Decode(_message.Message):
-    """Decode num_tokens tokens without further round trips; answered by a Verdict per step."""
+    """Decodes num_tokens tokens without further round trips; answered by a Verdict per step."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -156,19 +162,22 @@ class Decode(_message.Message):
     FEATURES_FIELD_NUMBER: _builtins.int
     TREE_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
+    """As in OpenSequence."""
     base_length: _builtins.int
+    """Committed tokens (prompt and output) that the run continues."""
     num_tokens: _builtins.int
+    """Output tokens of the run, at least 1; a stop or max_tokens ends it earlier."""
     num_draft_tokens: _builtins.int
-    """Drafts that the drafter beside the target (ModelInfo.proposer) may make for a step, at most. 0: plain
-    decoding. Ignored by a target that has no such drafter.
+    """Maximum draft tokens per step of the drafter in the target (ModelInfo.proposer). 0: plain decoding. Ignored by a
+    target without such a drafter.
     """
     @_builtins.property
     def features(self) -> _types_pb2.FeatureRequest:
-        """Wanted with the run's last verdict; absent: none."""
+        """Wanted with the run's last Verdict; absent: none."""
 
     @_builtins.property
     def tree(self) -> _types_pb2.TreeRequest:
-        """The drafts may branch; num_draft_tokens is then their depth. Absent: chains."""
+        """The drafts may branch, num_draft_tokens deep. Absent: chains."""
 
     def __init__(
         self,
@@ -190,6 +199,8 @@ Global___Decode: _TypeAlias = Decode  # noqa: Y015
 
 @_typing.final
 class TargetResponseFrame(_message.Message):
+    """Everything that the replica has ready for the orchestrator."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     WELCOME_FIELD_NUMBER: _builtins.int
@@ -220,6 +231,8 @@ Global___TargetResponseFrame: _TypeAlias = TargetResponseFrame  # noqa: Y015
 
 @_typing.final
 class TargetResponse(_message.Message):
+    """One item, of one sequence."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     OPENED_FIELD_NUMBER: _builtins.int
@@ -250,11 +263,14 @@ Global___TargetResponse: _TypeAlias = TargetResponse  # noqa: Y015
 
 @_typing.final
 class Opened(_message.Message):
+    """Answers an OpenSequence once the first step of its prompt ran."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     SEQUENCE_ID_FIELD_NUMBER: _builtins.int
     NUM_CACHED_TOKENS_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
+    """As in OpenSequence."""
     num_cached_tokens: _builtins.int
     """Prompt tokens found in the prefix cache."""
     def __init__(
@@ -273,8 +289,8 @@ Global___Opened: _TypeAlias = Opened  # noqa: Y015
 
 @_typing.final
 class Verdict(_message.Message):
-    """Tokens committed by one verification or by plain decode steps: those that follow
-    one another may be told as one where they would otherwise queue up.
+    """Tokens committed by one verification or by plain decode steps. Verdicts of consecutive plain steps may be merged
+    into one where they would otherwise queue up.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -292,32 +308,34 @@ class Verdict(_message.Message):
     FEATURES_FIELD_NUMBER: _builtins.int
     NUM_NEXT_DRAFT_TOKENS_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
+    """As in OpenSequence."""
     base_length: _builtins.int
     """Committed length before token_ids."""
     num_draft_tokens: _builtins.int
     """Draft tokens that were verified (0 in plain decoding)."""
     num_accepted_tokens: _builtins.int
-    """Leading token_ids that are accepted draft tokens. At most one more token
-    follows: recovered after a rejection, or bonus when all were accepted. None
-    follows when an accepted token ended the sequence. Where there was no draft,
-    all of token_ids are plain.
+    """How many of token_ids, from the first, are accepted draft tokens. At most one more token follows: recovered after a
+    rejection, or bonus if all were accepted; none if an accepted token ended the sequence. Without a draft all of
+    token_ids are plain.
     """
     finish_reason: _types_pb2.FinishReason.ValueType
     """Set on the last verdict of the sequence."""
     draft_depth: _builtins.int
     """Tokens on the longest path of the draft tree that was verified; 0 for a
-    chain, where it is num_draft_tokens.
+    chain, where num_draft_tokens is that length.
     """
     ended_in_leaf: _builtins.bool
-    """The draft was a tree and the accepted path ended in a leaf: the last of
-    token_ids is a bonus. A chain says so by its numbers.
+    """The draft was a tree and the accepted path ended in a leaf, so the last of token_ids is a bonus. For a chain,
+    num_accepted_tokens = num_draft_tokens says the same.
     """
     num_next_draft_tokens: _builtins.int
-    """The target goes on by itself: it verifies so many of the drafts that were prepared for just these tokens, and a
-    Verdict on them follows. 0: it waits for a command.
+    """Number of draft tokens, prepared for exactly these tokens, that the target verifies next by itself; a Verdict on
+    them follows. 0: it waits for a command.
     """
     @_builtins.property
-    def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The committed tokens."""
+
     @_builtins.property
     def logprobs(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.TokenLogprobs]:
         """One per token when asked for."""
@@ -326,7 +344,7 @@ class Verdict(_message.Message):
     def timings(self) -> _types_pb2.Timings: ...
     @_builtins.property
     def features(self) -> _types_pb2.Features:
-        """As asked for with the command; absent where the target keeps none, and on all but a run's last verdict."""
+        """As the command asked; absent if the target keeps none, and on all but a run's last verdict."""
 
     def __init__(
         self,

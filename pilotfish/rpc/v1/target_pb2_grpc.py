@@ -45,7 +45,7 @@ class TargetServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Connect(self, request_iterator, context):
-        """Loss of the stream releases all its sequences.
+        """When the stream is lost, the replica frees all its sequences.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

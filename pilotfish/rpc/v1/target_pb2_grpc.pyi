@@ -34,13 +34,13 @@ class TargetStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> TargetAsyncStub: ...
     Connect: _grpc.StreamStreamMultiCallable[_target_pb2.TargetRequestFrame, _target_pb2.TargetResponseFrame]
-    """Loss of the stream releases all its sequences."""
+    """When the stream is lost, the replica frees all its sequences."""
 
 @_typing.type_check_only
 class TargetAsyncStub(TargetStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Connect: _aio.StreamStreamMultiCallable[_target_pb2.TargetRequestFrame, _target_pb2.TargetResponseFrame]  # type: ignore[assignment]
-    """Loss of the stream releases all its sequences."""
+    """When the stream is lost, the replica frees all its sequences."""
 
 class TargetServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -49,6 +49,6 @@ class TargetServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_target_pb2.TargetRequestFrame],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_target_pb2.TargetResponseFrame], _abc.AsyncIterator[_target_pb2.TargetResponseFrame]]:
-        """Loss of the stream releases all its sequences."""
+        """When the stream is lost, the replica frees all its sequences."""
 
 def add_TargetServicer_to_server(servicer: TargetServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -87,13 +87,13 @@ class _AcceptanceModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Accept
     ACCEPTANCE_MODE_REJECTION: _AcceptanceMode.ValueType  # 2
     """Rejection sampling (Leviathan et al. 2211.17192)."""
     ACCEPTANCE_MODE_TYPICAL: _AcceptanceMode.ValueType  # 3
-    """A draft stands where its probability is above min(epsilon, delta * exp(-entropy)) (Medusa 2401.10774)."""
+    """Accept a draft token of probability above min(epsilon, delta * exp(-entropy)) (Medusa 2401.10774)."""
     ACCEPTANCE_MODE_TOLERANCE: _AcceptanceMode.ValueType  # 4
-    """A draft stands where it is among the top_k likeliest and at most delta less likely than the likeliest."""
+    """Accept a draft token among the top_k likeliest that is at most delta less likely than the likeliest."""
 
 class AcceptanceMode(_AcceptanceMode, metaclass=_AcceptanceModeEnumTypeWrapper):
-    """How draft tokens are accepted. At temperature 0 the first two are an exact comparison with the target's argmax. The
-    others are lossy: an operator allows them (orchestrator.speculation.allow_lossy).
+    """How draft tokens are accepted. At temperature 0 the first two compare with the target's argmax. The others are
+    lossy: they need orchestrator.speculation.allow_lossy.
     """
 
 ACCEPTANCE_MODE_UNSPECIFIED: AcceptanceMode.ValueType  # 0
@@ -102,9 +102,9 @@ ACCEPTANCE_MODE_COUPLED: AcceptanceMode.ValueType  # 1
 ACCEPTANCE_MODE_REJECTION: AcceptanceMode.ValueType  # 2
 """Rejection sampling (Leviathan et al. 2211.17192)."""
 ACCEPTANCE_MODE_TYPICAL: AcceptanceMode.ValueType  # 3
-"""A draft stands where its probability is above min(epsilon, delta * exp(-entropy)) (Medusa 2401.10774)."""
+"""Accept a draft token of probability above min(epsilon, delta * exp(-entropy)) (Medusa 2401.10774)."""
 ACCEPTANCE_MODE_TOLERANCE: AcceptanceMode.ValueType  # 4
-"""A draft stands where it is among the top_k likeliest and at most delta less likely than the likeliest."""
+"""Accept a draft token among the top_k likeliest that is at most delta less likely than the likeliest."""
 Global___AcceptanceMode: _TypeAlias = AcceptanceMode  # noqa: Y015
 
 class _GrammarKind:
@@ -117,7 +117,7 @@ class _GrammarKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GrammarKi
     GRAMMAR_KIND_JSON_SCHEMA: _GrammarKind.ValueType  # 1
     """A JSON schema."""
     GRAMMAR_KIND_JSON_OBJECT: _GrammarKind.ValueType  # 2
-    """Any JSON object; has no text."""
+    """Any JSON object; text is empty."""
     GRAMMAR_KIND_REGEX: _GrammarKind.ValueType  # 3
     """A regular expression (of Rust's regex crate)."""
     GRAMMAR_KIND_LARK: _GrammarKind.ValueType  # 4
@@ -130,7 +130,7 @@ GRAMMAR_KIND_UNSPECIFIED: GrammarKind.ValueType  # 0
 GRAMMAR_KIND_JSON_SCHEMA: GrammarKind.ValueType  # 1
 """A JSON schema."""
 GRAMMAR_KIND_JSON_OBJECT: GrammarKind.ValueType  # 2
-"""Any JSON object; has no text."""
+"""Any JSON object; text is empty."""
 GRAMMAR_KIND_REGEX: GrammarKind.ValueType  # 3
 """A regular expression (of Rust's regex crate)."""
 GRAMMAR_KIND_LARK: GrammarKind.ValueType  # 4
@@ -147,20 +147,16 @@ class _FeatureFormatEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Feature
     FEATURE_FORMAT_BF16: _FeatureFormat.ValueType  # 1
     """bfloat16, little-endian."""
     FEATURE_FORMAT_FP8: _FeatureFormat.ValueType  # 2
-    """float8 e4m3; before each token's values a float32 scale (little-endian) for each layer, by which they are
-    multiplied.
-    """
+    """float8 e4m3. Each token's values follow one float32 scale (little-endian) per layer, by which to multiply them."""
 
 class FeatureFormat(_FeatureFormat, metaclass=_FeatureFormatEnumTypeWrapper):
-    """How features travel. A token's features are those of its layers one after the other, lowest first."""
+    """How features are encoded. A token's features are those of each layer in turn, lowest layer first."""
 
 FEATURE_FORMAT_UNSPECIFIED: FeatureFormat.ValueType  # 0
 FEATURE_FORMAT_BF16: FeatureFormat.ValueType  # 1
 """bfloat16, little-endian."""
 FEATURE_FORMAT_FP8: FeatureFormat.ValueType  # 2
-"""float8 e4m3; before each token's values a float32 scale (little-endian) for each layer, by which they are
-multiplied.
-"""
+"""float8 e4m3. Each token's values follow one float32 scale (little-endian) per layer, by which to multiply them."""
 Global___FeatureFormat: _TypeAlias = FeatureFormat  # noqa: Y015
 
 class _SequenceErrorCode:
@@ -173,7 +169,7 @@ class _SequenceErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Seq
     SEQUENCE_ERROR_CODE_UNKNOWN_SEQUENCE: _SequenceErrorCode.ValueType  # 1
     """No such sequence here: open it (again) with all committed tokens."""
     SEQUENCE_ERROR_CODE_STALE: _SequenceErrorCode.ValueType  # 2
-    """base_length is not the committed length: the item was dropped."""
+    """base_length is not the committed length; the item was dropped."""
     SEQUENCE_ERROR_CODE_INVALID: _SequenceErrorCode.ValueType  # 3
     """The request itself cannot be served (out of range, too long)."""
     SEQUENCE_ERROR_CODE_RESOURCE_EXHAUSTED: _SequenceErrorCode.ValueType  # 4
@@ -183,13 +179,14 @@ class _SequenceErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Seq
     SEQUENCE_ERROR_CODE_INTERNAL: _SequenceErrorCode.ValueType  # 6
     """A fault of the replica."""
 
-class SequenceErrorCode(_SequenceErrorCode, metaclass=_SequenceErrorCodeEnumTypeWrapper): ...
+class SequenceErrorCode(_SequenceErrorCode, metaclass=_SequenceErrorCodeEnumTypeWrapper):
+    """Why a sequence failed."""
 
 SEQUENCE_ERROR_CODE_UNSPECIFIED: SequenceErrorCode.ValueType  # 0
 SEQUENCE_ERROR_CODE_UNKNOWN_SEQUENCE: SequenceErrorCode.ValueType  # 1
 """No such sequence here: open it (again) with all committed tokens."""
 SEQUENCE_ERROR_CODE_STALE: SequenceErrorCode.ValueType  # 2
-"""base_length is not the committed length: the item was dropped."""
+"""base_length is not the committed length; the item was dropped."""
 SEQUENCE_ERROR_CODE_INVALID: SequenceErrorCode.ValueType  # 3
 """The request itself cannot be served (out of range, too long)."""
 SEQUENCE_ERROR_CODE_RESOURCE_EXHAUSTED: SequenceErrorCode.ValueType  # 4
@@ -202,7 +199,7 @@ Global___SequenceErrorCode: _TypeAlias = SequenceErrorCode  # noqa: Y015
 
 @_typing.final
 class Grammar(_message.Message):
-    """What the whole output must be."""
+    """What the whole output must match."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -210,6 +207,7 @@ class Grammar(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     kind: Global___GrammarKind.ValueType
     text: _builtins.str
+    """The schema, expression or grammar itself."""
     def __init__(
         self,
         *,
@@ -265,28 +263,29 @@ class SamplingParams(_message.Message):
     frequency_penalty: _builtins.float
     """Subtracted per occurrence in the output; 0 is off."""
     seed: _builtins.int
-    """Key of every random number of the sequence."""
+    """Determines every random number of the sequence."""
     acceptance: Global___AcceptanceMode.ValueType
     max_tokens: _builtins.int
-    """Output tokens at most, at least 1."""
+    """Maximum output tokens, at least 1."""
     num_logprobs: _builtins.int
-    """Log-probabilities wanted: absent none, 0 the chosen token's, n also the n likeliest."""
+    """Log-probabilities to return. Absent: none; 0: the chosen token's; n: also the n likeliest, n <= 20."""
     min_tokens: _builtins.int
-    """As long as the output has fewer, tokens of stop_token_ids are impossible."""
+    """Until the output has this many tokens, those of stop_token_ids are impossible."""
     typical_epsilon: _builtins.float
-    """Of acceptance TYPICAL, as is typical_delta; from 0 to 1."""
+    """For acceptance TYPICAL, in [0, 1]."""
     typical_delta: _builtins.float
+    """For acceptance TYPICAL, in [0, 1]."""
     tolerance_top_k: _builtins.int
-    """Of acceptance TOLERANCE, as is tolerance_delta."""
+    """For acceptance TOLERANCE; 0 accepts none."""
     tolerance_delta: _builtins.float
-    """From 0 to 1."""
+    """For acceptance TOLERANCE, in [0, 1]."""
     @_builtins.property
     def logit_bias(self) -> _containers.RepeatedCompositeFieldContainer[Global___LogitBias]:
         """Added to logits, by token id."""
 
     @_builtins.property
     def stop_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Token ids that end the sequence (the model's own end tokens included)."""
+        """Tokens that end the sequence, the model's own end tokens included."""
 
     @_builtins.property
     def grammar(self) -> Global___Grammar:
@@ -294,7 +293,7 @@ class SamplingParams(_message.Message):
 
     @_builtins.property
     def bad_words(self) -> _containers.RepeatedCompositeFieldContainer[Global___BadWord]:
-        """What the output does not hold."""
+        """Must not appear in the output."""
 
     def __init__(
         self,
@@ -332,12 +331,14 @@ Global___SamplingParams: _TypeAlias = SamplingParams  # noqa: Y015
 
 @_typing.final
 class BadWord(_message.Message):
+    """A word as tokens."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TOKEN_IDS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """At least one; behind the others, the last is impossible."""
+        """At least one. After all but the last, the last is impossible."""
 
     def __init__(
         self,
@@ -354,12 +355,16 @@ Global___BadWord: _TypeAlias = BadWord  # noqa: Y015
 
 @_typing.final
 class LogitBias(_message.Message):
+    """A change of one token's logit."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TOKEN_ID_FIELD_NUMBER: _builtins.int
     BIAS_FIELD_NUMBER: _builtins.int
     token_id: _builtins.int
+    """Whose logit."""
     bias: _builtins.float
+    """Added to it; any finite number."""
     def __init__(
         self,
         *,
@@ -385,9 +390,13 @@ class SparseDistribution(_message.Message):
     TOKEN_IDS_FIELD_NUMBER: _builtins.int
     PROBS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Distinct."""
+
     @_builtins.property
-    def probs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    def probs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """One per token; they sum to 1."""
+
     def __init__(
         self,
         *,
@@ -404,16 +413,16 @@ Global___SparseDistribution: _TypeAlias = SparseDistribution  # noqa: Y015
 
 @_typing.final
 class TreeRequest(_message.Message):
-    """Says that a draft may branch."""
+    """The draft may branch."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     MAX_NODES_FIELD_NUMBER: _builtins.int
     BRANCHING_FIELD_NUMBER: _builtins.int
     max_nodes: _builtins.int
-    """Draft tokens at most, over all branches; at least 1."""
+    """Maximum draft tokens, over all branches; at least 1."""
     branching: _builtins.int
-    """Candidates of a node, and nodes that each level expands, at most; at least 1."""
+    """Maximum candidates per node, and maximum nodes expanded per level; at least 1."""
     def __init__(
         self,
         *,
@@ -430,14 +439,14 @@ Global___TreeRequest: _TypeAlias = TreeRequest  # noqa: Y015
 
 @_typing.final
 class FeatureRequest(_message.Message):
-    """Asks for features with the verdict that answers a Verify or ends a Decode run."""
+    """Asks for features with the Verdict that answers a Verify or ends a Decode run."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     FIRST_POSITION_FIELD_NUMBER: _builtins.int
     FORMAT_FIELD_NUMBER: _builtins.int
     first_position: _builtins.int
-    """Those of committed and computed positions from here on."""
+    """Send those of all committed, computed positions from this one on."""
     format: Global___FeatureFormat.ValueType
     def __init__(
         self,
@@ -464,11 +473,12 @@ class Features(_message.Message):
     FORMAT_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     first_position: _builtins.int
-    """Index in prompt and output of the first token."""
+    """Position of the first token in prompt and output, from 0."""
     num_tokens: _builtins.int
+    """Consecutive tokens in data."""
     format: Global___FeatureFormat.ValueType
     data: _builtins.bytes
-    """[num_tokens] as format says."""
+    """num_tokens encoded as `format` says."""
     def __init__(
         self,
         *,
@@ -495,12 +505,15 @@ class TokenLogprobs(_message.Message):
     TOP_TOKEN_IDS_FIELD_NUMBER: _builtins.int
     TOP_LOGPROBS_FIELD_NUMBER: _builtins.int
     logprob: _builtins.float
+    """Natural logarithm of the output token's probability."""
     @_builtins.property
     def top_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """The likeliest tokens, descending."""
+        """The likeliest tokens, likeliest first; empty unless asked for."""
 
     @_builtins.property
-    def top_logprobs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    def top_logprobs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """One per top token."""
+
     def __init__(
         self,
         *,
@@ -526,10 +539,10 @@ class Hello(_message.Message):
     TOKENIZER_FINGERPRINT_FIELD_NUMBER: _builtins.int
     PEER_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
-    """Version of the stream protocol, from 1 on; the two sides' may differ by one."""
+    """Version of the stream protocol, from 1 on. The two sides may differ by one."""
     tokenizer_fingerprint: _builtins.str
     """Hash of the vocabulary, merges and special tokens; must be equal on both
-    sides. Empty asks for no check (an orchestrator that has not met a target yet).
+    sides. Empty: do not check (an orchestrator that has not met a target yet).
     """
     peer: _builtins.str
     """Name of the peer for logs."""
@@ -559,6 +572,7 @@ class Welcome(_message.Message):
     LIMITS_FIELD_NUMBER: _builtins.int
     REPLICA_ID_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
+    """As in Hello."""
     replica_id: _builtins.str
     """Name of the replica for logs and metrics."""
     @_builtins.property
@@ -601,25 +615,27 @@ class ModelInfo(_message.Message):
     model_id: _builtins.str
     """Catalogue name, hub id or folder the model came from."""
     tokenizer_fingerprint: _builtins.str
+    """As in Hello."""
     vocab_size: _builtins.int
+    """Token ids are below this."""
     max_context_tokens: _builtins.int
-    """Prompt plus output tokens at most."""
+    """Maximum prompt plus output tokens."""
     dtype: _builtins.str
     """bfloat16, float32, ..."""
     deterministic: _builtins.bool
-    """Probed at start-up: logits do not depend on how tokens are cut into steps."""
+    """Tested at start-up: logits do not depend on how tokens are grouped into steps."""
     proposer: _builtins.str
-    """Proposer name on a draft replica; on a target replica that of the drafter beside it, empty without one."""
+    """On a draft replica its proposer; on a target replica the drafter in the target, empty without one."""
     emulated: _builtins.bool
-    """True when the timings come from emulated hardware."""
+    """True if the engine emulates hardware: timings are modelled."""
     tokenizer_path: _builtins.str
-    """Folder with tokenizer.json on a shared machine; a hint, may be absent elsewhere."""
+    """Folder with tokenizer.json, a hint for processes on the same machine."""
     feature_format: Global___FeatureFormat.ValueType
-    """On a draft replica that needs features."""
+    """How a draft replica wants features; unset if it needs none."""
     @_builtins.property
     def feature_layers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Layers of the target whose inputs are the features: on a target replica those that it keeps, on a draft
-        replica those that its proposer needs. Empty: none.
+        """Target layers whose inputs are the features: on a target replica those it keeps, on a draft replica those its
+        proposer needs. Empty: none.
         """
 
     def __init__(
@@ -647,17 +663,19 @@ Global___ModelInfo: _TypeAlias = ModelInfo  # noqa: Y015
 
 @_typing.final
 class Limits(_message.Message):
+    """What a replica can take."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     MAX_DRAFT_TOKENS_FIELD_NUMBER: _builtins.int
     MAX_SEQUENCES_FIELD_NUMBER: _builtins.int
     TAKES_PREPARED_DRAFTS_FIELD_NUMBER: _builtins.int
     max_draft_tokens: _builtins.int
-    """Draft tokens in one round at most."""
+    """Maximum draft tokens per round."""
     max_sequences: _builtins.int
-    """Sequences open at once, over all peers."""
+    """Maximum open sequences, over all peers."""
     takes_prepared_drafts: _builtins.bool
-    """Whether a target takes PreparedDrafts. Others would end the stream at what they do not know."""
+    """Whether a target takes PreparedDrafts. One that does not would end the stream at this unknown item."""
     def __init__(
         self,
         *,
@@ -675,8 +693,8 @@ Global___Limits: _TypeAlias = Limits  # noqa: Y015
 
 @_typing.final
 class PreparedDrafts(_message.Message):
-    """Drafts made ahead, for ways in which the verification of the last Proposal may end. A drafter tells its orchestrator
-    of them, and that hands them to the target. One message for all, of few long fields: it comes in every round.
+    """Drafts made ahead, for possible outcomes of the verification of the last Proposal. A drafter sends them to its
+    orchestrator, which passes them to the target. Few long fields, because it is sent in every round.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -689,21 +707,24 @@ class PreparedDrafts(_message.Message):
     DRAFT_TOKEN_IDS_FIELD_NUMBER: _builtins.int
     DRAFT_PROBS_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
+    """As in OpenSequence."""
     base_length: _builtins.int
     """The last Propose's base_length."""
     @_builtins.property
     def verified_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """The drafts that are being verified, on base_length committed tokens."""
+        """The draft that is being verified, on base_length committed tokens."""
 
     @_builtins.property
     def num_accepted_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Outcome i: the first num_accepted_tokens[i] of them, then own_token_ids[i], the target's own."""
+        """Outcome i accepts the first num_accepted_tokens[i] of verified_token_ids."""
 
     @_builtins.property
-    def own_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def own_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Outcome i then continues with own_token_ids[i], the target's own token."""
+
     @_builtins.property
     def draft_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """The draft of outcome 0, then that of outcome 1, ...; all are of the same length."""
+        """The draft for outcome 0, then that for outcome 1, ...; all of the same length."""
 
     @_builtins.property
     def draft_probs(self) -> _containers.RepeatedCompositeFieldContainer[Global___SparseDistribution]:
@@ -751,29 +772,34 @@ class LoadReport(_message.Message):
     NUM_STEPS_FIELD_NUMBER: _builtins.int
     NUM_ROWS_FIELD_NUMBER: _builtins.int
     num_sequences_running: _builtins.int
+    """Open sequences that hold KV blocks; without a KV cache, all open ones."""
     num_sequences_waiting: _builtins.int
+    """Open sequences that wait for KV blocks."""
     num_kv_blocks_used: _builtins.int
+    """KV blocks that open sequences hold; cached prefixes that none uses do not count."""
     num_kv_blocks_total: _builtins.int
+    """KV blocks of the replica, of 16 tokens each."""
     step_time_ns: _builtins.int
     """Duration of the last engine step."""
     draining: _builtins.bool
-    """The replica accepts no new sequences and wants the open ones to end or move."""
+    """The replica accepts no new sequences; open ones should end or move."""
     num_preemptions: _builtins.int
-    """Sequences that lost their KV blocks to others and were computed again, since the engine started."""
+    """Sequences that lost their KV blocks to others and had to be recomputed, since the engine started."""
     num_sequences_decoding: _builtins.int
     """Sequences that decoded, verified or (on a draft replica) proposed in the last step; prefills do not count."""
     num_step_tokens: _builtins.int
     """Token rows that the last step computed, prefills included."""
     prefill_time_ns: _builtins.int
-    """By how much prefills made steps longer since the engine started."""
+    """Time that prefills added to steps, since the engine started."""
     num_grammar_deaths: _builtins.int
-    """Grammars that a compiling process died of, since the engine started."""
+    """Grammars that killed the process compiling them, since the engine started."""
     num_steps: _builtins.int
-    """Engine steps since the engine started, and the token rows of all of them."""
+    """Engine steps since the engine started."""
     num_rows: _builtins.int
+    """Token rows of all those steps."""
     @_builtins.property
     def step_table(self) -> Global___StepTable:
-        """What steps take on a target replica. Sent with the first report of a stream, and when it has changed."""
+        """Step durations of a target replica. Sent with the first report of a stream, and after a change."""
 
     def __init__(
         self,
@@ -815,7 +841,7 @@ class StepTable(_message.Message):
 
     @_builtins.property
     def step_time_ns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """What a step of so many takes, one for each."""
+        """One per entry of rows."""
 
     def __init__(
         self,
@@ -869,12 +895,14 @@ class SequenceError(_message.Message):
     BASE_LENGTH_FIELD_NUMBER: _builtins.int
     PARAM_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
+    """As in OpenSequence."""
     code: Global___SequenceErrorCode.ValueType
     message: _builtins.str
+    """What happened and what to do, for people."""
     base_length: _builtins.int
-    """base_length of the item that failed, when there was one."""
+    """base_length of the item that failed; 0 if it had none."""
     param: _builtins.str
-    """The sampling parameter that is at fault; empty when it is none."""
+    """The sampling parameter at fault; empty if it is not a parameter."""
     def __init__(
         self,
         *,
@@ -907,11 +935,13 @@ class OpenSequence(_message.Message):
     sequence_id: _builtins.int
     """Unique among the sequences of this stream."""
     traceparent: _builtins.str
-    """W3C Trace Context of the request, for the replica's span; empty: it is not traced."""
+    """W3C Trace Context of the request, parent of the replica's span; empty: not traced."""
     cache_salt: _builtins.str
-    """Cached prefixes are shared among sequences of the same salt only."""
+    """Sequences share cached prefixes only with sequences of the same salt."""
     @_builtins.property
-    def prompt_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def prompt_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """At least one."""
+
     @_builtins.property
     def output_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Tokens already committed as output, on another replica or before a restart."""
@@ -944,6 +974,7 @@ class CloseSequence(_message.Message):
 
     SEQUENCE_ID_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
+    """As in OpenSequence; an unknown one is ignored."""
     def __init__(
         self,
         *,
