@@ -9,6 +9,7 @@ import yaml
 
 from pilotfish.config import Config, config_from_dict, config_from_yaml
 from pilotfish.pools.options import serve_file
+from tests.helm.conftest import value_files
 from tests.support.kubernetes_schemas import CustomResources, check_built_in, is_built_in
 
 CHART = Path(__file__).parents[2] / "helm" / "pilotfish"
@@ -91,7 +92,8 @@ def test_serve_knows_every_key(helm: Any, extras: bool, values: str) -> None:
 
 def test_serve_is_told_what_pilotfish_would_tell_it(helm: Any) -> None:
     """`pilotfish config --serve` and the chart agree on every pool's placement, scaling and arguments."""
-    (service,) = (each for each in helm.objects("rayservice-gpu", False, "helm4") if each["kind"] == "RayService")
+    objects = helm.template(*value_files("rayservice-gpu", False), "--set", "ray.ingress=true")
+    (service,) = (each for each in objects if each["kind"] == "RayService")
     applications = serve_file_of(service)["applications"]
     arguments = {application["name"]: application["args"] for application in applications}
     scaling = {"target": (1, 2, 48.0), "draft": (1, 3, 64.0)}

@@ -101,6 +101,7 @@ def test_unknown_keys_are_refused_everywhere(path: tuple[str, ...]) -> None:
         ),
         ("monitoring.podMonitor.enabled=true,monitoring.serviceMonitor.enabled=true", "would both scrape every pod"),
         ("inferencePool.enabled=true", "needs inferencePool.endpointPicker"),
+        ("mode=rayservice,ray.ingress=true,security.public.tls.enabled=true", "ray.ingress has no TLS"),
     ],
 )
 def test_refusals_say_what_to_change(helm: Any, values: str, said: str) -> None:

@@ -128,6 +128,9 @@ and what to change. */ -}}
 {{- if and $values.monitoring.podMonitor.enabled $values.monitoring.serviceMonitor.enabled }}
 {{- include "pilotfish.problem" (dict "checks" . "text" "monitoring.podMonitor and monitoring.serviceMonitor would both scrape every pod: enable one") }}
 {{- end }}
+{{- if and (eq $values.mode "rayservice") $values.ray.ingress $values.security.public.tls.enabled }}
+{{- include "pilotfish.problem" (dict "checks" . "text" "ray.ingress has no TLS, which security.public.tls asks for: leave one of them out, and end TLS before the proxies") }}
+{{- end }}
 {{- if and $values.ray.gcsFaultTolerance.enabled (not $values.ray.gcsFaultTolerance.redisAddress) }}
 {{- include "pilotfish.problem" (dict "checks" . "text" "ray.gcsFaultTolerance.enabled needs ray.gcsFaultTolerance.redisAddress") }}
 {{- end }}
