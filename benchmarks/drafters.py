@@ -36,7 +36,6 @@ DRAFTERS = (
     f"eagle3-tree={HEADS}-eagle3",
     f"eagle3-suffix={HEADS}-eagle3",
     f"eagle3-suffix-tree={HEADS}-eagle3",
-    f"medusa={HEADS}-medusa",
 )
 """One line each, with the weights that it needs."""
 QUICK_DRAFTERS = ("ngram", "suffix")

@@ -54,7 +54,6 @@ _CHAINS = (
         ("target.drafter.proposer=eagle3", "target.drafter.lookup=suffix", *_CHAIN),
         "target.drafter.model",
     ),
-    Proposer("medusa", "medusa", ("target.drafter.proposer=medusa", *_CHAIN), "target.drafter.model"),
 )
 _BRANCHING = (
     "suffix",
@@ -65,7 +64,6 @@ _BRANCHING = (
     "eagle3-remote",
     "eagle3",
     "eagle3-suffix",
-    "medusa",
 )
 _TREES = tuple(
     replace(proposer, name=f"{proposer.name}-tree", overrides=(*proposer.overrides, *_TREE))

@@ -23,14 +23,11 @@ _METHODS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
         "draft_model": {"draft.proposer": "model"},
         "eagle3": {"target.drafter.proposer": "eagle3"},
-        "medusa": {"target.drafter.proposer": "medusa"},
         "ngram": {"target.drafter.proposer": "none", "target.drafter.lookup": "ngram"},
         "suffix": {"target.drafter.proposer": "none", "target.drafter.lookup": "suffix"},
     }
 )
-_MODEL_KEYS: Mapping[str, str] = MappingProxyType(
-    {"draft_model": "draft.model", "eagle3": "target.drafter.model", "medusa": "target.drafter.model"}
-)
+_MODEL_KEYS: Mapping[str, str] = MappingProxyType({"draft_model": "draft.model", "eagle3": "target.drafter.model"})
 """Where a method's `model` goes."""
 
 

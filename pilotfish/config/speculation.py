@@ -22,7 +22,7 @@ class SpeculationConfig:
     """Draft tokens per round, or depth of a draft tree (vLLM's name). The maximum in mode `auto`."""
     proposer: str = "auto"
     """`auto`: the drafter in the target (`target.drafter`) if there is one, else the draft pool. `draft`: the draft
-    pool. `ngram`, `suffix`: a lookup in the orchestrator. `eagle3`, `medusa`: the drafter in the target."""
+    pool. `ngram`, `suffix`: a lookup in the orchestrator. `eagle3`: the head in the target."""
     lookup: Literal["none", "ngram", "suffix"] = "none"
     """A lookup in the orchestrator before the draft pool, which is asked only where the lookup expects fewer than
     `draft.lookup_min_accepted_tokens`."""

@@ -11,7 +11,7 @@ from pilotfish.config.engine import EngineConfig
 from pilotfish.config.fields import STRICT, OptionalPort, Port, require
 from pilotfish.config.paths import HeadOrPath, ModelOrPath
 
-IN_TARGET_DRAFTERS = ("eagle3", "medusa")
+IN_TARGET_DRAFTERS = ("eagle3",)
 """Proposers that live in the target, because they look at its hidden states."""
 
 
@@ -21,25 +21,20 @@ class InTargetDrafterConfig:
 
     __pydantic_config__ = STRICT
 
-    proposer: Literal["auto", "none", "eagle3", "medusa"] = "auto"
-    """`eagle3`, `medusa`: heads trained for this target. `auto`: the head that comes with Pilotfish. It is `none` if
+    proposer: Literal["auto", "none", "eagle3"] = "auto"
+    """`eagle3`: a head trained for this target. `auto`: the head that comes with Pilotfish. It is `none` if
     there is no such head, `draft.proposer` or `feature_layers` is set, the target has several ranks, or engines are
     emulated."""
     lookup: Literal["auto", "none", "ngram", "suffix"] = "auto"
     """A lookup before the proposer, which drafts only where the lookup expects fewer than
     `draft.lookup_min_accepted_tokens`. `auto`: `suffix` if proposer `auto` found a head, else `none`."""
     model: HeadOrPath = ""
-    """The heads: a folder, or the name of a head that comes with Pilotfish. Empty with `eagle3`: the one for the
-    target."""
+    """The head: a folder, or the name of a head that comes with Pilotfish. Empty: the one for the target."""
 
     def __post_init__(self) -> None:
         require(
-            bool(self.model) or self.proposer != "medusa",
-            "target.drafter.model is empty; medusa needs the folder of its heads",
-        )
-        require(
             not self.model or self.proposer != "auto",
-            "target.drafter.model is given without target.drafter.proposer: set it to eagle3 or medusa",
+            "target.drafter.model is given without target.drafter.proposer: set it to eagle3",
         )
 
 

@@ -15,13 +15,11 @@ from transformers import PreTrainedModel
 
 from pilotfish.models.eagle3.checkpoint import save_eagle3
 from pilotfish.models.loading import LoadedModel
-from pilotfish.models.medusa import save_medusa
 from pilotfish.training.data.conversations import write_json_atomically
 from pilotfish.training.data.samples import Sample
 from pilotfish.training.draft import DraftObjective, new_draft_model
 from pilotfish.training.eagle3 import Eagle3Objective, new_head, start_from
 from pilotfish.training.loop import Objective
-from pilotfish.training.medusa import MedusaObjective, new_heads
 from pilotfish.training.request import Method, TrainingRequest
 
 
@@ -76,10 +74,6 @@ def new_drafter(request: TrainingRequest, loaded: LoadedModel, samples: Sequence
                 facts["first weights"] = f"the head `{request.start_from.absolute().name}`"
             objective = Eagle3Objective(head, loaded.model, request.num_depths)
             return Drafter(objective, lambda folder: save_eagle3(head, folder), facts)
-        case Method.MEDUSA:
-            token_ids, facts = _vocabulary(request, loaded, samples, run_folder)
-            heads = new_heads(loaded, token_ids, request.num_heads).to(device)
-            return Drafter(MedusaObjective(heads, loaded.model), lambda folder: save_medusa(heads, folder), facts)
         case Method.DRAFT:
             model = new_draft_model(loaded, request.num_layers).to(device)
             return Drafter(

@@ -12,7 +12,6 @@ from pilotfish.training.request import Method, TrainingRequest
 _KINDS = {
     Method.DRAFT: "a stand-alone draft model, an ordinary causal language model with the target's tokenizer",
     Method.EAGLE3: "an EAGLE-3 head in the published layout (`fc`, `midlayer`, `norm`, `lm_head`, `d2t`, `t2d`)",
-    Method.MEDUSA: "Medusa heads in the published layout (`medusa_head.{k}.0.linear`, `medusa_head.{k}.1`)",
 }
 
 

@@ -16,7 +16,6 @@ class Method(enum.StrEnum):
 
     DRAFT = "draft"
     EAGLE3 = "eagle3"
-    MEDUSA = "medusa"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,13 +45,11 @@ class TrainingRequest:
     learning_rate: float = 1e-3
     batch_tokens: int = 2048
     draft_vocab_size: int = 8192
-    """Of eagle3 and medusa; 0: the target's whole vocabulary."""
+    """Of eagle3; 0: the target's whole vocabulary."""
     num_depths: int = 3
     """Draft depths that eagle3 unrolls, and that a draft's chains are judged by."""
     num_layers: int = 4
     """Of a draft."""
-    num_heads: int = 4
-    """Of medusa."""
     num_sequences: int = 64
     """Synthesised at once."""
     num_threads: int = 0
@@ -70,7 +67,6 @@ class TrainingRequest:
             "batch tokens": self.batch_tokens,
             "depths": self.num_depths,
             "layers": self.num_layers,
-            "heads": self.num_heads,
             "sequences": self.num_sequences,
             "answers per prompt": self.answers_per_prompt,
         }

@@ -24,7 +24,7 @@ from pilotfish.training.data.conversations import write_json_atomically
 from pilotfish.training.request import TrainingRequest
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-_SHAPE = ("seed", "batch_tokens", "draft_vocab_size", "num_depths", "num_layers", "num_heads", "learning_rate")
+_SHAPE = ("seed", "batch_tokens", "draft_vocab_size", "num_depths", "num_layers", "learning_rate")
 """Fields of a request that a checkpoint depends on; its length may change from run to run."""
 
 

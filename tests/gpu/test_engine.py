@@ -10,14 +10,12 @@ from pilotfish.config import EngineConfig
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.in_target_drafting import InTargetDrafter
 from pilotfish.engine.drafting.eagle3_drafter import Eagle3Drafter
-from pilotfish.engine.drafting.medusa_drafter import MedusaDrafter
 from pilotfish.engine.process.factory import warm_up
 from pilotfish.engine.process.gpu import record_graphs, with_kv_cache_tokens
 from pilotfish.messages import Decode, OpenSequence, Verdict, Verify
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.eagle3.factory import build_eagle3_head
 from pilotfish.models.eagle3.module import Eagle3Head
-from pilotfish.models.medusa import MedusaConfig, MedusaHeads
 from pilotfish.speculation.rounds import Round, verify
 from pilotfish.speculation.sampling.history import TokenHistory
 from pilotfish.types import ModelInfo, SamplingParams, TreeRequest
@@ -31,22 +29,22 @@ GREEDY = SamplingParams(temperature=0, max_tokens=400)
 Make = Callable[..., TransformersDecoder]
 
 
-def core_of(decoder: TransformersDecoder, drafter_name: str = "", hidden_size: int = 0) -> EngineCore:
+def core_of(decoder: TransformersDecoder, head_hidden_size: int = 0) -> EngineCore:
     info = ModelInfo(model_id="tiny", tokenizer_fingerprint="none", vocab_size=256, max_context_tokens=512)
     config = EngineConfig(kv_cache_tokens=1024, dtype="float32", max_draft_tokens=7)
     drafter: InTargetDrafter | None = None
-    if drafter_name == "eagle3":
+    if head_hidden_size:
         decoder.capture(FEATURE_LAYERS)
         head = tiny_eagle3_config(
-            hidden_size=hidden_size, head_dim=64, vocab_size=256, draft_vocab_size=256, feature_layers=FEATURE_LAYERS
+            hidden_size=head_hidden_size,
+            head_dim=64,
+            vocab_size=256,
+            draft_vocab_size=256,
+            feature_layers=FEATURE_LAYERS,
         )
         module = Eagle3Head(head).requires_grad_(False)
         module.set_draft_vocabulary(torch.arange(256))
         drafter = Eagle3Drafter(decoder, build_eagle3_head(decoder, module), top_m=8)
-    elif drafter_name == "medusa":
-        decoder.capture(())
-        heads = MedusaConfig(hidden_size=hidden_size, vocab_size=256, num_heads=3, draft_vocab_size=256)
-        drafter = MedusaDrafter(decoder, MedusaHeads(heads), top_m=8)
     core = EngineCore(decoder, config, info, drafter=drafter)
     record_graphs(decoder)
     warm_up(core)
@@ -95,12 +93,9 @@ def test_greedy_text_with_drafts_is_the_targets_own(
     assert {key: text[:NUM_TOKENS] for key, text in texts.items()} == expected
 
 
-@pytest.mark.parametrize("drafter", ["medusa", "eagle3"])
 @pytest.mark.parametrize("graphs", [False, True])
-def test_a_drafter_in_the_engine_changes_no_text(
-    make_decoder: Make, reference: LlamaForCausalLM, graphs: bool, drafter: str
-) -> None:
-    core = core_of(make_decoder(graphs=graphs), drafter, reference.config.hidden_size)
+def test_a_drafter_in_the_engine_changes_no_text(make_decoder: Make, reference: LlamaForCausalLM, graphs: bool) -> None:
+    core = core_of(make_decoder(graphs=graphs), reference.config.hidden_size)
     texts: dict[int, list[int]] = {key: [] for key in PROMPTS}
     for key, prompt in PROMPTS.items():
         core.submit(OpenSequence(key, tuple(prompt), GREEDY))

@@ -55,7 +55,7 @@ NumSpeculativeTokens = Annotated[
 ]
 Proposer = Annotated[
     str,
-    typer.Option("--proposer", help="auto, draft (the draft service), ngram or suffix (looked up), or eagle3, medusa."),
+    typer.Option("--proposer", help="auto, draft (the draft service), ngram or suffix (looked up), or eagle3."),
 ]
 StepJudgeOption = Annotated[
     StepJudge,

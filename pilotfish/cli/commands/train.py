@@ -1,4 +1,4 @@
-"""`pilotfish train draft | eagle3 | medusa`: a drafter for a target, from nothing but the target."""
+"""`pilotfish train draft | eagle3`: a drafter for a target, from nothing but the target."""
 
 from __future__ import annotations
 
@@ -56,12 +56,9 @@ def train(
     epochs: Annotated[float, typer.Option("--epochs", help="Times the data is seen at most.")] = 4,
     learning_rate: Annotated[float, typer.Option("--learning-rate", help="At its peak.")] = 1e-3,
     batch_tokens: Annotated[int, typer.Option("--batch-tokens", help="Tokens of a training step.")] = 2048,
-    vocab: Annotated[
-        int, typer.Option("--vocab", help="Tokens that eagle3 and medusa can propose, by frequency; 0: all.")
-    ] = 8192,
+    vocab: Annotated[int, typer.Option("--vocab", help="Tokens that eagle3 can propose, by frequency; 0: all.")] = 8192,
     depths: Annotated[int, typer.Option("--depths", help="Draft depths that eagle3 is trained through.")] = 3,
     layers: Annotated[int, typer.Option("--layers", help="Layers of a draft.")] = 4,
-    heads: Annotated[int, typer.Option("--heads", help="Heads of medusa.")] = 4,
     sequences: Annotated[int, typer.Option("--sequences", help="Conversations synthesised at once.")] = 64,
     threads: Annotated[int, typer.Option("--threads", help="0: the cores of this process.")] = 0,
     device: Annotated[str, typer.Option("--device", help="As engine.device: cpu, cuda, cuda:1, auto.")] = "cpu",
@@ -109,7 +106,6 @@ def train(
         draft_vocab_size=vocab,
         num_depths=depths,
         num_layers=layers,
-        num_heads=heads,
         num_sequences=sequences,
         num_threads=threads,
         seed=seed,

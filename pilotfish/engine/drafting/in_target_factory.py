@@ -7,13 +7,10 @@ from pilotfish.config.shipped_heads import head_folder
 from pilotfish.engine.core.in_target_drafting import InTargetDrafter
 from pilotfish.engine.drafting.eagle3_drafter import Eagle3Drafter
 from pilotfish.engine.drafting.in_target_lookup import InTargetLookup
-from pilotfish.engine.drafting.medusa_drafter import MedusaDrafter
 from pilotfish.models.decoder import Decoder
 from pilotfish.models.eagle3.checkpoint import load_eagle3
 from pilotfish.models.eagle3.factory import build_eagle3_head
-from pilotfish.models.eagle3.module import Eagle3Head
 from pilotfish.models.loading import LoadedModel
-from pilotfish.models.medusa import MedusaHeads, load_medusa
 from pilotfish.speculation.lookup.lookups import LOOKUPS
 
 
@@ -22,28 +19,21 @@ def build_in_target_drafter(
 ) -> InTargetDrafter | None:
     """The configured drafter on top of the decoder that was built from loaded; None for `none`.
 
-    Raises: ModelNotFoundError, ModelError and UnsupportedModelError for heads that are missing, broken or another
+    Raises: ModelNotFoundError, ModelError and UnsupportedModelError for a head that is missing, broken or another
     target's.
     """
     if config.proposer in ("auto", "none"):  # Config has made `auto` concrete
         return None
     folder, text_config = head_folder(config.model), loaded.model.config.get_text_config()
-    heads: Eagle3Head | MedusaHeads
-    if config.proposer == "eagle3":
-        heads = load_eagle3(folder, num_target_layers=text_config.num_hidden_layers, dtype=decoder.dtype)
-    else:
-        heads = load_medusa(folder, dtype=decoder.dtype)
-    heads.config.check_target(
+    head = load_eagle3(folder, num_target_layers=text_config.num_hidden_layers, dtype=decoder.dtype)
+    head.config.check_target(
         hidden_size=text_config.hidden_size,
         vocab_size=loaded.vocab_size,
         fingerprint=loaded.fingerprint,
         source=str(folder),
     )
-    if isinstance(heads, MedusaHeads):
-        decoder.capture(())
-        return MedusaDrafter(decoder, heads, top_m=top_m)
-    decoder.capture(heads.config.feature_layers)
-    return Eagle3Drafter(decoder, build_eagle3_head(decoder, heads), top_m=top_m)
+    decoder.capture(head.config.feature_layers)
+    return Eagle3Drafter(decoder, build_eagle3_head(decoder, head), top_m=top_m)
 
 
 def with_lookup(

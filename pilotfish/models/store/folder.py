@@ -61,11 +61,6 @@ def _require_no_head(folder: Path) -> None:
             f"{folder} holds an EAGLE-3 head and no model: name it in draft.head (proposer eagle3 of the draft "
             "service) or target.drafter.model (in the target)"
         )
-    if config.get("medusa_num_heads") is not None:
-        raise UnsupportedModelError(
-            f"{folder} holds Medusa heads and no model: name them in target.drafter.model, with "
-            "target.drafter.proposer=medusa"
-        )
 
 
 def read_metadata(folder: Path) -> ModelMetadata:

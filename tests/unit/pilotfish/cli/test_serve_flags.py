@@ -142,11 +142,6 @@ METHODS = {
     },
     '{"method": "eagle3"}': {"target.drafter.lookup": "none"},
     '{"method": "eagle3", "model": "/head"}': {"target.drafter.model": "/head", "target.drafter.lookup": "none"},
-    '{"method": "medusa", "model": "/heads"}': {
-        "target.drafter.proposer": "medusa",
-        "target.drafter.model": "/heads",
-        "target.drafter.lookup": "none",
-    },
     '{"model": "org/small", "num_speculative_tokens": 3}': {
         "draft.proposer": "model",
         "draft.model": "org/small",
@@ -170,7 +165,7 @@ def test_vllms_speculation_in_our_keys(text: str) -> None:
     [
         ("ngram", "it is not JSON"),
         ("[]", "must be a JSON object"),
-        ("{}", "there is no method None; there are: draft_model, eagle3, medusa, ngram, suffix"),
+        ("{}", "there is no method None; there are: draft_model, eagle3, ngram, suffix"),
         ('{"method": "mtp"}', "there is no method 'mtp'; there are: draft_model, eagle3,"),
         ('{"method": ["ngram"]}', "there is no method ['ngram']"),
         ('{"method": "eagle3", "model": "/h", "draft_tensor_parallel_size": 1}', "no key draft_tensor_parallel_size;"),

@@ -42,8 +42,8 @@ def test_feature_layers_are_a_name_or_numbers_and_survive_yaml(value: str, layer
 
 
 def test_features_are_kept_for_one_kind_of_drafter() -> None:
-    settings = ["target.drafter={proposer: medusa, model: heads}", "target.feature_layers=eagle3"]
-    with pytest.raises(ConfigError, match=r"target\.feature_layers is eagle3.*medusa drafts in the target"):
+    settings = ["target.drafter={proposer: eagle3, model: heads}", "target.feature_layers=eagle3"]
+    with pytest.raises(ConfigError, match=r"target\.feature_layers is eagle3.*eagle3 drafts in the target"):
         load_config(None, settings)
     load_config(None, [settings[0], "draft.proposer=eagle3"])
 

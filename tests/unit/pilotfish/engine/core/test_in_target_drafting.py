@@ -8,25 +8,21 @@ from functools import partial
 import msgspec
 import pytest
 import torch
-from transformers import LlamaForCausalLM
 
 from pilotfish.engine.core.drafts import Drafts
 from pilotfish.engine.core.in_target_drafting import DraftWish, InTargetDrafter
 from pilotfish.engine.core.step_rows import KeptRows
 from pilotfish.engine.drafting.draft_growth import DraftRows, grow_drafts, lay_out
 from pilotfish.engine.drafting.eagle3_drafter import Eagle3Drafter
-from pilotfish.engine.drafting.medusa_drafter import MedusaDrafter
-from pilotfish.messages import Decode, OpenSequence
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.eagle3.factory import build_eagle3_head
 from pilotfish.models.eagle3.module import Eagle3Head
-from pilotfish.models.medusa import MedusaConfig, MedusaHeads
 from pilotfish.speculation.draft_vocabulary import DraftVocabulary
 from pilotfish.types import AcceptanceMode, SamplingParams, TreeRequest
 from tests.support.engine_events import GreedyText, MakeCore, decode, prompts
 
-VOCAB, CONTEXT, HIDDEN = 64, 128, 32
+VOCAB, CONTEXT = 64, 128
 GREEDY = SamplingParams(temperature=0, max_tokens=60)
 COUPLED = SamplingParams(temperature=1.0, seed=7, max_tokens=60, frequency_penalty=0.3, repetition_penalty=1.2)
 TREE = TreeRequest(max_nodes=12, branching=3)
@@ -41,25 +37,8 @@ def make_drafted(make_core: MakeCore) -> MakeCore:
     return partial(make_core, max_draft_tokens=12)
 
 
-def medusa_heads() -> MedusaHeads:
-    torch.manual_seed(5)
-    heads = MedusaHeads(MedusaConfig(hidden_size=HIDDEN, vocab_size=VOCAB, num_heads=3, draft_vocab_size=40))
-    heads.token_map.copy_(torch.arange(12, 52))
-    for parameter in heads.parameters():
-        parameter.data.normal_(std=0.5)
-    return heads.eval().requires_grad_(False)
-
-
-@pytest.fixture(params=["eagle3", "medusa"])
-def make_drafter(request: pytest.FixtureRequest, eagle3_module: Eagle3Head) -> MakeDrafter:
-    if request.param == "medusa":
-
-        def make_medusa(decoder: TransformersDecoder) -> InTargetDrafter:
-            decoder.capture(())
-            return MedusaDrafter(decoder, medusa_heads(), top_m=8)
-
-        return make_medusa
-
+@pytest.fixture
+def make_drafter(eagle3_module: Eagle3Head) -> MakeDrafter:
     def make(decoder: TransformersDecoder) -> InTargetDrafter:
         decoder.capture(eagle3_module.config.feature_layers)
         return Eagle3Drafter(decoder, build_eagle3_head(decoder, copy.deepcopy(eagle3_module)), top_m=8)
@@ -212,27 +191,3 @@ def test_a_drafter_that_fails_costs_nobody_anything(
     assert verdicts[1].num_draft_tokens == 2
     assert verdicts[-1].num_draft_tokens == 0
     assert "out of ideas" in caplog.text
-
-
-@pytest.mark.usefixtures("drafts_are_free")
-def test_medusa_heads_guess_from_the_last_kept_row(make_drafted: MakeCore, tiny_llama: LlamaForCausalLM) -> None:
-    heads = medusa_heads()
-
-    def make(decoder: TransformersDecoder) -> InTargetDrafter:
-        decoder.capture(())
-        return MedusaDrafter(decoder, medusa_heads(), top_m=8)
-
-    core = make_drafted(make)
-    num_checked = 0
-    for sequence_id, text in enumerate(prompts(8, 3)):
-        core.submit(OpenSequence(sequence_id, tuple(text), GREEDY))
-        core.submit(Decode(sequence_id, len(text), 12, 8))
-    while core.has_work:
-        core.step()
-        for sequence in core._sequences.values():
-            if drafts := sequence.drafts.token_ids:
-                states = tiny_llama.model(torch.tensor([sequence.tokens[:-1]])).last_hidden_state[0, -1:]
-                expected = [int(heads.token_map[logits[0].argmax()]) for logits in heads(states)]
-                assert list(drafts) == expected[: len(drafts)]
-                num_checked += 1
-    assert num_checked > 10

@@ -9,12 +9,11 @@ from transformers import LlamaForCausalLM
 from pilotfish.config import InTargetDrafterConfig
 from pilotfish.engine.core.in_target_drafting import InTargetDrafter
 from pilotfish.engine.drafting.in_target_factory import build_in_target_drafter
-from pilotfish.errors import ConfigError, ModelError, ModelNotFoundError
+from pilotfish.errors import ModelError, ModelNotFoundError
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.eagle3.checkpoint import save_eagle3
 from pilotfish.models.eagle3.module import Eagle3Head
 from pilotfish.models.loading import LoadedModel
-from pilotfish.models.medusa import MedusaConfig, MedusaHeads, save_medusa
 from tests.support.tiny_models import tiny_eagle3_config
 
 
@@ -28,38 +27,24 @@ def build(loaded: LoadedModel, config: InTargetDrafterConfig) -> InTargetDrafter
     return build_in_target_drafter(config, loaded, decoder, top_m=8)
 
 
-@pytest.mark.parametrize("proposer", ["eagle3", "medusa", "none"])
+@pytest.mark.parametrize("proposer", ["eagle3", "none"])
 def test_the_configured_drafter(loaded: LoadedModel, tmp_path: Path, proposer: str) -> None:
     if proposer == "eagle3":
         save_eagle3(Eagle3Head(tiny_eagle3_config(tokenizer_fingerprint="the target's")), tmp_path)
-    if proposer == "medusa":
-        save_medusa(MedusaHeads(medusa_config(32)), tmp_path)
-    model = str(tmp_path) if proposer in ("eagle3", "medusa") else ""
+    model = str(tmp_path) if proposer == "eagle3" else ""
     config = InTargetDrafterConfig(proposer=proposer, model=model)  # type: ignore[arg-type]
     drafter = build(loaded, config)
     assert ("none" if drafter is None else drafter.name) == proposer
     if drafter is not None:
-        assert (drafter.allocate(4) > 0) == (proposer == "eagle3")
+        assert drafter.allocate(4) > 0
 
 
-def medusa_config(hidden_size: int) -> MedusaConfig:
-    return MedusaConfig(hidden_size=hidden_size, vocab_size=64, num_heads=2, draft_vocab_size=64)
-
-
-def test_medusa_heads_of_another_target(loaded: LoadedModel, tmp_path: Path) -> None:
-    save_medusa(MedusaHeads(medusa_config(48)), tmp_path)
-    with pytest.raises(ModelError, match="hidden size is 48, the target's 32"):
-        build(loaded, InTargetDrafterConfig(proposer="medusa", model=str(tmp_path)))
-
-
-def test_eagle3_heads_of_another_target(loaded: LoadedModel, tmp_path: Path) -> None:
+def test_a_head_of_another_target(loaded: LoadedModel, tmp_path: Path) -> None:
     save_eagle3(Eagle3Head(tiny_eagle3_config(tokenizer_fingerprint="other")), tmp_path)
     with pytest.raises(ModelError, match="another tokenizer"):
         build(loaded, InTargetDrafterConfig(proposer="eagle3", model=str(tmp_path)))
 
 
-def test_no_heads(loaded: LoadedModel, tmp_path: Path) -> None:
+def test_no_head(loaded: LoadedModel, tmp_path: Path) -> None:
     with pytest.raises(ModelNotFoundError, match="is no folder of a draft head"):
         build(loaded, InTargetDrafterConfig(proposer="eagle3", model=str(tmp_path / "none")))
-    with pytest.raises(ConfigError, match="needs the folder of its heads"):
-        InTargetDrafterConfig(proposer="medusa")

@@ -26,20 +26,13 @@ def test_pickles_are_refused(model_folder: Path) -> None:
         check_model_folder(model_folder)
 
 
-@pytest.mark.parametrize(
-    ("field", "message"),
-    [
-        ("draft_vocab_size", r"holds an EAGLE-3 head and no model: name it in draft\.head"),
-        ("medusa_num_heads", r"holds Medusa heads and no model: name them in target\.drafter\.model"),
-    ],
-)
 @pytest.mark.parametrize("has_tokenizer", [True, False])
-def test_a_head_is_told_from_a_model(model_folder: Path, field: str, message: str, has_tokenizer: bool) -> None:
+def test_a_head_is_told_from_a_model(model_folder: Path, has_tokenizer: bool) -> None:
     config = json.loads((model_folder / "config.json").read_bytes())
-    (model_folder / "config.json").write_text(json.dumps({**config, field: 4}))
+    (model_folder / "config.json").write_text(json.dumps({**config, "draft_vocab_size": 4}))
     if not has_tokenizer:
         (model_folder / "tokenizer.json").unlink()
-    with pytest.raises(UnsupportedModelError, match=message):
+    with pytest.raises(UnsupportedModelError, match=r"holds an EAGLE-3 head and no model: name it in draft\.head"):
         check_model_folder(model_folder)
 
 
