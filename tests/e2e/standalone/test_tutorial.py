@@ -1,4 +1,4 @@
-"""docs/tutorial.md: every command runs, and prints what the page says."""
+"""docs/tutorial.md: every command runs, and prints what the page says. Clients that other pages show run, too."""
 
 import os
 import re
@@ -12,7 +12,8 @@ from sybil.parsers.markdown import CodeBlockParser, SkipParser
 
 pytestmark = [pytest.mark.model, pytest.mark.timeout(240)]
 
-PAGE = Path(__file__).parents[3] / "docs" / "tutorial.md"
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "tutorial.md"
 START = "pilotfish serve"
 ADDRESS, HTTP_ADDRESS = "127.0.0.1:50051", "127.0.0.1:8000"
 """As the page has them: the defaults."""
@@ -28,14 +29,14 @@ class Reader:
             ADDRESS: up.address,
             HTTP_ADDRESS: up.wait_for(r"http://(?P<address>127\.0\.0\.1:\d+)")["address"],
         }
-        self._printed: list[str] = []
+        self.printed: list[str] = []
         self.num_run = 0
         self.num_compared = 0
 
     def run_shell(self, example: Example) -> None:
         text = str(example.parsed)
         if text.strip() == START:
-            self._printed = list(self._up.lines)
+            self.printed = list(self._up.lines)
             return
         # Where the client is told no address it takes the default.
         self._run(["bash", "-euo", "pipefail", "-c", re.sub(r"(pilotfish generate)", rf"\1 --address {ADDRESS}", text)])
@@ -45,10 +46,10 @@ class Reader:
 
     def compare(self, example: Example) -> None:
         """Each line stands among those that were printed, in this order."""
-        printed = iter(self._printed)
+        printed = iter(self.printed)
         for line in str(example.parsed).rstrip("\n").splitlines():
             assert any(pattern_of(line).fullmatch(each.rstrip()) for each in printed), (
-                f"line {example.line} of {PAGE.name}: no line like {line!r} in\n" + "\n".join(self._printed)
+                f"line {example.line} of {PAGE.name}: no line like {line!r} in\n" + "\n".join(self.printed)
             )
         self.num_compared += 1
 
@@ -69,7 +70,7 @@ class Reader:
             check=False,
         )
         assert done.returncode == 0, f"{command[-1]}\nended with {done.returncode}:\n{done.stdout}"
-        self._printed = done.stdout.splitlines()
+        self.printed = done.stdout.splitlines()
         self.num_run += 1
 
 
@@ -94,6 +95,16 @@ def test_every_command_runs_and_prints_what_the_page_says(up, tmp_path: Path) ->
     assert reader.num_compared == fences.count("text")
     # One is not run, and one runs already.
     assert reader.num_run == len(fences) - reader.num_compared - 2
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/openai-api.md"])
+def test_clients_of_other_pages_get_an_answer(page: str, up, tmp_path: Path) -> None:
+    reader = Reader(up, tmp_path)
+    parsers = (CodeBlockParser("bash", reader.run_shell), CodeBlockParser("python", reader.run_python))
+    for example in Sybil(parsers).parse(ROOT / page).examples():
+        example.evaluate()
+        assert reader.printed
+    assert reader.num_run == 2
 
 
 @pytest.mark.parametrize(

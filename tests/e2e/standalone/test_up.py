@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 from typer.testing import CliRunner
 
+from pilotfish.cli.commands import demo
 from pilotfish.cli.main import app
 
 pytestmark = [pytest.mark.model, pytest.mark.timeout(240)]
@@ -36,6 +37,15 @@ def test_drafts_do_not_change_the_text(up) -> None:
     assert plain["speculation"]["num_rounds"] == 0
     assert speculative["speculation"]["num_rounds"] > 0
     assert speculative["token_ids"] == plain["token_ids"]
+
+
+def test_the_demo_compares_what_is_served(up, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "MAX_TOKENS", 8)
+    monkeypatch.setattr(demo, "NUM_REPEATS", 1)
+    result = CliRunner().invoke(app, ["demo", "--set", f"orchestrator.port={up.address.rpartition(':')[2]}"])
+    assert result.exit_code == 0, result.output
+    assert result.stdout.count(" yes") == 2 * len(demo.PROMPTS)
+    assert "the same text" in result.stdout
 
 
 def test_ctrl_c_ends_an_answer_without_a_traceback(up) -> None:
