@@ -45,7 +45,7 @@ def _be_patient(headers: Any) -> None:
 
 
 @schema.parametrize()
-@settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None)
+@settings(max_examples=5, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None)
 def test_every_answer_is_one_that_is_described(case: Any, emulated_server: Any) -> None:
     if isinstance(case.body, dict) and case.operation.path.startswith("/v1/"):
         _shorten(case.body)

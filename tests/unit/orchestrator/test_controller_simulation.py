@@ -62,9 +62,7 @@ def throughput(
     return num_tokens / measured_s / len(seeds)
 
 
-@pytest.mark.parametrize(
-    ("concurrency", "acceptance"), [(1, 0.3), (1, 0.9), (8, 0.6), (32, 0.3), (32, 0.9), (128, 0.6)]
-)
+@pytest.mark.parametrize(("concurrency", "acceptance"), [(1, 0.9), (8, 0.6), (32, 0.3), (128, 0.6)])
 def test_never_slower_than_the_better_of_always_on_and_off(concurrency, acceptance) -> None:
     state = fresh()
     off = throughput(concurrency, acceptance, always_off)
@@ -73,7 +71,7 @@ def test_never_slower_than_the_better_of_always_on_and_off(concurrency, acceptan
     assert auto >= CLOSE * max(off, on), (auto, off, on)
 
 
-@pytest.mark.parametrize(("concurrency", "acceptance"), [(4, 0.8), (8, 0.6), (64, 0.8)])
+@pytest.mark.parametrize(("concurrency", "acceptance"), [(8, 0.6), (64, 0.8)])
 def test_never_slower_beside_prefills(concurrency: int, acceptance: float) -> None:
     """A prompt makes a round up to five times as long, and tokens of plain runs as well; which of them fall into the
     seconds measured is luck of some 2 %."""
@@ -92,9 +90,7 @@ def test_never_slower_beside_prefills(concurrency: int, acceptance: float) -> No
     ("profile_name", "concurrency", "answered", "acceptance"),
     [
         ("cpu", 1, 0.6, 0.9),
-        ("cpu", 16, 0.0, 0.9),
         ("a100-70b", 1, 0.25, 0.9),
-        ("a100-70b", 12, 0.5, 0.6),
         ("a100-70b", 64, 0.5, 0.9),
     ],
 )
@@ -179,7 +175,7 @@ def test_a_drafter_that_is_slower_than_the_target_is_soon_left_alone() -> None:
         assert num_tokens / stack.world.now_s >= least * plain
 
 
-@pytest.mark.parametrize(("concurrency", "acceptance"), [(1, 0.9), (16, 0.3), (32, 0.9)])
+@pytest.mark.parametrize(("concurrency", "acceptance"), [(1, 0.9), (32, 0.3)])
 def test_never_slower_in_the_noise_of_a_busy_machine(concurrency: int, acceptance: float) -> None:
     """Without a profile, from the first request on: what was measured by chance at first must not stay."""
     rates = {"off": 0.0, "on": 0.0, "auto": 0.0}
@@ -198,9 +194,7 @@ def test_never_slower_in_the_noise_of_a_busy_machine(concurrency: int, acceptanc
     assert rates["auto"] >= 0.975 * max(rates["off"], rates["on"]), rates
 
 
-@pytest.mark.parametrize(
-    ("concurrency", "acceptance", "factor"), [(1, 0.9, 0.7), (8, 0.3, 1.3), (64, 0.3, 0.7), (64, 0.3, 1.3)]
-)
+@pytest.mark.parametrize(("concurrency", "acceptance", "factor"), [(1, 0.9, 0.7), (64, 0.3, 1.3)])
 def test_never_slower_by_a_table_that_is_wrong(concurrency: int, acceptance: float, factor: float) -> None:
     tables: dict[StepTable, StepTable] = {}
 

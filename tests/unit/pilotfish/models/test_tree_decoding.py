@@ -9,13 +9,10 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from pilotfish.config import EngineConfig
 from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import Decoder, StepInput
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.determinism import is_batch_invariant
-from pilotfish.models.factory import build_decoder
-from pilotfish.models.loading import load_model
 from pilotfish.models.native.decoder import NativeDecoder
 from pilotfish.speculation.trees.tree import MAX_TREE_NODES, DraftTree
 from pilotfish.types import BLOCK_SIZE
@@ -194,15 +191,3 @@ def test_moves_read_everything_before_they_write(exact_decoder: Decoder) -> None
     exact_decoder.move_kv([(spare, other)])
     exact_decoder.move_kv([])
     assert torch.equal(run(exact_decoder, [7], 20, [3, 4]), before)
-
-
-@pytest.mark.model
-def test_trees_on_the_default_model(default_model_folder: Path, kernel_cache: Path) -> None:
-    loaded = load_model(str(default_model_folder), cache_dir=str(kernel_cache), dtype=torch.bfloat16, device="cpu")
-    built = build_decoder(loaded, EngineConfig(max_context_tokens=512), num_threads=2, cache_dir=kernel_cache)
-    if not built.deterministic:
-        pytest.skip("this machine's torch rounds by the batch")
-    built.decoder.allocate(NUM_BLOCKS)
-    for seed in range(3):
-        case = Case(seed)
-        assert torch.equal(run_tree(built.decoder, case), run_paths(built.decoder, case))

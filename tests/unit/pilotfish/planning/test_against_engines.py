@@ -172,8 +172,16 @@ class VirtualStack:
             self.env.step()
 
 
-@pytest.mark.parametrize("name", ["a100-70b", "h100-70b-tp4"])
-@pytest.mark.parametrize(("batch", "k", "ahead_tokens"), [(1, 5, 60), (2, 5, 60), (4, 5, 60), (16, 5, 0), (64, 2, 0)])
+@pytest.mark.parametrize(
+    ("name", "batch", "k", "ahead_tokens"),
+    [
+        ("a100-70b", 1, 5, 60),
+        ("a100-70b", 4, 5, 60),
+        ("a100-70b", 64, 2, 0),
+        ("h100-70b-tp4", 2, 5, 60),
+        ("h100-70b-tp4", 16, 5, 0),
+    ],
+)
 def test_rounds_take_what_they_take_with_the_engines(name: str, batch: int, k: int, ahead_tokens: int) -> None:
     profile = load_profile(name)
     stack = VirtualStack(profile, batch, k, ahead_tokens)

@@ -1,6 +1,7 @@
 import errno
 import hashlib
 import io
+import sys
 import threading
 import zipfile
 from pathlib import Path
@@ -247,11 +248,13 @@ def test_hub_model_goes_to_the_snapshotter(cache: ModelCache) -> None:
     assert fakes.calls == ["snapshot"]
 
 
-def test_conversion_failure_tells_the_reason(tmp_path: Path) -> None:
-    gguf = tmp_path / "broken.gguf"
-    gguf.write_bytes(b"not a gguf file")
-    with pytest.raises(ModelError, match=r"conversion of broken\.gguf failed"):
-        convert_in_subprocess(gguf, tmp_path)
+def test_conversion_failure_tells_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho Traceback >&2\necho ValueError: no GGUF file >&2\nexit 1\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    with pytest.raises(ModelError, match=r"conversion of broken\.gguf failed \(1\): ValueError: no GGUF file"):
+        convert_in_subprocess(tmp_path / "broken.gguf", tmp_path)
 
 
 def test_the_tokenizer_of_a_hub_model_needs_no_weights(cache: ModelCache) -> None:
