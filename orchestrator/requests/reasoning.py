@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 from orchestrator.requests.tool_calls import ToolAnswer, ToolCallParser, num_held
 
-MAX_MARK_TOKENS = 16
+MAX_MARK_TOKENS = 64
 """At the end of a prompt that ends with a mark; a byte each at worst."""
 
 
@@ -20,27 +20,48 @@ class ReasoningMarks(NamedTuple):
 
 
 _THINK = ReasoningMarks("<think>", "</think>")
+HARMONY = ReasoningMarks("<|channel|>analysis<|message|>", "<|end|>")
+"""Of the first thoughts: see HarmonyParser."""
 PARSERS: Mapping[str, ReasoningMarks] = {
     "deepseek_r1": _THINK,
     "qwen3": _THINK,
     "glm45": _THINK,
     "mistral": ReasoningMarks("[THINK]", "[/THINK]"),
     "seed_oss": ReasoningMarks("<seed:think>", "</seed:think>"),
+    "openai_gptoss": HARMONY,
     "granite": ReasoningMarks("Here is my thought process:", "Here is my response:"),
 }
 """By vLLM's names, as in HttpConfig."""
 
 
 def reasoning_marks(name: str, chat_template: str) -> ReasoningMarks | None:
-    """Those of a parser; `auto`: of the first whose end mark the chat template has; None: the model is not one that
-    thinks, or `none`."""
+    """Those of a parser; `auto`: of the first whose end mark the chat template has, or begin mark where other models
+    have that end; None: the model is not one that thinks, or `none`."""
     if name == "auto":
-        return next((marks for marks in PARSERS.values() if marks.end in chat_template), None)
+        told_by = {marks: marks.begin if marks is HARMONY else marks.end for marks in PARSERS.values()}
+        return next((marks for marks, mark in told_by.items() if mark in chat_template), None)
     return PARSERS.get(name)
 
 
+class ThoughtsParser(Protocol):
+    """Takes an answer's thoughts out of its text, which comes in pieces; how it is cut makes no difference."""
+
+    def push(self, text: str) -> tuple[str, str]:
+        """The thoughts and the content that are certain now."""
+
+    def finish(self) -> tuple[str, str]:
+        """What is left when no more comes."""
+
+    def count(self, token_ids: Sequence[int]) -> None:
+        """The answer's next ones; the text may lag behind."""
+
+    @property
+    def num_tokens(self) -> int | None:
+        """Of the thoughts and their marks; None where that cannot be told."""
+
+
 class ReasoningParser:
-    """Tells thoughts from the answer in text that comes in pieces; how it is cut makes no difference.
+    """See ThoughtsParser.
 
     Thoughts are at the beginning or nowhere. What may begin a mark is held back until that is known, and so is space
     around thoughts, which is not told.
@@ -60,7 +81,6 @@ class ReasoningParser:
         """No word of the thoughts, or of the content behind them, was told."""
 
     def push(self, text: str) -> tuple[str, str]:
-        """The thoughts and the content that are certain now."""
         self._text += text
         if self._place == "before":
             self._look_for_begin()
@@ -68,7 +88,6 @@ class ReasoningParser:
         return thoughts, self._take() if self._place == "behind" else ""
 
     def count(self, token_ids: Sequence[int]) -> None:
-        """The answer's next ones; the text may lag behind."""
         if self._is_counting:
             self._is_counting = self._end_id not in token_ids
             self._num_tokens += len(token_ids) if self._is_counting else token_ids.index(self._end_id) + 1
@@ -85,11 +104,9 @@ class ReasoningParser:
 
     @property
     def num_tokens(self) -> int | None:
-        """Of the thoughts and their marks; None where that cannot be told."""
         return None if self._end_id is None else 0 if self._place == "before" else self._num_tokens
 
     def finish(self) -> tuple[str, str]:
-        """What is left when no more comes."""
         rest, self._text = self._text, ""
         return (rest.rstrip(), "") if self._place == "inside" else ("", rest)
 
@@ -119,14 +136,14 @@ class ReasoningParser:
         return told
 
 
-MakeParser = Callable[[], ReasoningParser | None]
+MakeParser = Callable[[], ThoughtsParser | None]
 """For each answer to a prompt; None: nothing is told apart."""
 
 
 class AnswerParser:
     """Takes a chat's answer apart: thoughts, calls, and content, which is the rest."""
 
-    def __init__(self, reasoning: ReasoningParser | None = None, tools: ToolCallParser | None = None) -> None:
+    def __init__(self, reasoning: ThoughtsParser | None = None, tools: ToolCallParser | None = None) -> None:
         self._reasoning = reasoning
         self._tools = tools
 

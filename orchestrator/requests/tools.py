@@ -68,8 +68,17 @@ class ToolUse:
 
     def grammar_beside(self, answer: Grammar) -> Grammar:
         """Calls, or else an answer that follows a grammar of its own: the model chooses. Raises InvalidRequestError."""
-        rules = ("start: calls | answer", *self._call_rules(), f"answer: {lark_rule(answer)}")
+        rules = ("start: calls | answer", *self._call_rules(), *self._answer_rules(answer))
         return Grammar(GrammarKind.LARK, "\n".join(rules))
+
+    def framed(self, answer: Grammar) -> Grammar:
+        """The answer with what the model's form has before it."""
+        if not self.form.answer_begin:
+            return answer
+        return Grammar(GrammarKind.LARK, "\n".join(("start: answer", *self._answer_rules(answer))))
+
+    def _answer_rules(self, answer: Grammar) -> tuple[str, str]:
+        return f"answer: {self.form.literal(self.form.answer_begin)} body", f"body: {lark_rule(answer)}"
 
     def parser(self) -> ToolCallParser | None:
         """Of one answer; None: it has no calls."""

@@ -56,12 +56,14 @@ class HttpConfig:
     strict_fields: bool = False
     """Refuse unknown fields with 400. Otherwise they are ignored and named in the header
     `x-pilotfish-ignored-fields`."""
-    reasoning_parser: Literal["auto", "none", "deepseek_r1", "qwen3", "glm45", "mistral", "seed_oss", "granite"] = (
-        "auto"
-    )
+    reasoning_parser: Literal[
+        "auto", "none", "deepseek_r1", "qwen3", "glm45", "mistral", "seed_oss", "openai_gptoss", "granite"
+    ] = "auto"
     """Marks of reasoning in answers (vLLM's names). `auto`: from the chat template. `none`: reasoning stays in the
     answer."""
-    tool_call_parser: Literal["auto", "hermes", "llama3_json", "mistral", "deepseek_v3", "deepseek_v31"] = "auto"
+    tool_call_parser: Literal["auto", "hermes", "llama3_json", "mistral", "deepseek_v3", "deepseek_v31", "openai"] = (
+        "auto"
+    )
     """Format of tool calls (vLLM's names). `auto`: from the chat template."""
     keep_alive_timeout_s: PositiveInt = 75
     """Idle connections are closed after this. Keep it above the clients' own."""

@@ -47,8 +47,6 @@ def _paged_attention(
     **_: Any,
 ) -> tuple[Tensor, None]:
     """transformers' attention signature: query [1, H, T, D], key and value [1, H_kv, T, D] -> [1, T, H, D]."""
-    if s_aux is not None:
-        raise UnsupportedModelError("attention sinks are not supported")
     num_heads, head_dim = query.shape[1], query.shape[3]
     num_kv_heads = key.shape[1]
     pool = paged_pools[module.layer_idx]
@@ -59,6 +57,7 @@ def _paged_attention(
         scale=head_dim**-0.5 if scaling is None else scaling,
         sliding_window=sliding_window,
         softcap=softcap,
+        sinks=s_aux,
     )
     output = paged_batch.attend(query[0].transpose(0, 1), pool, shape)
     return output.view(1, -1, num_heads, head_dim), None
@@ -237,6 +236,7 @@ def attention_shapes(model: PreTrainedModel) -> list[AttentionShape]:
             head_dim=head_dim,
             scale=getattr(module, "scaling", head_dim**-0.5),
             sliding_window=getattr(module, "sliding_window", None),
+            sinks=getattr(module, "sinks", None),
         )
     num_layers = model.config.get_text_config().num_hidden_layers
     if sorted(shapes) != list(range(num_layers)):

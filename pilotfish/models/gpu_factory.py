@@ -92,6 +92,8 @@ def _obstacle(
     """Why our kernels cannot compute these layers; None when they can."""
     if device.type != "cuda":
         return f"it needs a CUDA device, not {device}"
+    if any(layer.sinks is not None for layer in layers):
+        return "its layers have attention sinks"
     windows = [layer.sliding_window for layer in layers if layer.sliding_window is not None]
     if min(windows, default=TREE_SPAN) < TREE_SPAN:
         return f"a layer's sliding window of {min(windows)} tokens can end within a tree"

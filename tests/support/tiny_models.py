@@ -6,6 +6,8 @@ import torch
 from transformers import (
     Gemma3ForCausalLM,
     Gemma3TextConfig,
+    GptOssConfig,
+    GptOssForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     MistralConfig,
@@ -40,8 +42,8 @@ _LLAMA3_ROPE = {
 
 
 def tiny_model(kind: str, dtype: torch.dtype, *, sliding_window: int = 20, **changes: Any) -> PreTrainedModel:
-    """`llama` (its embeddings are tied), `llama3-rope`, `qwen2`, `qwen3`, `mistral` or `gemma3`, in eval mode; no
-    parameter requires a gradient. changes: of SIZES. Seeds torch's own generator."""
+    """`llama` (its embeddings are tied), `llama3-rope`, `qwen2`, `qwen3`, `mistral`, `gemma3` or `gpt_oss`, in eval
+    mode; no parameter requires a gradient. changes: of SIZES. Seeds torch's own generator."""
     torch.manual_seed(7)
     sizes = {**SIZES, **changes}
     model: PreTrainedModel
@@ -60,6 +62,8 @@ def tiny_model(kind: str, dtype: torch.dtype, *, sliding_window: int = 20, **cha
             layers = [("sliding_attention", "full_attention")[layer % 2] for layer in range(sizes["num_hidden_layers"])]
             config = Gemma3TextConfig(**sizes, sliding_window=sliding_window, layer_types=layers)
             model = Gemma3ForCausalLM(config)
+        case "gpt_oss":
+            model = GptOssForCausalLM(GptOssConfig(**sizes, sliding_window=sliding_window, num_local_experts=4))
         case _:
             raise AssertionError(kind)
     with torch.no_grad():  # larger than the default initialisation: attention, norms and biases must matter

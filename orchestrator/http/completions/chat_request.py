@@ -153,7 +153,7 @@ class ChatCompletionRequest(GenerationFields, kw_only=True):
         names = [f"chat_template_kwargs.{name}" for name in self.chat_template_kwargs or () if name not in known]
         if self.reasoning_effort is not None and "reasoning_effort" not in known:
             names.append("reasoning_effort")
-        if "reasoning_content" not in tokenizer.chat_template:
+        if not any(name in tokenizer.chat_template for name in ("reasoning_content", "message.thinking")):
             names += [
                 f"messages.{name}"
                 for name in ("reasoning", "reasoning_content")

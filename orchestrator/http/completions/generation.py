@@ -31,8 +31,10 @@ from orchestrator.http.responses.format import ResponsesFormat
 from orchestrator.http.responses.request import ResponsesRequest
 from orchestrator.inference import InferenceService
 from orchestrator.requests.caller import Caller
+from orchestrator.requests.harmony import START, HarmonyIds, HarmonyParser
 from orchestrator.requests.prompt import Prompt, TextPrompt, TokenPrompt, prompt_text
 from orchestrator.requests.reasoning import (
+    HARMONY,
     MAX_MARK_TOKENS,
     MakeParser,
     ReasoningMarks,
@@ -73,6 +75,7 @@ class GenerationApi:
         self._has_special_marks = not tokenizer.special_token_ids.isdisjoint(mark_ids)
         end_ids = tokenizer.encode(self._marks.end, add_special_tokens=False) if self._marks else ()
         self._end_mark_id = end_ids[0] if len(end_ids) == 1 else None
+        self._harmony_ids = HarmonyIds.of(tokenizer) if self._marks is HARMONY else None
         self._answers = AnswerServer(service, interval_tokens=config.stream_interval_tokens)
         self._chat_reader = RequestReader(ChatCompletionRequest, is_strict=config.http.strict_fields)
         self._completion_reader = RequestReader(CompletionRequest, is_strict=config.http.strict_fields)
@@ -130,12 +133,13 @@ class GenerationApi:
             fields,
             max_tokens=fields.max_output_tokens(model.max_context_tokens),
             num_logprobs=fields.num_logprobs,
-            grammar=grammar,
+            grammar=tools.framed(grammar) if grammar is not None and grammar is wanted else grammar,
             defaults=self._config.speculation,
             tokenizer=self._service.tokenizer,
         )
+        is_told_apart = fields.separate_reasoning is not False
         # A format binds the answer from its first token: there are no thoughts before it.
-        marks = self._marks if fields.separate_reasoning is not False and grammar is None else None
+        marks = self._marks if self._marks is HARMONY or (is_told_apart and grammar is None) else None
         has_special_calls = bool(tools.form.special_token_ids) and tools.choice != "none"
         if (marks is not None and self._has_special_marks) or has_special_calls:
             options = dataclasses.replace(options, skip_special_tokens=False)
@@ -143,7 +147,8 @@ class GenerationApi:
         samples = await self._samples(
             fields, [prompt], options, model.max_context_tokens, is_tokenized=marks is not None
         )
-        answer_format = make_format(model, fields, tools, self._reasoning(marks, samples[0], prompt.open_content))
+        make_parser = self._reasoning(marks, samples[0], prompt.open_content, is_told_apart=is_told_apart)
+        answer_format = make_format(model, fields, tools, make_parser)
         try:
             await self._answer(exchange, fields, samples, answer_format, caller)
         except InvalidRequestError as error:
@@ -157,7 +162,7 @@ class GenerationApi:
                 exchange.param_names = {**param_names, "grammar": "tools"}
             raise
 
-    def _reasoning(self, marks: ReasoningMarks | None, sample: Sample, said: str) -> MakeParser:
+    def _reasoning(self, marks: ReasoningMarks | None, sample: Sample, said: str, *, is_told_apart: bool) -> MakeParser:
         """Makes the parser of each answer; the sample's prompt is tokenised where there are marks.
 
         said: what the answer goes on with, at the prompt's end.
@@ -166,6 +171,9 @@ class GenerationApi:
             return lambda: None
         num_tokens = MAX_MARK_TOKENS + len(said.encode())
         end = self._service.tokenizer.decode(sample.prompt_token_ids[-num_tokens:], skip_special=False).rstrip()
+        if marks is HARMONY:
+            turn = end[end.rfind(START) :] if START in end else ""
+            return lambda: HarmonyParser(turn, self._harmony_ids, is_told_apart=is_told_apart)
         is_begun = end.removesuffix(said).rstrip().endswith(marks.begin)
         turn = (marks.begin if is_begun else "") + said
         is_inside = turn.rfind(marks.begin) > turn.rfind(marks.end)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from orchestrator.requests.tool_forms.deepseek_v3 import DEEPSEEK_V3, DEEPSEEK_V31
 from orchestrator.requests.tool_forms.form import MARKS, ToolForm
+from orchestrator.requests.tool_forms.gpt_oss import GPT_OSS
 from orchestrator.requests.tool_forms.hermes import HERMES
 from orchestrator.requests.tool_forms.llama3_json import LLAMA3_JSON
 from orchestrator.requests.tool_forms.mistral import MISTRAL_ARGS, MISTRAL_LIST
@@ -18,6 +19,7 @@ PARSERS: Mapping[str, tuple[ToolForm, ...]] = {
     "mistral": (MISTRAL_ARGS, MISTRAL_LIST),
     "deepseek_v3": (DEEPSEEK_V3,),
     "deepseek_v31": (DEEPSEEK_V31,),
+    "openai": (GPT_OSS,),
 }
 """By vLLM's names, as in HttpConfig; of several forms the chat template tells which."""
 

@@ -44,6 +44,8 @@ class ToolForm:
     """An answer may begin with such an object, without `begin`."""
     num_id_chars: int | None = None
     """Of a call's id, where the chat template takes no other."""
+    answer_begin: str = ""
+    """Of an answer that is no call."""
     special_token_ids: Mapping[str, int] = field(default_factory=dict)
     """Of marks in `written` that the model's tokenizer has as special tokens: no text writes them."""
 

@@ -9,7 +9,7 @@ Block 0 is never given to a sequence: rows that only pad the step write there.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import msgspec
@@ -78,6 +78,8 @@ class AttentionShape:
     """Scores become softcap * tanh(scores / softcap) (Gemma 2)."""
     first_key: int = 0
     """Keys at positions before it are seen by nobody but their own row."""
+    sinks: Tensor | None = field(default=None, compare=False)
+    """[H] what each head's softmax has beside the scores of the keys, without a value (gpt-oss)."""
 
 
 class AttentionBatch(Protocol):

@@ -144,6 +144,12 @@ def attend_tiles(query: Tensor, key_value: Tensor, mask: Tensor, shape: Attentio
     key, value = key_value[:, :, 0].transpose(1, 2), key_value[:, :, 1].transpose(1, 2)  # [N, H_kv, L, D]
     folded = query.view(num_tiles, -1, num_kv, group_size, dim).transpose(1, 2)
     folded = folded.reshape(num_tiles, num_kv, -1, dim)  # [N, H_kv, Q * G, D]
+    if shape.sinks is not None:
+        # One more key, of zeros: its score is the sink, and its value adds nothing.
+        key, value = F.pad(key, (0, 0, 0, 1)), F.pad(value, (0, 0, 0, 1))
+        sinks = shape.sinks.to(mask.dtype).view(num_kv, 1, group_size).expand(-1, folded.shape[2] // group_size, -1)
+        sinks = sinks.reshape(1, num_kv, -1, 1).expand(num_tiles, -1, -1, -1)
+        mask = torch.cat((mask.expand(-1, num_kv, -1, -1), sinks), dim=-1)
     if shape.softcap is None:
         output = F.scaled_dot_product_attention(folded, key, value, attn_mask=mask, scale=shape.scale)
     else:

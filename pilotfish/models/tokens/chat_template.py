@@ -116,6 +116,8 @@ def _turn(message: ChatMessage) -> dict[str, Any]:
         ]
     if message.reasoning:
         turn["reasoning_content"] = message.reasoning
+        if not (message.tool_calls and message.content):
+            turn["thinking"] = message.reasoning  # gpt-oss' name, who refuses both beside a call
     if message.tool_call_id:
         turn["tool_call_id"] = message.tool_call_id
     return turn

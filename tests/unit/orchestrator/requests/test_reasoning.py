@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.requests.reasoning import PARSERS, AnswerParser, ReasoningParser, reasoning_marks
+from orchestrator.requests.reasoning import HARMONY, PARSERS, AnswerParser, ReasoningParser, reasoning_marks
 from orchestrator.requests.tool_calls import ToolAnswer, ToolCallParser, joined_calls
 from pilotfish.models.tokens.tool_prompt import CALL_BEGIN, CALL_END
 
@@ -86,5 +86,7 @@ def test_the_template_tells_how_a_model_thinks() -> None:
     assert reasoning_marks("auto", "{{ message }}") is None
     assert reasoning_marks("auto", "{{ x.split('</think>')[-1] }}") == THINK
     assert reasoning_marks("auto", "'Here is my thought process:' … 'Here is my response:'") == PARSERS["granite"]
+    assert reasoning_marks("auto", "'<|channel|>analysis<|message|>' + thinking + '<|end|>'") == HARMONY
+    assert reasoning_marks("auto", "<|user|>{{ message }}<|end|>") is None
     assert reasoning_marks("none", "</think>") is None
     assert reasoning_marks("deepseek_r1", "") == THINK

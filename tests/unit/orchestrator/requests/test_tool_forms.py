@@ -17,6 +17,7 @@ from orchestrator.requests.tool_calls import ToolAnswer, ToolCallParser, joined_
 from orchestrator.requests.tool_forms import PARSERS, tool_form
 from orchestrator.requests.tool_forms.deepseek_v3 import DEEPSEEK_V3, DEEPSEEK_V31
 from orchestrator.requests.tool_forms.form import ToolForm
+from orchestrator.requests.tool_forms.gpt_oss import GPT_OSS
 from orchestrator.requests.tool_forms.hermes import HERMES
 from orchestrator.requests.tool_forms.llama3_json import LLAMA3_JSON
 from orchestrator.requests.tool_forms.mistral import MISTRAL_ARGS, MISTRAL_LIST
@@ -44,6 +45,11 @@ WRITTEN = [
         DEEPSEEK_V31,
         '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{"a": "}]; [TOOL_CALLS]"}<｜tool▁call▁end｜>'
         "<｜tool▁call▁begin｜>get-it<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+    ),
+    (
+        GPT_OSS,
+        '<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"a": "}]; [TOOL_CALLS]"}<|end|>'
+        "<|start|>assistant<|channel|>commentary to=functions.get-it <|constrain|>json<|message|>{}",
     ),
     (
         HERMES,
@@ -165,6 +171,7 @@ def test_ids_of_calls_are_such_as_the_template_takes() -> None:
         ("auto", "'[TOOL_CALLS][' + calls", MISTRAL_LIST),
         ("auto", "'function<｜tool▁sep｜>' + name + '\\n```json'", DEEPSEEK_V3),
         ("auto", "name + '<｜tool▁sep｜>'", DEEPSEEK_V31),
+        ("auto", "'<|channel|>commentary json<|message|>'", GPT_OSS),
         ("mistral", "<tool_call>", MISTRAL_LIST),
         ("hermes", "[TOOL_CALLS]", HERMES),
     ],
@@ -193,4 +200,4 @@ def test_marks_that_are_special_tokens_are_written_as_such() -> None:
 
 
 def test_parsers_are_named_as_in_vllm() -> None:
-    assert list(PARSERS) == ["hermes", "llama3_json", "mistral", "deepseek_v3", "deepseek_v31"]
+    assert list(PARSERS) == ["hermes", "llama3_json", "mistral", "deepseek_v3", "deepseek_v31", "openai"]

@@ -1,0 +1,97 @@
+"""gpt-oss: its attention sinks and experts through the fallback decoder, and its channels through the API."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import torch
+from transformers import GptOssForCausalLM
+
+from tests.integration.openai.conftest import tiny_server
+from tests.support.stack import StackThread
+from tests.support.tiny_llama import PRINTABLE_VOCAB_SIZE, save_printable_tokenizer
+from tests.support.tiny_models import tiny_model
+
+MARKS = ["<|return|>", "<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|call|>", "<|constrain|>"]
+TEMPLATE = (
+    "{% for m in messages %}<|start|>{{ m['role'] }}<|message|>{{ m['content'] }}{{ m['thinking'] }}<|end|>{% endfor %}"
+    "{# <|channel|>analysis<|message|> <|channel|>commentary message.thinking #}"
+    "{{ tools }}{% if add_generation_prompt %}<|start|>assistant{{ begun }}{% endif %}"
+)
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": {"enum": [1, 2]}}}}}
+
+
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("gpt-oss")
+    model = tiny_model("gpt_oss", torch.bfloat16, vocab_size=PRINTABLE_VOCAB_SIZE - 1 + len(MARKS))
+    model.save_pretrained(folder)
+    save_printable_tokenizer(folder, MARKS, chat_template=TEMPLATE)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackThread]:
+    with tiny_server(model_folder, tmp_path_factory.mktemp("cache")) as server:
+        yield server
+
+
+def post(server: StackThread, path: str, **fields: Any) -> dict[str, Any]:
+    answer = httpx.post(f"{server.url}/v1/{path}", json={"temperature": 0, **fields}, timeout=60)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def message_of(server: StackThread, **fields: Any) -> dict[str, Any]:
+    messages = [{"role": "user", "content": "ab"}]
+    return post(server, "chat/completions", messages=messages, max_tokens=60, **fields)["choices"][0]["message"]
+
+
+@pytest.mark.parametrize("mode", ["off", "on"])
+def test_tokens_are_those_of_transformers(server: StackThread, model_folder: Path, mode: str) -> None:
+    """Also where the prompt is in the cache, and with drafts."""
+    prompt = [10, 20, 30, 40, 50] * 9
+    model = GptOssForCausalLM.from_pretrained(model_folder, dtype=torch.bfloat16)
+    expected = model.generate(
+        torch.tensor([prompt]), max_new_tokens=40, do_sample=False, pad_token_id=0, eos_token_id=0
+    )
+    speculation = {"mode": mode, "proposer": "ngram"}
+    for _ in range(2):
+        answer = post(
+            server, "completions", prompt=prompt, max_tokens=40, return_token_ids=True, speculation=speculation
+        )
+        assert answer["choices"][0]["token_ids"] == expected[0, len(prompt) :].tolist()
+
+
+@pytest.mark.parametrize("mode", ["off", "on"])
+def test_calls_and_documents_are_written_on_their_channels(server: StackThread, mode: str) -> None:
+    fields = {"tools": [TOOL], "parallel_tool_calls": False, "speculation": {"mode": mode, "proposer": "ngram"}}
+    message = message_of(server, tool_choice="required", **fields)
+    (call,) = message["tool_calls"]
+    assert (call["function"]["name"], message["content"]) == ("f", None)
+    assert json.loads(call["function"]["arguments"]).keys() <= {"a"}
+    content = message_of(server, structured_outputs={"regex": "[ab]{3}"}, speculation=fields["speculation"])["content"]
+    assert (len(content), set(content) <= {"a", "b"}) == (3, True)
+
+
+@pytest.mark.parametrize(("channel", "name"), [("analysis", "reasoning"), ("final", "content")])
+def test_an_answer_goes_by_its_channel(server: StackThread, channel: str, name: str) -> None:
+    """The prompt has the header: the model's own text is noise."""
+    begun = {"chat_template_kwargs": {"begun": f"<|channel|>{channel}<|message|>"}}
+    fields = {**begun, "logit_bias": {str(index): -100 for index in range(len(MARKS))}}
+    message = message_of(server, **fields)
+    assert [each for each in ("reasoning", "content") if message.get(each)] == [name]
+    assert message_of(server, **fields, separate_reasoning=False)["content"] == message[name]
+
+
+def test_the_template_gets_thoughts_by_their_name(server: StackThread) -> None:
+    said = {"role": "assistant", "content": "b", "reasoning": "(so)"}
+    messages = [said, {"role": "user", "content": "ab"}]
+    tokens = post(server, "chat/completions", messages=messages, max_tokens=1, return_token_ids=True)[
+        "prompt_token_ids"
+    ]
+    prompt = httpx.post(f"{server.url}/detokenize", json={"tokens": tokens}, timeout=60).json()["prompt"]
+    assert "b(so)" in prompt
