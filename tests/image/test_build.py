@@ -3,6 +3,9 @@ buildah builds.
 
 Without a registry: a root file system of Debian 12 (`debootstrap --variant=minbase --include=ca-certificates,python3`)
 with the machine's own certificates and pip.conf, `FROM scratch` and `ADD`.
+
+PILOTFISH_TEST_IMAGE names an image of all roles that is built already: it is run, with the default model of this
+machine's cache besides.
 """
 
 import contextlib
@@ -19,14 +22,19 @@ from typing import Any
 import httpx
 import pytest
 
+from pilotfish.config import default_cache_dir
+
 ROOT = Path(__file__).parents[2]
 BASE = os.environ.get("PILOTFISH_TEST_IMAGE_BASE")
-TAG = "localhost/pilotfish:test"
+IMAGE = os.environ.get("PILOTFISH_TEST_IMAGE")
+TAG = IMAGE or "localhost/pilotfish:test"
 # In a container engine's absence: no daemon, no namespaces.
 ENVIRONMENT = {**os.environ, "BUILDAH_ISOLATION": "chroot", "STORAGE_DRIVER": "vfs"}
 
 pytestmark = [
-    pytest.mark.skipif(not BASE or not shutil.which("buildah"), reason="PILOTFISH_TEST_IMAGE_BASE names no base image"),
+    pytest.mark.skipif(
+        not (BASE or IMAGE) or not shutil.which("buildah"), reason="PILOTFISH_TEST_IMAGE_BASE names no base image"
+    ),
     pytest.mark.timeout(900),
 ]
 
@@ -41,13 +49,15 @@ def buildah(*arguments: str) -> str:
 
 @pytest.fixture(scope="module")
 def container() -> Iterator[str]:
-    """One made of the router's image."""
-    options = [f"--build-arg={each}" for each in (f"BASE={BASE}", "ACCELERATOR=cpu", "ROLE=router")]
-    buildah("build", "--format=docker", *options, f"--tag={TAG}", ".")
+    """One made of the image that is named, else of the router's."""
+    if not IMAGE:
+        options = [f"--build-arg={each}" for each in (f"BASE={BASE}", "ACCELERATOR=cpu", "ROLE=router")]
+        buildah("build", "--format=docker", *options, f"--tag={TAG}", ".")
     name = buildah("from", "--pull-never", TAG)
     yield name
     buildah("rm", name)
-    buildah("rmi", TAG)
+    if not IMAGE:
+        buildah("rmi", TAG)
 
 
 READ_ONLY = """
@@ -59,10 +69,11 @@ mount --rbind /sys "$ROOT/sys"
 mount --rbind /dev "$ROOT/dev"
 mount -t tmpfs -o mode=1777 tmp "$ROOT/tmp"
 mount -t tmpfs -o uid=10001,gid=10001 cache "$ROOT$CACHE"
+if [ -d "$MODELS" ]; then mkdir "$ROOT$CACHE/models"; mount --bind "$MODELS" "$ROOT$CACHE/models"; fi
 cd "$ROOT"
 exec setpriv --no-new-privs chroot --userspec="$USER" . "$@"
 """
-"""What `docker run --read-only --tmpfs /tmp` does, with the volume of the image."""
+"""What `docker run --read-only --tmpfs /tmp` does, with the volume of the image, and this machine's models in it."""
 
 
 class Image:
@@ -72,7 +83,13 @@ class Image:
         self._settings = json.loads(buildah("inspect", container))["Docker"]["config"]
         (cache,) = self._settings["Volumes"]
         self._options: dict[str, Any] = {
-            "env": {**os.environ, "ROOT": buildah("mount", container), "CACHE": cache, "USER": self._settings["User"]},
+            "env": {
+                **os.environ,
+                "ROOT": buildah("mount", container),
+                "CACHE": cache,
+                "MODELS": f"{default_cache_dir()}/models",
+                "USER": self._settings["User"],
+            },
             "stdout": subprocess.PIPE,
             "text": True,
         }
@@ -91,7 +108,6 @@ class Image:
     def serving(self, *arguments: str) -> Iterator[str]:
         """A service, and the line that it says when it is ready."""
         settings = [
-            *("--set", "emulation.profile=instant"),
             *("--set", "security.internal.allow_unauthenticated=true", "--set", "security.internal.token_file=''"),
         ]
         command = self.command(*self._settings["Entrypoint"], "service", *arguments, *settings)
@@ -119,16 +135,26 @@ def test_its_user_may_write_to_the_cache_and_to_tmp_only(image: Image) -> None:
     assert version.startswith("pilotfish ")
 
 
-def test_an_answer_is_streamed_from_services_of_the_image(image: Image) -> None:
+@pytest.mark.parametrize(
+    "engines",
+    [
+        pytest.param("emulation.profile=instant", id="emulated"),
+        # The draft service's drafts, not those of a head in the target.
+        pytest.param(
+            "target.drafter.proposer=none", id="real", marks=pytest.mark.skipif(not IMAGE, reason="needs torch")
+        ),
+    ],
+)
+def test_an_answer_is_streamed_from_services_of_the_image(image: Image, engines: str) -> None:
     with contextlib.ExitStack() as stack:
         orchestrator = ["orchestrator", "--set", "orchestrator.port=0", "--set", "orchestrator.host=127.0.0.1"]
         for role in ("target", "draft"):
             ready = stack.enter_context(
-                image.serving(role, "--set", f"{role}.port=0", "--set", f"{role}.host=127.0.0.1")
+                image.serving(role, "--set", engines, "--set", f"{role}.port=0", "--set", f"{role}.host=127.0.0.1")
             )
             address = ready.split(" ready on ")[1].split()[0]
             orchestrator += ["--set", f"orchestrator.{role}_addresses=[{address}]"]
-        url = re.findall(r"http://[\d.:]+", stack.enter_context(image.serving(*orchestrator)))[0]
+        url = re.findall(r"http://[\d.:]+", stack.enter_context(image.serving(*orchestrator, "--set", engines)))[0]
         body = {"prompt": "a b c", "max_tokens": 40, "stream": True, "speculation": {"mode": "on"}}
         response = httpx.post(f"{url}/v1/completions", json=body, timeout=60)
     assert response.status_code == 200, response.text
