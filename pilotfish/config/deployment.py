@@ -25,7 +25,8 @@ class AutoscalingConfig:
     """Open sequences per replica to aim at. In the target pool, requests queued at the orchestrators count too. The
     default is half of engine.max_sequences."""
     target_kv_usage: PositiveShare = 0.8
-    """Share of KV blocks in use to aim at. The larger of the two demands decides."""
+    """Share of KV blocks in use to aim at. The pool gets the larger of the sizes that this and
+    target_sequences ask for."""
     look_back_s: float = 30.0
     """Window over which load is averaged; longer than report_interval_s."""
     report_interval_s: PositiveFloat = 10.0

@@ -44,11 +44,10 @@ class DraftConfig:
     lookup_min_probability: Share = 0.08
     """A lookup extends its draft while the estimated probability that all of it is accepted is at least this."""
     suffix_shared_tokens: int = 65536
-    """Tokens of other requests' recent outputs that `suffix` searches, some 500 bytes each. 0 isolates requests.
-    Otherwise timing can reveal a similar answer."""
+    """Tokens of other requests' recent outputs that `suffix` searches, some 500 bytes each. 0 isolates requests;
+    with sharing, timing can reveal that another request got a similar answer."""
     lookup_min_accepted_tokens: NonNegativeFloat = 1.0
-    """A lookup before another drafter drafts where it expects at least this many accepted tokens. Elsewhere the other
-    one does."""
+    """A lookup before another drafter is used if it expects at least this many accepted tokens, else the other is."""
     top_m: PositiveInt = 32
     """Candidates kept per draft token, for rejection sampling."""
     engine: EngineConfig = field(default_factory=EngineConfig)

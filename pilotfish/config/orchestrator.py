@@ -93,7 +93,7 @@ class OrchestratorConfig:
     num_replicas: PositiveInt = 1
     """Replicas under Ray Serve."""
     served_model_name: tuple[str, ...] = ()
-    """Names of the model in requests; answers have the first (vLLM's name). Empty: the target's own."""
+    """Names of the model in requests; answers carry the first (vLLM's name). Empty: the target's own."""
     chat_template: PathText = ""
     """Jinja file in place of the model's chat template."""
     target_addresses: tuple[str, ...] = ()

@@ -28,8 +28,7 @@ class SpeculationConfig:
     `draft.lookup_min_accepted_tokens`."""
     tree_nodes: Literal["auto"] | Annotated[int, Field(ge=0, le=63)] = "auto"
     """Maximum draft tokens in a tree, num_speculative_tokens deep (SGLang's speculative_num_draft_tokens). 0: chains.
-    `auto`: trees for drafters in the target, as large as does not lengthen the target's step much, and chains for
-    others."""
+    `auto`: trees for drafters in the target, sized to lengthen its step only a little, and chains for others."""
     tree_branching: PositiveInt = 4
     """Candidates per node, and nodes expanded per level (SGLang's speculative_eagle_topk)."""
     draft_ahead: Annotated[Literal["auto", "off", "on"], BeforeValidator(yaml_word)] = "auto"
@@ -39,7 +38,7 @@ class SpeculationConfig:
     """Maximum draft tokens made ahead per round, over all outcomes; 0: off. At acceptance 0.8 the default covers some
     80 % of rounds."""
     draft_deadline_ms: NonNegativeFloat = 0
-    """Later proposals are ignored. 0: one measured decode step per draft token, and more under load."""
+    """How long a round waits for a proposal. 0: one measured decode step per draft token, and more under load."""
     decode_run_tokens: PositiveInt = 16
     """Plain tokens between two decisions while speculation is off. Doubled at 64 sequences per replica, tripled at
     96 and so on."""
@@ -49,7 +48,7 @@ class SpeculationConfig:
     disable_by_batch_size: NonNegativeInt = 0
     """For `auto`: no speculation while this many sequences decode on a replica (vLLM's name). 0: no limit."""
     disable_by_batch_size_hysteresis: NonNegativeInt = 8
-    """Speculation returns below disable_by_batch_size minus this."""
+    """After disable_by_batch_size, speculation resumes below that number minus this."""
     min_acceptance_rate: Share = 0.0
     """For `auto`: no speculation, except probes, while a smaller share of first draft tokens is accepted. Not for
     drafters in the target."""

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -75,3 +76,10 @@ def understand_key(path: list[str]) -> None:
     for name in path:
         assert hasattr(section, name), ".".join(path)
         section = getattr(section, name)
+
+
+def test_versions_agree() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    chart = yaml.safe_load((ROOT / "helm/pilotfish/Chart.yaml").read_text())
+    assert chart["version"] == chart["appVersion"] == version
+    assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text()
