@@ -38,7 +38,7 @@ BenchAddress = Annotated[
         "-a",
         metavar="HOST:PORT",
         callback=check_address,
-        help="A running orchestrator; else one is started.",
+        help="A running orchestrator; default: start one.",
     ),
 ]
 ConfigFile = Annotated[
@@ -51,6 +51,6 @@ Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override one configuration value; repeatable."),
 ]
-NoColor = Annotated[bool, typer.Option("--no-color", help="Do not colour.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead.")]
+NoColor = Annotated[bool, typer.Option("--no-color", help="Print without colours.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead, for programs.")]
 Timeout = Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=0.001, help="Give up after this long.")]

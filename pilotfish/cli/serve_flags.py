@@ -78,7 +78,7 @@ FLAGS = (
         ("--api-key",),
         list[str],
         _api_keys,
-        "security.public.api_key_sha256. Other users see keys in the list of processes.",
+        "security.public.api_key_sha256. Other users can see the key in the list of processes.",
     ),
     Flag(
         "target.engine.dtype",

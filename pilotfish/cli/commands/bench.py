@@ -62,45 +62,46 @@ def bench(
     context: typer.Context,
     prompts: Annotated[
         Path | None,
-        typer.Option("--prompts", "-p", metavar="FILE", help="Spec-Bench's .jsonl, or a text file with one a line."),
+        typer.Option("--prompts", "-p", metavar="FILE", help="Spec-Bench's .jsonl, or a text file, a prompt a line."),
     ] = None,
-    per_category: Annotated[int | None, typer.Option("--per-category", help="Prompts of each category.", min=1)] = None,
+    per_category: Annotated[int | None, typer.Option("--per-category", help="Prompts per category.", min=1)] = None,
     proposers: Annotated[
         list[str] | None,
         typer.Option(
             "--proposers",
             metavar="NAME[=MODEL],...",
-            help=f"Of {', '.join(PROPOSERS)}; MODEL: its weights. Default: the configuration's.",
+            help=f"Proposers to measure: {', '.join(PROPOSERS)}; MODEL: its weights. Default: the configuration's.",
         ),
     ] = None,
     lengths: Annotated[
-        list[int] | None, typer.Option("--num-speculative-tokens", "-k", help="Draft tokens a round; repeatable.")
+        list[int] | None, typer.Option("--num-speculative-tokens", "-k", help="Draft tokens per round; repeatable.")
     ] = None,
-    auto: Annotated[bool, typer.Option("--auto/--no-auto", help="Also let the controller choose.")] = True,
+    auto: Annotated[bool, typer.Option("--auto/--no-auto", help="Also measure mode auto.")] = True,
     max_tokens: MaxTokens = DEFAULT_MAX_TOKENS,
     repeats: Annotated[int, typer.Option("--repeats", help="Answers of each arm to each prompt.", min=1)] = 1,
     temperature: Annotated[float, typer.Option("--temperature", "-t", help="0 is greedy.")] = 0.0,
-    seed: Annotated[int, typer.Option("--seed", help="Of sampled answers.", min=0)] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="For sampled answers.", min=0)] = 0,
     acceptance: Annotated[
         str,
         typer.Option(
             "--acceptance",
             metavar="RULE,...",
-            help="coupled or rejection: above temperature 0. typical, tolerance: lossy, arms beside the exact ones.",
+            help="coupled or rejection: acceptance above temperature 0. typical, tolerance: additional, lossy arms.",
         ),
     ] = Acceptance.COUPLED,
     level: Annotated[
-        Level, typer.Option("--level", help="step: also arms over steps of reasoning, lossy; needs a draft model.")
+        Level, typer.Option("--level", help="step: also lossy arms, over steps of reasoning; needs a draft model.")
     ] = Level.TOKEN,
     step_judge: StepJudgeOption = StepJudge.SCORE,
     step_threshold: StepThreshold = None,
     ignore_eos: Annotated[
-        bool, typer.Option("--ignore-eos", help="Go on after the end: equal lengths, but odd text.")
+        bool, typer.Option("--ignore-eos", help="Continue after the end: equal lengths, but odd text.")
     ] = False,
     address: BenchAddress = None,
-    against: Annotated[Peer | None, typer.Option("--against", help="Also run this one on the same prompts.")] = None,
+    against: Annotated[Peer | None, typer.Option("--against", help="Also run this engine on the prompts.")] = None,
     assistant_model: Annotated[
-        Path | None, typer.Option("--assistant-model", metavar="FOLDER", help="For transformers' assisted generation.")
+        Path | None,
+        typer.Option("--assistant-model", metavar="FOLDER", help="Model for transformers' assisted generation."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
     config_file: ConfigFile = None,
@@ -115,7 +116,7 @@ def bench(
 
     [bold]Examples[/]
 
-      pilotfish bench                                         what the configuration has, on our prompts
+      pilotfish bench                                         the configured proposer, on built-in prompts
 
       pilotfish bench --proposers ngram,suffix -k 3 -k 8 --max-tokens 64
 
@@ -123,9 +124,9 @@ def bench(
 
       pilotfish bench --address server:50051 --prompts mine.txt --json
 
-      pilotfish bench --acceptance typical,tolerance          lossy arms beside the exact ones, and their price
+      pilotfish bench --acceptance typical,tolerance          additional lossy arms, and what they cost
 
-      pilotfish bench load --help                             many at once
+      pilotfish bench load --help                             many requests at once
     """
     if context.invoked_subcommand:
         _require_no_options(context)

@@ -30,39 +30,34 @@ from pilotfish.errors import ConfigError
 def load(
     concurrency: Annotated[
         str,
-        typer.Option(
-            "--concurrency",
-            "-n",
-            metavar="N,...",
-            help="Requests in flight, one load after the other.",
-        ),
+        typer.Option("--concurrency", "-n", metavar="N,...", help="Requests in flight, measured one after another."),
     ] = "1,4,16",
     modes: Annotated[
-        str, typer.Option("--modes", metavar="MODE,...", help=f"Of {', '.join(MODES)}; held against `off`.")
+        str, typer.Option("--modes", metavar="MODE,...", help=f"Of {', '.join(MODES)}; compared with `off`.")
     ] = "off,auto",
     prompts: Annotated[
-        Path | None, typer.Option("--prompts", "-p", metavar="FILE", help="As for bench; else synthetic ones.")
+        Path | None, typer.Option("--prompts", "-p", metavar="FILE", help="As for `bench`. Default: synthetic prompts.")
     ] = None,
     prompt_tokens: Annotated[
-        str, typer.Option("--prompt-tokens", metavar="LENGTHS", help=f"Of synthetic prompts: {FORMS}.")
+        str, typer.Option("--prompt-tokens", metavar="LENGTHS", help=f"Synthetic prompts' length: {FORMS}.")
     ] = "128",
-    output_tokens: Annotated[str, typer.Option("--output-tokens", metavar="LENGTHS", help="Of answers.")] = "128",
+    output_tokens: Annotated[str, typer.Option("--output-tokens", metavar="LENGTHS", help="Answer length.")] = "128",
     requests: Annotated[
-        int | None, typer.Option("--requests", help="Measured ones of a run. Default: by the load.", min=1)
+        int | None, typer.Option("--requests", help="Measured per run. Default: 4 per user, at least 16.", min=1)
     ] = None,
-    turns: Annotated[int, typer.Option("--turns", help="Runs of each mode at each load.", min=1)] = 1,
+    turns: Annotated[int, typer.Option("--turns", help="Runs per mode and load.", min=1)] = 1,
     num_speculative_tokens: Annotated[
-        int | None, typer.Option("--num-speculative-tokens", "-k", help="Draft tokens a round.", min=1)
+        int | None, typer.Option("--num-speculative-tokens", "-k", help="Draft tokens per round.", min=1)
     ] = None,
-    proposer: Annotated[str, typer.Option("--proposer", help="Default: the server's.")] = "",
+    proposer: Annotated[str, typer.Option("--proposer", help="Proposer. Default: the server's.")] = "",
     temperature: Annotated[float, typer.Option("--temperature", "-t", help="0 is greedy.")] = 0.0,
-    seed: Annotated[int, typer.Option("--seed", help="Of lengths, prompts and sampling.", min=0)] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="For lengths, prompts and sampling.", min=0)] = 0,
     ignore_eos: Annotated[
-        bool, typer.Option("--ignore-eos/--no-ignore-eos", help="Go on after the end, so that lengths are as given.")
+        bool, typer.Option("--ignore-eos/--no-ignore-eos", help="Continue after the end, for exact lengths.")
     ] = True,
     address: BenchAddress = None,
     emulate: Annotated[
-        str | None, typer.Option("--emulate", metavar="PROFILE", help="Start services over emulated hardware.")
+        str | None, typer.Option("--emulate", metavar="PROFILE", help="Start services on emulated hardware.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     config_file: ConfigFile = None,
@@ -70,9 +65,10 @@ def load(
     timeout: Timeout = DEFAULT_TIMEOUT_S,
     no_color: NoColor = False,
 ) -> None:
-    """Keep so many requests in flight, and hold the modes of speculation against each other on the same ones.
+    """Keep N requests in flight, and compare modes of speculation on the same requests.
 
-    Failed requests are reported; the exit status only says whether it ran. docs/load-testing.md explains the figures.
+    Failed requests are reported; the exit status only says whether the test ran. docs/load-testing.md explains
+    the figures.
 
     [bold]Examples[/]
 

@@ -47,36 +47,37 @@ class Acceptance(StrEnum):
     TOLERANCE = "tolerance"
 
 
-MaxTokens = Annotated[int | None, typer.Option("--max-tokens", "-n", help="Output tokens at most.", min=1)]
+MaxTokens = Annotated[int | None, typer.Option("--max-tokens", "-n", help="Maximum output tokens.", min=1)]
 Temperature = Annotated[float | None, typer.Option("--temperature", "-t", help="0 is greedy.")]
-SpeculationOption = Annotated[Speculation, typer.Option("--speculation", "-s", help="Use drafts?")]
+SpeculationOption = Annotated[Speculation, typer.Option("--speculation", "-s", help="When to use drafts.")]
 NumSpeculativeTokens = Annotated[
-    int | None, typer.Option("--num-speculative-tokens", "-k", help="Draft tokens a round.", min=1)
+    int | None, typer.Option("--num-speculative-tokens", "-k", help="Draft tokens per round.", min=1)
 ]
 Proposer = Annotated[
     str,
-    typer.Option("--proposer", help="auto, draft (the draft service), ngram or suffix (looked up), or eagle3."),
+    typer.Option("--proposer", help="auto, draft (the draft service), ngram or suffix (lookups), or eagle3."),
 ]
 StepJudgeOption = Annotated[
     StepJudge,
-    typer.Option("--step-judge", help="What the target judges steps by: its score, or their log-probability."),
+    typer.Option("--step-judge", help="How the target judges steps: by a score, or by log-probability."),
 ]
 StepThreshold = Annotated[
-    float | None, typer.Option("--step-threshold", help="Mark from which on a step stands; 7 or -1 by default.")
+    float | None,
+    typer.Option("--step-threshold", help="Least mark of an accepted step; default: score 7 or log-probability -1."),
 ]
 System = Annotated[str | None, typer.Option("--system", help="System message.")]
 
 
 @fail_on_error()
 def generate(
-    prompt: Annotated[str, typer.Argument(help="What to answer; - reads standard input.")],
+    prompt: Annotated[str, typer.Argument(help="The prompt; - reads standard input.")],
     address: Address = DEFAULT_ADDRESS,
     max_tokens: MaxTokens = None,
     temperature: Temperature = None,
     top_p: Annotated[float | None, typer.Option("--top-p", help="Nucleus sampling.")] = None,
     top_k: Annotated[int | None, typer.Option("--top-k", help="0 keeps all tokens.", min=0)] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="The same seed gives the same answer.")] = None,
-    stop: Annotated[list[str] | None, typer.Option("--stop", help="End before this text; repeatable.")] = None,
+    stop: Annotated[list[str] | None, typer.Option("--stop", help="Stop before this text; repeatable.")] = None,
     speculation: SpeculationOption = Speculation.AUTO,
     num_speculative_tokens: NumSpeculativeTokens = None,
     proposer: Proposer = "",
@@ -94,7 +95,7 @@ def generate(
     timeout: Timeout = DEFAULT_TIMEOUT_S,
     no_color: NoColor = False,
 ) -> None:
-    """Stream an answer, coloured by where its tokens came from, and say how speculation went.
+    """Stream an answer, coloured by the origin of its tokens, and report what speculation did.
 
     The answer goes to standard output, everything else to standard error.
 

@@ -30,13 +30,12 @@ def health(
         typer.Argument(
             metavar="ROLE|HOST:PORT",
             envvar=ROLE_VARIABLE,
-            help="target, draft or orchestrator: the one of this machine, where the configuration says. Or an address.",
+            help="target, draft or orchestrator: the one on this machine, at the configured address. Or an address.",
         ),
     ],
     service: Annotated[str, typer.Option("--service", help="Health name: `readiness` or `liveness`.")] = "readiness",
     tls_name: Annotated[
-        str,
-        typer.Option("--tls-name", help="Name in the service's certificate, if it is not the host that is dialled."),
+        str, typer.Option("--tls-name", help="Name in the service's certificate, if it is not the host in the address.")
     ] = "",
     timeout_s: Timeout = 5.0,
     as_json: AsJson = False,
@@ -49,7 +48,7 @@ def health(
 
     [bold]Examples[/]
 
-      pilotfish health orchestrator                           the one of this machine
+      pilotfish health orchestrator                           the one on this machine
 
       pilotfish health 10.0.0.7:50051 --timeout 2 --json
     """

@@ -19,10 +19,8 @@ from pilotfish.security.api_key_file import read_keys, write_keys
 
 keys_app = typer.Typer(no_args_is_help=True, help="Create, list and revoke API keys of the public API.")
 
-KeyFile = Annotated[
-    Path, typer.Option("--file", "-f", metavar="FILE", help="What security.public.api_keys_file names.")
-]
-Name = Annotated[str, typer.Argument(help="Whose key it is: a person, a team, a service.")]
+KeyFile = Annotated[Path, typer.Option("--file", "-f", metavar="FILE", help="As security.public.api_keys_file.")]
+Name = Annotated[str, typer.Argument(help="Owner of the key: a person, a team, a service.")]
 DEFAULT_FILE = Path("api-keys.yaml")
 
 
@@ -36,13 +34,13 @@ def create(
     ] = 0,
     requests_per_min: Annotated[int, typer.Option("--requests-per-min", help="0: no limit.", min=0)] = 0,
     tokens_per_min: Annotated[
-        int, typer.Option("--tokens-per-min", help="Of prompts and answers together; 0: no limit.", min=0)
+        int, typer.Option("--tokens-per-min", help="Prompts and answers together; 0: no limit.", min=0)
     ] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Make a key, add its hash to the file and print the key: it is shown only now.
+    """Make a key, add its hash to the file and print the key, which is shown only once.
 
-    A running orchestrator that reads the file takes the key at once.
+    A running orchestrator that reads the file accepts the key at once.
 
     [bold]Examples[/]
 
@@ -97,7 +95,7 @@ def list_keys(file: KeyFile = DEFAULT_FILE, as_json: AsJson = False) -> None:
 @keys_app.command()
 @fail_on_error()
 def revoke(name: Name, file: KeyFile = DEFAULT_FILE, as_json: AsJson = False) -> None:
-    """Take a key out of the file. A running orchestrator refuses it from its next request on."""
+    """Remove a key from the file. A running orchestrator refuses it from the next request on."""
     keys = read_keys(str(file))
     kept = tuple(key for key in keys if key.name != name)
     if len(kept) == len(keys):

@@ -33,7 +33,7 @@ ModelName = Annotated[str, typer.Argument(help="Catalogue name, hub id (org/name
 @models_app.command("list")
 @fail_on_error()
 def list_models(cache_dir: CacheDir = None, as_json: AsJson = False) -> None:
-    """The built-in catalogue, and what of it is in the cache."""
+    """List the built-in models, and which of them are in the cache."""
     cache = _cache(cache_dir)
     rows: list[dict[str, Any]] = [
         {
@@ -57,11 +57,11 @@ def list_models(cache_dir: CacheDir = None, as_json: AsJson = False) -> None:
 @models_app.command("pull")
 @fail_on_error()
 def pull(name: ModelName, cache_dir: CacheDir = None, as_json: AsJson = False) -> None:
-    """Bring a model into the cache. A pull that broke off goes on where it was.
+    """Download a model into the cache. An interrupted pull continues where it stopped.
 
     [bold]Examples[/]
 
-      pilotfish models pull smollm2-135m-instruct             of the catalogue: `pilotfish models list`
+      pilotfish models pull smollm2-135m-instruct             from the catalogue (`pilotfish models list`)
 
       pilotfish models pull HuggingFaceTB/SmolLM2-360M-Instruct --cache-dir /mnt/models
     """
@@ -75,7 +75,7 @@ def pull(name: ModelName, cache_dir: CacheDir = None, as_json: AsJson = False) -
 @models_app.command("show")
 @fail_on_error()
 def show(name: ModelName, cache_dir: CacheDir = None, as_json: AsJson = False) -> None:
-    """What a model on this machine is: architecture, context, parameters, tokenizer fingerprint, folder."""
+    """Describe a model on this machine: architecture, context, parameters, tokenizer fingerprint, folder."""
     cache = _cache(cache_dir)
     folder = cached_folder(resolve(name), cache)
     if folder is None:

@@ -32,56 +32,54 @@ def plan(
     profile: Annotated[
         str,
         typer.Option(
-            "--profile", "-p", metavar="NAME|FILE", help="Hardware that comes with Pilotfish, or measured by `profile`."
+            "--profile",
+            "-p",
+            metavar="NAME|FILE",
+            help="A built-in hardware profile, or a file from `pilotfish profile`.",
         ),
     ] = "a100-70b",
     acceptance: Annotated[
-        str,
-        typer.Option("--acceptance", "-a", metavar="RATE[,RATE...]", help="Of a draft token; several: by position."),
+        str, typer.Option("--acceptance", "-a", metavar="RATE[,RATE...]", help="Of draft tokens; several: by position.")
     ] = "0.8",
     rate: Annotated[
         float | None,
         typer.Option("--rate", "-r", help=f"Requests per second. Default {DEFAULT_RATE:g}, or the trace's."),
     ] = None,
     prompt_tokens: Annotated[
-        str, typer.Option("--prompt-tokens", metavar="LENGTHS", help=f"Of prompts: {FORMS}.")
+        str, typer.Option("--prompt-tokens", metavar="LENGTHS", help=f"Prompt length: {FORMS}.")
     ] = "512",
-    output_tokens: Annotated[
-        str, typer.Option("--output-tokens", metavar="LENGTHS", help="Of answers, likewise.")
-    ] = "256",
+    output_tokens: Annotated[str, typer.Option("--output-tokens", metavar="LENGTHS", help="Answer length.")] = "256",
     trace: Annotated[
         Path | None,
         typer.Option(
             "--trace",
             metavar="FILE.jsonl",
-            help="Requests as they once came, instead: lines with timestamp (ms), input_length, output_length.",
+            help="Recorded requests instead: lines with timestamp (ms), input_length, output_length.",
         ),
     ] = None,
     max_draft_tokens: Annotated[
-        int, typer.Option("--num-speculative-tokens", "-k", help="Draft tokens a round at most.", min=0)
+        int, typer.Option("--num-speculative-tokens", "-k", help="Draft tokens per round, at most.", min=0)
     ] = 8,
     ahead_tokens: Annotated[
-        int,
-        typer.Option("--ahead-tokens", help="Drafted ahead in a round while the target verifies; 0: none.", min=0),
+        int, typer.Option("--ahead-tokens", help="Tokens drafted ahead per round; 0: none.", min=0)
     ] = SpeculationConfig.draft_ahead_tokens,
     ttft_ms: Annotated[float, typer.Option("--ttft-ms", help="Goal: time to first token.")] = Goals.first_token_s * 1e3,
-    token_ms: Annotated[float, typer.Option("--token-ms", help="Goal: time from token to token.")] = Goals.token_s
-    * 1e3,
-    share: Annotated[float, typer.Option("--share", help="Of the requests that the goals hold for.")] = Goals.share,
+    token_ms: Annotated[float, typer.Option("--token-ms", help="Goal: time per further token.")] = Goals.token_s * 1e3,
+    share: Annotated[float, typer.Option("--share", help="Share of requests to meet the goals.")] = Goals.share,
     targets: Annotated[
-        int | None, typer.Option("--targets", help="Judge a fleet of so many target replicas instead.", min=1)
+        int | None, typer.Option("--targets", help="Evaluate a fleet with this many target replicas instead.", min=1)
     ] = None,
-    drafters: Annotated[int, typer.Option("--drafters", help="With --targets: draft replicas.", min=0)] = 1,
+    drafters: Annotated[int, typer.Option("--drafters", help="With --targets: number of draft replicas.", min=0)] = 1,
     network_ms: Annotated[
         float, typer.Option("--network-ms", help="Round trip from orchestrator to replica, handling included.", min=0)
     ] = ROUND_TRIP_S * 1e3,
     step_acceptance: Annotated[
         float | None,
         typer.Option(
-            "--step-acceptance", help="Also tell what steps of reasoning bring if this share stands.", min=0, max=1
+            "--step-acceptance", help="Also the gain of drafting steps of reasoning, this share accepted.", min=0, max=1
         ),
     ] = None,
-    step_tokens: Annotated[int, typer.Option("--step-tokens", help="Of a step of reasoning.", min=1)] = 50,
+    step_tokens: Annotated[int, typer.Option("--step-tokens", help="Tokens per step of reasoning.", min=1)] = 50,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
     model: Annotated[
         str | None,
@@ -89,22 +87,22 @@ def plan(
             "--model",
             "-m",
             metavar="NAME|FOLDER",
-            help="Instead: the memory that this target takes, and the KV cache that fits beside it.",
+            help="Print instead the memory that this target takes, and the KV cache that fits beside it.",
         ),
     ] = None,
     gpus: Annotated[
-        int | None, typer.Option("--gpus", help="With --model: GPUs of one replica at most (default 1).", min=1)
+        int | None, typer.Option("--gpus", help="With --model: maximum GPUs per replica (default 1).", min=1)
     ] = None,
     gpu_memory_gb: Annotated[
         float | None, typer.Option("--gpu-memory-gb", help="With --model: memory of one GPU (default 80).", min=0.1)
     ] = None,
     no_color: NoColor = False,
 ) -> None:
-    """Plan a deployment before it is bought: nothing runs but a simulation.
+    """Plan a deployment by simulation, before you buy it.
 
-    Tells how many tokens to draft, from which batch on drafts do not pay, the cheapest fleet that meets the latency
-    goals, and whether the drafters' GPUs would serve better as target replicas. docs/planning.md says how, and how
-    exact it is.
+    Computes how many tokens to draft, the batch size at which drafts stop paying, the cheapest fleet that meets the
+    latency goals, and whether the drafters' GPUs would be more useful as target replicas. docs/planning.md says how,
+    and how exact it is.
 
     [bold]Examples[/]
 
@@ -114,7 +112,7 @@ def plan(
 
       pilotfish plan -a 0.85,0.8,0.7 --rate 40 --token-ms 12 --ttft-ms 500
 
-      pilotfish plan --trace requests.jsonl                        requests as they once came
+      pilotfish plan --trace requests.jsonl                        recorded requests
 
       pilotfish plan --rate 30 --targets 8 --drafters 2            what would this fleet do?
 
@@ -128,11 +126,7 @@ def plan(
         return
     if gpus is not None or gpu_memory_gb is not None:
         raise ConfigError("--gpus and --gpu-memory-gb go with --model: name the model that the GPUs are for")
-    drafting = Drafting(
-        acceptance=_rates(acceptance),
-        max_draft_tokens=max_draft_tokens,
-        ahead_tokens=ahead_tokens,
-    )
+    drafting = Drafting(acceptance=_rates(acceptance), max_draft_tokens=max_draft_tokens, ahead_tokens=ahead_tokens)
     planner = Planner(
         profile=load_profile(profile),
         drafting=drafting,

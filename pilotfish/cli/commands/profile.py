@@ -44,17 +44,17 @@ class Role(enum.StrEnum):
 
 @fail_on_error()
 def profile(
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The profile.")] = Path("profile.yaml"),
-    role: Annotated[Role, typer.Option("--role", help="The other role's part stays as it is in FILE.")] = Role.BOTH,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Where to write it.")] = Path("profile.yaml"),
+    role: Annotated[Role, typer.Option("--role", help="The other role's part of FILE is kept.")] = Role.BOTH,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer shapes and samples: about a minute.")] = False,
     as_json: AsJson = False,
     config_file: ConfigFile = None,
     overrides: Overrides = None,
 ) -> None:
-    """Measure what steps of the configured engines take, by sequences, tokens and context.
+    """Measure step times of the configured engines, by sequences, tokens and context.
 
-    The file goes to `pilotfish plan` and to `pilotfish up --emulate`. A running target measures its own steps.
-    Measure on a machine that does nothing else.
+    Pass the file to `pilotfish plan --profile` or `pilotfish up --emulate`. Serving does not need it: a target measures
+    its own steps. Measure on an otherwise idle machine.
 
     [bold]Examples[/]
 

@@ -20,10 +20,10 @@ from pilotfish.pools.options import serve_file
 def config(
     config_file: ConfigFile = None,
     overrides: Overrides = None,
-    serve: Annotated[bool, typer.Option("--serve", help="As a file for `serve deploy` instead.")] = False,
+    serve: Annotated[bool, typer.Option("--serve", help="Print a file for `serve deploy` instead.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print the effective configuration as YAML, defaults included; flags as `pilotfish serve` takes them.
+    """Print the effective configuration as YAML, defaults included; takes the flags of `pilotfish serve`.
 
     docs/configuration.md has every key with its unit, default and reason.
 
@@ -31,7 +31,7 @@ def config(
 
       pilotfish config > pilotfish.yaml                       a file to start from
 
-      pilotfish config MODEL --max-model-len 4096             what flags come to
+      pilotfish config MODEL --max-model-len 4096             what flags result in
 
       pilotfish config --config pilotfish.yaml --json         for programs
 

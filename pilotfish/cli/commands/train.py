@@ -25,15 +25,14 @@ def train(
         str, typer.Option("--target", "-t", help="The model to draft for: catalogue name, hub id or local folder.")
     ] = TargetConfig.model,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="New folder of the drafter; default ./TARGET-METHOD.")
+        Path | None, typer.Option("--out", "-o", help="New folder for the drafter. Default: ./TARGET-METHOD.")
     ] = None,
     data: Annotated[
         list[Path] | None,
         typer.Option(
             "--data",
             metavar="FILE.jsonl",
-            help="Learn from this instead of synthesis: lines with messages, text, or prompt_len and token_ids. "
-            "Repeatable.",
+            help="Train on these answers instead: lines with messages, text, or prompt_len and token_ids. Repeatable.",
         ),
     ] = None,
     prompts: Annotated[
@@ -41,35 +40,34 @@ def train(
         typer.Option(
             "--prompts",
             metavar="FILE.jsonl",
-            help="Let the target answer these before prompts of its own: lines with turns, the first of which is "
-            "asked. Repeatable.",
+            help="Prompts for the target to answer, before its own: lines with turns; the first is used. Repeatable.",
         ),
     ] = None,
     start_from: Annotated[
-        Path | None, typer.Option("--start-from", help="An eagle3 head of this target that learns on.")
+        Path | None, typer.Option("--start-from", help="Continue from this eagle3 head of the target.")
     ] = None,
     answers_per_prompt: Annotated[
-        int, typer.Option("--answers-per-prompt", help="Of --prompts: one may be greedy, the others are sampled.")
+        int, typer.Option("--answers-per-prompt", help="For --prompts: at most one is greedy, the rest sampled.")
     ] = 1,
     tokens: Annotated[int, typer.Option("--tokens", help="Answer tokens to synthesise.")] = 2_000_000,
-    max_minutes: Annotated[float, typer.Option("--max-minutes", help="Of training; 0: --epochs decide.")] = 0,
-    epochs: Annotated[float, typer.Option("--epochs", help="Times the data is seen at most.")] = 4,
-    learning_rate: Annotated[float, typer.Option("--learning-rate", help="At its peak.")] = 1e-3,
-    batch_tokens: Annotated[int, typer.Option("--batch-tokens", help="Tokens of a training step.")] = 2048,
+    max_minutes: Annotated[float, typer.Option("--max-minutes", help="Training time; 0: only --epochs count.")] = 0,
+    epochs: Annotated[float, typer.Option("--epochs", help="Maximum passes over the data.")] = 4,
+    learning_rate: Annotated[float, typer.Option("--learning-rate", help="Peak learning rate.")] = 1e-3,
+    batch_tokens: Annotated[int, typer.Option("--batch-tokens", help="Tokens per training step.")] = 2048,
     vocab: Annotated[int, typer.Option("--vocab", help="Tokens that eagle3 can propose, by frequency; 0: all.")] = 8192,
-    depths: Annotated[int, typer.Option("--depths", help="Draft depths that eagle3 is trained through.")] = 3,
-    layers: Annotated[int, typer.Option("--layers", help="Layers of a draft.")] = 4,
-    sequences: Annotated[int, typer.Option("--sequences", help="Conversations synthesised at once.")] = 64,
+    depths: Annotated[int, typer.Option("--depths", help="Draft positions that eagle3 learns.")] = 3,
+    layers: Annotated[int, typer.Option("--layers", help="Layers of a draft model.")] = 4,
+    sequences: Annotated[int, typer.Option("--sequences", help="Conversations generated at once.")] = 64,
     threads: Annotated[int, typer.Option("--threads", help="0: the cores of this process.")] = 0,
-    device: Annotated[str, typer.Option("--device", help="As engine.device: cpu, cuda, cuda:1, auto.")] = "cpu",
+    device: Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:N or auto.")] = "cpu",
     seed: Annotated[int, typer.Option("--seed")] = 0,
     work: Annotated[
-        Path | None, typer.Option("--work", help="Folder of the state that a killed run goes on from.")
+        Path | None, typer.Option("--work", help="Folder for the state of a run that may continue.")
     ] = None,
     cache_dir: Annotated[Path | None, typer.Option("--cache-dir", help="Cache folder.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train a drafter; start the same command again after a kill and it goes on.
+    """Train a drafter; after a kill, the same command continues.
 
     Stages: synthesise conversations with the target, train, evaluate, export. Needs hours
     for a good drafter, minutes (--tokens 20000 --max-minutes 3) for a trial.
