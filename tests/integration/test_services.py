@@ -102,7 +102,6 @@ async def test_an_orchestrator_says_where_it_listens_and_stops_on_ctrl_c(tmp_pat
     ("module", "setting", "message"),
     [
         ("target_service", "target.model=nonesuch", "nonesuch"),
-        ("draft_service", "draft.proposer=parrot", "eagle3, model, ngram, suffix"),
         ("orchestrator", "orchestrator.prt=1", "orchestrator.prt"),
     ],
 )

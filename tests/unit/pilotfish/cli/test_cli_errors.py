@@ -48,12 +48,11 @@ def test_a_full_disk_is_one_line() -> None:
     assert (result.returncode, result.stderr) == (1, "error: cannot write the output: No space left on device\n")
 
 
-@pytest.mark.parametrize("arguments", [["config"], ["--help"]])
-def test_a_reader_that_has_gone_is_no_reason_for_words(arguments: list[str]) -> None:
+def test_a_reader_that_has_gone_is_no_reason_for_words() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     try:
-        result = run(arguments, stdout=writer)
+        result = run(["config"], stdout=writer)
     finally:
         os.close(writer)
     assert result.returncode == 1

@@ -91,44 +91,6 @@ def test_acceptance_is_the_asked_one() -> None:
         assert rate == pytest.approx(acceptance, abs=0.07)
 
 
-def test_runs_can_be_chained_before_they_end() -> None:
-    target = core()
-    target.submit(OpenSequence(1, PROMPT, GREEDY))
-    target.submit(Decode(1, 3, 4))
-    events = target.step() + target.step()
-    target.submit(Decode(1, 7, 2))
-    assert isinstance(target.step()[0], SequenceError), "a run that begins ahead of the committed tokens is stale"
-    target.submit(Decode(1, 5, 6))
-    events = drain(target)
-    assert events[-1].base_length == 10
-    assert not target.has_work
-
-
-def run_with_draft(num_steps: int, draft: tuple[int, ...]) -> list:
-    """A run of 20 tokens into which a draft on its beginning comes after num_steps steps."""
-    target = core()
-    target.submit(OpenSequence(1, PROMPT, GREEDY))
-    target.submit(Decode(1, len(PROMPT), 20))
-    verdicts = [event for _ in range(num_steps) for event in target.step() if isinstance(event, Verdict)]
-    target.submit(Verify(1, len(PROMPT), draft))
-    return [*verdicts, *drain(target)]
-
-
-def test_a_draft_ends_a_run_that_it_foresaw() -> None:
-    text = decoded(GREEDY, 7)
-    verdicts = run_with_draft(2, text[:6])
-    assert [verdict.num_draft_tokens for verdict in verdicts] == [0, 0, 4]
-    assert tuple(token_id for verdict in verdicts for token_id in verdict.token_ids) == text
-
-
-@pytest.mark.parametrize("is_wrong", [True, False])
-def test_a_draft_that_comes_to_nothing_does_not_disturb_a_run(is_wrong: bool) -> None:
-    text = decoded(GREEDY, 20)
-    draft = ((text[0] + 1) % 256, *text[1:6]) if is_wrong else text[:2]
-    verdicts = run_with_draft(2, draft)
-    assert tuple(verdict.token_ids[0] for verdict in verdicts) == text
-
-
 @pytest.mark.parametrize(
     ("command", "code"),
     [

@@ -61,20 +61,6 @@ def logits_of(model: Any) -> list[Tensor]:
     return logits
 
 
-def test_layers_share_few_compilations(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gemma 3 has two kinds of layers."""
-    on_backend(monkeypatch, "eager")
-    model = tiny_model("gemma3", torch.float32)
-    expected = logits_of(copy.deepcopy(model))
-    compile_layers(model)
-    for ours, theirs in zip(logits_of(model), expected, strict=True):
-        torch.testing.assert_close(ours, theirs, atol=1e-3, rtol=1e-3)
-    num_graphs = counters["stats"]["unique_graphs"]
-    assert num_graphs <= VARIANTS * GRAPHS
-    logits_of(model)
-    assert counters["stats"]["unique_graphs"] == num_graphs
-
-
 def test_what_cannot_be_compiled_runs_as_it_is(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

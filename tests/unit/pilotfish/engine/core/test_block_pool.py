@@ -1,6 +1,5 @@
 """The block pool against a plain model of what it promises."""
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -83,47 +82,9 @@ def test_a_freed_prefix_is_found_until_its_space_is_needed() -> None:
     assert pool.match([1, 2, 3, 4]) == blocks[:1]
 
 
-def test_a_shared_block_outlives_its_first_holder() -> None:
-    pool = BlockPool(3, SIZE)
-    blocks = pool.allocate(1)
-    assert blocks is not None
-    pool.register(blocks[0], hash_block(ROOT_HASH, [1, 2]))
-    shared = pool.match([1, 2])
-    pool.free(blocks)
-    other = pool.allocate(1)
-    assert other is not None
-    assert other != shared
-    assert pool.allocate(1) is None
-
-
 def test_without_prefix_caching_nothing_is_found() -> None:
     pool = BlockPool(3, SIZE, prefix_caching=False)
     blocks = pool.allocate(1)
     assert blocks is not None
     pool.register(blocks[0], hash_block(ROOT_HASH, [1, 2]))
     assert pool.match([1, 2]) == []
-
-
-def test_freeing_twice_is_caught() -> None:
-    pool = BlockPool(3, SIZE)
-    blocks = pool.allocate(1)
-    assert blocks is not None
-    pool.free(blocks)
-    with pytest.raises(AssertionError, match="freed twice"):
-        pool.free(blocks)
-
-
-def test_too_small_a_pool_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least 2"):
-        BlockPool(1, SIZE)
-
-
-def test_clearing_forgets_prefixes_and_keeps_accounts() -> None:
-    pool = BlockPool(4, SIZE)
-    blocks = pool.allocate(2)
-    assert blocks is not None
-    pool.register(blocks[0], hash_block(ROOT_HASH, [1, 2]))
-    pool.free(blocks[:1])
-    pool.clear_cache()
-    assert pool.match([1, 2]) == []
-    assert pool.num_free == 2

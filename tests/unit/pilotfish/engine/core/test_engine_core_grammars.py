@@ -127,7 +127,7 @@ def _drafts(rng: random.Random, right: Sequence[int]) -> list[int]:
     return [*right[:num_right], *(rng.randrange(64) for _ in range(rng.randint(1, 3)))]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_random_schemas_are_always_followed(make_core: MakeCore, compiler: GrammarCompiler, seed: int) -> None:
     schema = random_object_schema(seed, max_depth=2)
     greedy = plain(make_core(), compiler, sampling(schema, temperature=0))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.messages import Decode, Event, OpenSequence, SequenceError, Verdict, Verify
-from pilotfish.types import AcceptanceMode, FinishReason, SamplingParams, SequenceErrorCode, SparseDistribution
+from pilotfish.types import AcceptanceMode, SamplingParams, SequenceErrorCode, SparseDistribution
 from tests.support.engine_events import GreedyText, MakeCore, errors_of, settle, text_of, verdicts_of
 
 GREEDY = SamplingParams(temperature=0, max_tokens=100)
@@ -40,14 +40,6 @@ def test_a_draft_that_foresaw_the_run_ends_it(make_core: MakeCore, greedy_text: 
     assert text_of(found) == expected[:6]
 
 
-def test_its_wrong_end_is_rejected_as_ever(make_core: MakeCore, greedy_text: GreedyText) -> None:
-    expected = greedy_text(PROMPT, RUN)
-    draft = [*expected[:3], (expected[3] + 1) % 64, expected[4]]
-    last = verdicts(run_with_draft(make_core(), draft, num_steps=2))[-1]
-    assert (last.num_draft_tokens, last.num_accepted_tokens) == (3, 1)
-    assert list(last.token_ids) == expected[2:4]
-
-
 @pytest.mark.parametrize("fault", ["wrong beginning", "nothing left", "a tree"])
 def test_a_draft_that_comes_to_nothing_leaves_no_trace(
     make_core: MakeCore, greedy_text: GreedyText, fault: str
@@ -59,15 +51,6 @@ def test_a_draft_that_comes_to_nothing_leaves_no_trace(
     found = verdicts(events)
     assert [verdict.num_draft_tokens for verdict in found] == [0] * RUN
     assert text_of(found) == expected
-
-
-def test_a_run_whose_last_token_is_due_goes_on_to_its_end(make_core: MakeCore, greedy_text: GreedyText) -> None:
-    sampling = SamplingParams(temperature=0, max_tokens=3)
-    expected = greedy_text(PROMPT, 6)
-    found = verdicts(run_with_draft(make_core(), expected, num_steps=2, sampling=sampling))
-    assert text_of(found) == expected[:3]
-    assert found[-1].finish_reason is FinishReason.LENGTH
-    assert found[-1].num_draft_tokens == 0
 
 
 def test_after_a_run_a_late_draft_is_stale(make_core: MakeCore, greedy_text: GreedyText) -> None:

@@ -108,10 +108,7 @@ def test_the_drafts_are_those_of_the_head_beside_the_target(
     }
 
 
-@pytest.mark.parametrize("tree", [None, TreeRequest(8, 2)])
-def test_a_head_keeps_to_the_grammar(
-    target_model: LlamaForCausalLM, make_head_core: MakeHeadCore, tree: TreeRequest | None
-) -> None:
+def test_a_head_keeps_to_the_grammar(target_model: LlamaForCausalLM, make_head_core: MakeHeadCore) -> None:
     vocabulary = SmallVocabulary()
     compiler = GrammarCompiler(vocabulary.tokenizer)
     letters = Grammar(GrammarKind.REGEX, "[a-z]{60}")
@@ -120,7 +117,7 @@ def test_a_head_keeps_to_the_grammar(
     features = FeatureStore(decoder, LAYERS)
     target = EngineCore(decoder, engine_config(), info(), features=features, grammars=Grammars(compiler))
     sampling = SamplingParams(temperature=0, max_tokens=40, grammar=letters)
-    rounds = Rounds(target, make_head_core(grammars=Grammars(compiler)), sampling, tree)
+    rounds = Rounds(target, make_head_core(grammars=Grammars(compiler)), sampling, TREE)
     rounds.start(PROMPTS)
     while rounds.running:
         rounds.play()
