@@ -7,18 +7,20 @@ from tests.support.conditions import Conditions
 from tests.support.until import until
 
 GREEDY, COUPLED = {"temperature": 0}, {"temperature": 0.9, "seed": 11}
+STEPS = {"level": "step", "step_max_tokens": 8, "step_threshold": 5}
 
 
 async def test_a_request_survives_what_happens_to_its_drafter(cluster, fault) -> None:
     orchestrator = await cluster.start(1, 1)
     (draft,) = cluster.drafts()
-    calls = [orchestrator.ask(prompt, **sampling) for prompt in ("one", "two") for sampling in (GREEDY, COUPLED)]
+    calls = [orchestrator.ask(prompt, **sampling) for prompt in ("one", "two") for sampling in (GREEDY, COUPLED, STEPS)]
     for call in calls:
         await call.has_said(30)
     await draft.suffer(fault)
     for call in calls:
         summary = await call.finish()
         assert summary.speculation.num_rounds > 0
+        assert bool(summary.speculation.num_steps) == summary.lossy
     if not draft.is_running:
         await draft.start()
     draft.apply()

@@ -93,17 +93,22 @@ async def test_replicas_free_what_a_lost_orchestrator_held(cluster, processes, n
     await cluster.nothing_is_left()
 
 
-async def test_signals_to_replicas_reach_no_client(cluster, processes) -> None:
+@pytest.mark.parametrize(
+    "options", [{}, {"level": "step", "step_max_tokens": 8, "step_threshold": 5}], ids=["tokens", "steps"]
+)
+async def test_signals_to_replicas_reach_no_client(cluster, processes, options) -> None:
     (first, first_address), (second, second_address), (draft, draft_address) = await asyncio.gather(
         *(processes.start(service) for service in ("target_service", "target_service", "draft_service"))
     )
     _, address = await processes.start("orchestrator", (first_address, second_address), (draft_address,))
     async with client(address) as stub:
-        calls = [cluster.ask(stub, prompt, **COUPLED, max_tokens=600) for prompt in ("one", "two", "three", "four")]
+        prompts = ("one", "two", "three", "four")
+        calls = [cluster.ask(stub, prompt, **COUPLED, **options, max_tokens=600) for prompt in prompts]
         for process, number in ((draft, signal.SIGSTOP), (first, signal.SIGKILL), (draft, signal.SIGCONT)):
             for call in calls:
                 await call.has_said(len(call.token_ids) + 40)
             process.send_signal(number)
         for call in calls:
-            await call.finish()
+            summary = await call.finish()
+            assert bool(summary.speculation.num_accepted_steps) == bool(options)
         assert second.returncode is None

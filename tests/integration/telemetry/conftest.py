@@ -15,6 +15,8 @@ import pytest_asyncio
 from pilotfish.config.config import Config
 from pilotfish.config.draft import DraftConfig
 from pilotfish.config.emulation import EmulationConfig
+from pilotfish.config.orchestrator import OrchestratorConfig
+from pilotfish.config.speculation import SpeculationConfig
 from pilotfish.config.target import TargetConfig
 from pilotfish.config.telemetry import TelemetryConfig
 from pilotfish.rpc.v1 import inference_pb2 as pb
@@ -25,6 +27,7 @@ CONFIG = Config(
     emulation=EmulationConfig(profile="instant", acceptance=0.7),
     target=TargetConfig(model="nobody/has-this", metrics_port=0),  # a tokenizer made here is soon loaded
     draft=DraftConfig(metrics_port=0),
+    orchestrator=OrchestratorConfig(speculation=SpeculationConfig(allow_lossy=True)),
 )
 
 

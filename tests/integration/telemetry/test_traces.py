@@ -83,6 +83,8 @@ def test_the_root_says_what_was_asked_and_what_came_of_it(traced) -> None:
         "gen_ai.usage.output_tokens": 40,
         "pilotfish.speculation.num_rounds": summary.speculation.num_rounds,
         "pilotfish.speculation.num_accepted_tokens": summary.speculation.num_accepted_tokens,
+        "pilotfish.speculation.level": "token",
+        "pilotfish.speculation.lossy": False,
         "pilotfish.emulated": True,
     }
     assert {name: root.attributes[name] for name in expected} == expected
@@ -136,3 +138,14 @@ async def test_sampled_rounds_are_few_and_from_all_over_the_request(collector, r
     spans = [*collector.named("round"), *collector.named("decode")]
     assert 3 <= len(spans) <= 6
     assert max(span.end_ns for span in spans) > root.start_ns + root.duration_ns / 2
+
+
+async def test_a_trace_says_what_was_lossy(collector, run_stack) -> None:
+    steps = {"mode": pb.SPECULATION_MODE_ON, "level": "step", "step_max_tokens": 8, "step_threshold": 0}
+    async with run_stack(TelemetryConfig(otlp_endpoint=collector.endpoint)) as stack:
+        answer = await stack.ask(PROMPT, max_tokens=40, speculation=steps)
+    (root,) = [span for span in collector.spans if not span.parent_id]
+    stats = answer.speculation
+    assert stats.num_accepted_steps == stats.num_steps > 0
+    expected = {"level": "step", "lossy": True, "num_steps": stats.num_steps, "num_accepted_steps": stats.num_steps}
+    assert {name: root.attributes[f"pilotfish.speculation.{name}"] for name in expected} == expected
