@@ -7,23 +7,57 @@ and its share of the drafter's round.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import itemgetter
 
 _DECAY = 0.98
 """Of what was measured, each step: about the last fifty count."""
+_NEXT = 0.7
+"""That a draft token is right whose predecessors are, about."""
 _FREE = 1.1
 """A tree may fill a step with nodes as long as it takes no more than this times the step of a chain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """The least confidence that pays, as probabilities."""
+    """What pays in the next step. Confidences are probabilities that the target comes to a draft token."""
 
     round: float = 0.2
-    """That the target comes to the newest tokens, for another round of the drafter."""
+    """The least confidence in the newest tokens of one sequence, for another round of the drafter."""
     node: float = 0.02
-    """That the target comes to a node of a tree, for its verification."""
+    """The least confidence in a node of a tree, for its verification."""
+    row_prices: tuple[float, ...] = ()
+    """Tokens that go by while the step is longer for n draft tokens: element n. Empty: not known yet."""
+    round_price: float = 0.0
+    """The same of a round of the drafter."""
+
+    def num_rows(self, confidences: Sequence[float], num_others: int = 0) -> int:
+        """How many draft tokens to verify, given their confidences, the best first, beside num_others that are."""
+        return self._best(confidences, num_others)[0]
+
+    def least(self, drafted: Sequence[float], newest: Sequence[float]) -> float:
+        """The least confidence in a chain's newest token with which it goes on; above 1: another round does not pay.
+
+        drafted: of all tokens so far. newest: of those that the round would continue.
+        """
+        if not self.row_prices:
+            return self.round
+        following = sorted((_NEXT * confidence for confidence in newest), reverse=True)
+        _, now = self._best(sorted(drafted, reverse=True))
+        ranked = sorted([*drafted, *following], reverse=True)
+        num_rows, then = self._best(ranked)
+        return ranked[num_rows - 1] / _NEXT if then - now > self.round_price else math.inf
+
+    def _best(self, confidences: Sequence[float], num_others: int = 0) -> tuple[int, float]:
+        """(draft tokens, tokens that they gain)."""
+        prices = self.row_prices[num_others:]
+        gains = [gain - price + prices[0] for gain, price in zip(accumulate(confidences), prices[1:], strict=False)]
+        return max(
+            ((count, gain) for count, gain in enumerate(gains, 1) if gain > 0), key=itemgetter(1), default=(0, 0.0)
+        )
 
 
 DEFAULT_THRESHOLDS = Thresholds()
@@ -52,11 +86,16 @@ class DraftCosts:
             return DEFAULT_THRESHOLDS
         tokens_per_s = self._num_tokens / self._time_s
         num_rows = num_sequences * num_draft_tokens
-        row_s = max(0.0, step_s(num_sequences + num_rows) - step_s(num_sequences)) / num_rows
-        round_s = self._draft_s / self._num_rounds
+        prices = [
+            tokens_per_s * max(0.0, step_s(num_sequences + count) - step_s(num_sequences))
+            for count in range(num_rows + 1)
+        ]
+        row_price, round_price = prices[-1] / num_rows, tokens_per_s * self._draft_s / self._num_rounds
         return Thresholds(
-            round=min(max((round_s / num_sequences + row_s) * tokens_per_s, 0.02), 0.9),
-            node=min(max(row_s * tokens_per_s, 0.005), 0.5),
+            round=min(max(round_price / num_sequences + row_price, 0.02), 0.9),
+            node=min(max(row_price, 0.005), 0.5),
+            row_prices=tuple(prices),
+            round_price=round_price,
         )
 
 

@@ -20,6 +20,8 @@ class Drafts:
     """One per token in rejection mode."""
     tree: DraftTree | None = None
     """None: each token continues the one before it."""
+    confidences: tuple[float, ...] = ()
+    """Of a chain that was not drawn, the probability that the target comes to each token, as the drafter sees it."""
 
     @classmethod
     def chosen(cls, token_ids: tuple[int, ...], tree: DraftTree, sampling: SamplingParams) -> Drafts:
@@ -37,7 +39,7 @@ class Drafts:
         """Those of the first max_nodes tokens that continue the text by no more than max_depth tokens."""
         if self.tree is None:
             kept = max(0, min(max_depth, max_nodes))
-            return Drafts(self.token_ids[:kept], self.probs[:kept])
+            return Drafts(self.token_ids[:kept], self.probs[:kept], None, self.confidences[:kept])
         nodes = self.tree.kept_nodes(max_depth, max_nodes)
         if len(nodes) == len(self):
             return self

@@ -8,6 +8,7 @@ step: no round trip, no wait.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -101,7 +102,7 @@ class InTargetDrafting:
     def _draft(self, kept: Sequence[KeptRows]) -> None:
         wishes = self._wishes(kept)
         try:
-            drafts = dict(zip(wishes, self._drafter.follow(kept, wishes), strict=True))
+            drafts = dict(zip(wishes, _worthwhile(self._drafter.follow(kept, wishes), wishes), strict=True))
         except Exception:
             # Fail open: what a drafter does wrong costs no request.
             logger.exception("the drafter %s failed; its sequences go on without drafts", self._drafter.name)
@@ -122,7 +123,7 @@ class InTargetDrafting:
         if not asked:
             return {}
         longest = max(length for length, _ in asked.values())
-        thresholds = self._costs.thresholds(self._step_s, len(asked), longest)
+        thresholds = self._costs.thresholds(self._step_s, len(kept), longest)
         most = max((tree.max_nodes for _, tree in asked.values() if tree is not None), default=0)
         num_nodes = num_free_nodes(self._step_s, len(asked), longest, most)
         wishes = {}
@@ -157,3 +158,20 @@ class InTargetDrafting:
             return DraftWish(sequence, num_draft_tokens, thresholds=thresholds)
         num_draft_tokens = min(num_draft_tokens, len(sequence.block_ids) * BLOCK_SIZE - length)
         return DraftWish(sequence, num_draft_tokens, thresholds=thresholds) if num_draft_tokens > 0 else None
+
+
+def _worthwhile(drafts: Sequence[Drafts], wishes: Mapping[int, DraftWish]) -> list[Drafts]:
+    """Without the tokens of chains that are not worth their rows: the likeliest of all sequences are."""
+    thresholds = next((wish.thresholds for wish in wishes.values()), DEFAULT_THRESHOLDS)
+    if not thresholds.row_prices:
+        return list(drafts)
+    # No token is likelier than the one before it: the best ones are the beginnings of chains.
+    ranked = sorted(
+        (-confidence, place, index)
+        for index, each in enumerate(drafts)
+        for place, confidence in enumerate(each.confidences)
+    )
+    num_others = sum(len(each) for each in drafts if not each.confidences)
+    num_rows = thresholds.num_rows([-confidence for confidence, _, _ in ranked], num_others)
+    lengths = Counter(index for _, _, index in ranked[:num_rows])
+    return [each.cut(lengths[index], len(each)) if each.confidences else each for index, each in enumerate(drafts)]

@@ -8,6 +8,7 @@ Legend: T rows; R rows, one per node whose next tokens are wanted; V_d draft voc
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -15,6 +16,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
+from pilotfish.engine.core.draft_costs import Thresholds
 from pilotfish.engine.core.drafts import DraftedChain, Drafts
 from pilotfish.engine.core.in_target_drafting import DraftWish
 from pilotfish.engine.core.proposing import Drafted, DraftPlan, draft_next, node_rows, select
@@ -67,7 +69,8 @@ class _Chain:
     def __init__(self, wish: DraftWish) -> None:
         self._wish = wish
         self._chain = DraftedChain()
-        self._confidence = 1.0
+        self.confidences: list[float] = []
+        """That the target comes to each token."""
 
     @property
     def plan(self) -> DraftPlan:
@@ -77,12 +80,12 @@ class _Chain:
 
     @property
     def is_done(self) -> bool:
-        return len(self._chain) >= self._wish.num_draft_tokens or self._confidence < self._wish.thresholds.round
+        return len(self._chain) >= self._wish.num_draft_tokens
 
     def extend(self, drafted: Drafted, confidence: float) -> None:
         (chosen,) = drafted.drafts
         self._chain.add(chosen.token_id, chosen.probs, [])
-        self._confidence *= confidence
+        self.confidences.append(confidence * (self.confidences[-1] if self.confidences else 1.0))
         self._wish.sequence.remember((chosen.token_id,))  # penalties and grammars look at earlier drafts
 
     def expansion(self, wish: int, first_logit_row: int) -> DraftRows:
@@ -91,7 +94,9 @@ class _Chain:
         return DraftRows(place, self._chain.token_ids[-1:], sequence.block_ids, None, wish, [first_logit_row])
 
     def drafts(self) -> Drafts:
-        return self._chain.drafts
+        # What was drawn is verified: to leave it out for what it is would bend the distribution.
+        confidences = () if self._chain.probs else tuple(self.confidences)
+        return dataclasses.replace(self._chain.drafts, confidences=confidences)
 
 
 class _Tree:
@@ -144,19 +149,31 @@ def grow_drafts(
     try:
         while True:
             first_rows = _extend([growth for _, growth in active], logits, vocabulary, top_m)
+            going = _going_on(growths, active, wishes[0].thresholds)
             expansions = [
                 growth.expansion(index, first)
                 for (index, growth), first in zip(active, first_rows, strict=True)
-                if not growth.is_done
+                if index in going
             ]
             if not expansions:
                 break
-            active = [(index, growth) for index, growth in active if not growth.is_done]
+            active = [(index, growth) for index, growth in active if index in going]
             logits = expand(expansions)
     finally:
         for wish in wishes:
             wish.sequence.recall(len(wish.sequence.tokens))
     return [growth.drafts() for growth in growths]
+
+
+def _going_on(
+    growths: Sequence[_Chain | _Tree], active: Sequence[tuple[int, _Chain | _Tree]], thresholds: Thresholds
+) -> set[int]:
+    """Indices of those that another round continues. A tree knows by itself; chains are held against each other."""
+    left = {index: growth for index, growth in active if not growth.is_done}
+    newest = {index: growth.confidences[-1] for index, growth in left.items() if isinstance(growth, _Chain)}
+    drafted = [each for growth in growths if isinstance(growth, _Chain) for each in growth.confidences]
+    least = thresholds.least(drafted, list(newest.values())) if newest else 0.0
+    return {index for index in left if newest.get(index, 1.0) >= least or index not in newest}
 
 
 def _extend(growths: Sequence[_Chain | _Tree], logits: Tensor, vocabulary: DraftVocabulary, top_m: int) -> list[int]:

@@ -101,6 +101,6 @@ def _grafted(other: Drafts, draft: LookupDraft, wish: DraftWish) -> Drafts:
 
 
 def _drafts(draft: LookupDraft, wish: DraftWish) -> Drafts:
-    return Drafts.chosen(
-        draft.token_ids, DraftTree.of_message(draft.parents, len(draft.token_ids)), wish.sequence.sampling
-    )
+    shape = DraftTree.of_message(draft.parents, len(draft.token_ids))
+    chosen = Drafts.chosen(draft.token_ids, shape, wish.sequence.sampling)
+    return chosen if chosen.tree is not None else dataclasses.replace(chosen, confidences=draft.probabilities)
