@@ -73,7 +73,7 @@ async def test_the_text_is_that_of_plain_decoding(
                 drafted = await stack.ask(PROMPT, seed=11, **sampling, speculation=speculation)
                 assert drafted.token_ids == off.token_ids
                 if mode == ON:
-                    assert drafted.speculation.num_draft_tokens > 20
+                    assert drafted.speculation.num_draft_tokens > 5  # those that pay
                     assert drafted.speculation.reason == ""
 
 

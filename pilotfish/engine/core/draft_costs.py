@@ -35,7 +35,10 @@ class Thresholds:
     """The same of a round of the drafter."""
 
     def num_rows(self, confidences: Sequence[float], num_others: int = 0) -> int:
-        """How many draft tokens to verify, given their confidences, the best first, beside num_others that are."""
+        """How many draft tokens of all sequences to verify, given their confidences, the best first.
+
+        num_others: that are verified in any case.
+        """
         return self._best(confidences, num_others)[0]
 
     def least(self, drafted: Sequence[float], newest: Sequence[float]) -> float:
@@ -45,19 +48,23 @@ class Thresholds:
         """
         if not self.row_prices:
             return self.round
-        following = sorted((_NEXT * confidence for confidence in newest), reverse=True)
-        _, now = self._best(sorted(drafted, reverse=True))
+        newest = sorted(newest, reverse=True)
+        following = [_NEXT * confidence for confidence in newest]
         ranked = sorted([*drafted, *following], reverse=True)
-        num_rows, then = self._best(ranked)
-        return ranked[num_rows - 1] / _NEXT if then - now > self.round_price else math.inf
+        num_rows, gain = self._best(ranked)
+        if gain - self._best(sorted(drafted, reverse=True))[1] <= self.round_price:
+            return math.inf
+        num_verified = sum(confidence >= ranked[num_rows - 1] for confidence in following)
+        return newest[num_verified - 1] if num_verified else math.inf
 
     def _best(self, confidences: Sequence[float], num_others: int = 0) -> tuple[int, float]:
         """(draft tokens, tokens that they gain)."""
         prices = self.row_prices[num_others:]
-        gains = [gain - price + prices[0] for gain, price in zip(accumulate(confidences), prices[1:], strict=False)]
-        return max(
-            ((count, gain) for count, gain in enumerate(gains, 1) if gain > 0), key=itemgetter(1), default=(0, 0.0)
-        )
+        gains = [
+            0.0,
+            *(gain - price + prices[0] for gain, price in zip(accumulate(confidences), prices[1:], strict=False)),
+        ]
+        return max(enumerate(gains), key=itemgetter(1))
 
 
 DEFAULT_THRESHOLDS = Thresholds()

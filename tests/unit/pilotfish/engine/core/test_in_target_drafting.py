@@ -9,6 +9,7 @@ import msgspec
 import pytest
 import torch
 
+from pilotfish.engine.core.draft_costs import DraftCosts, Thresholds
 from pilotfish.engine.core.drafts import Drafts
 from pilotfish.engine.core.in_target_drafting import DraftWish, InTargetDrafter
 from pilotfish.engine.core.step_rows import KeptRows
@@ -135,6 +136,20 @@ def test_rejection_sampling_gets_its_distributions(make_drafted: MakeCore, make_
     outputs, verdicts = decode(make_drafted(make_drafter), prompts(3, 3), REJECTION, 30, 3)
     assert [len(output) for output in outputs] == [30] * 3
     assert sum(verdict.num_draft_tokens for verdict in verdicts) > 20
+
+
+def test_drafts_that_pay_for_no_row_are_left_out_unless_they_were_drawn(
+    make_drafted: MakeCore, make_drafter: MakeDrafter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Leaving out what was drawn, for what it is, would bend rejection's distribution."""
+    monkeypatch.setattr(DraftCosts, "thresholds", lambda *_: Thresholds(row_prices=(0.0, *[1e9] * 60)))
+    texts = prompts(1, 4)
+    plain, _ = decode(make_drafted(None), texts, GREEDY, 24, 0)
+    drafted, verdicts = decode(make_drafted(make_drafter), texts, GREEDY, 24, 4)
+    assert drafted == plain
+    assert not any(verdict.num_draft_tokens for verdict in verdicts)
+    _, verdicts = decode(make_drafted(make_drafter), texts, REJECTION, 24, 4)
+    assert sum(verdict.num_draft_tokens == 1 for verdict in verdicts) > 20
 
 
 @pytest.mark.parametrize("num_draft_tokens", [1, 8])
