@@ -7,7 +7,7 @@ from tests.support.conditions import Conditions
 from tests.support.until import until
 
 GREEDY, COUPLED = {"temperature": 0}, {"temperature": 0.9, "seed": 11}
-STEPS = {"level": "step", "step_max_tokens": 8, "step_threshold": 5}
+STEPS = {"steps": {"level": "step", "step_max_tokens": 8, "step_threshold": 5}}
 
 
 async def test_a_request_survives_what_happens_to_its_drafter(cluster, fault) -> None:

@@ -94,7 +94,7 @@ async def test_replicas_free_what_a_lost_orchestrator_held(cluster, processes, n
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"level": "step", "step_max_tokens": 8, "step_threshold": 5}], ids=["tokens", "steps"]
+    "options", [{}, {"steps": {"level": "step", "step_max_tokens": 8, "step_threshold": 5}}], ids=["tokens", "steps"]
 )
 async def test_signals_to_replicas_reach_no_client(cluster, processes, options) -> None:
     (first, first_address), (second, second_address), (draft, draft_address) = await asyncio.gather(
