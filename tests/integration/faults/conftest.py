@@ -182,7 +182,7 @@ class Call:
         assert len(self.token_ids) < self._sampling.max_tokens
 
     async def finish(self):
-        """Read the rest. It must be what an undisturbed run says, or as long if steps make it lossy. Returns the summary."""
+        """Read the rest: what an undisturbed run says, or as much of it as steps make lossy. Returns the summary."""
         while self.summary is None:
             await self._read()
         expected = self._cluster.expected(self._prompt, self._sampling)
