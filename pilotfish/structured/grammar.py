@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from llguidance import LLMatcher, LLTokenizer, regex_to_lark
+from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from pilotfish.errors import InvalidRequestError
 from pilotfish.structured.bounds import check_numbers, embedded_schemas, parse_schema, schema_text
@@ -26,6 +27,9 @@ _JSON_OPTIONS = {"whitespace_flexible": False, "item_separator": ", ", "key_sepa
 
 ANY_OBJECT = '{"type": "object"}'
 """The schema of any JSON object."""
+MAX_GBNF_CHARS = 4096
+"""It is converted on the event loop, at some 4 us a character (measured)."""
+_GBNF = re.compile(r"^[ \t]*root[ \t]*::=", re.MULTILINE)
 
 
 def engine_grammar(grammar: Grammar, *, param: str = "grammar") -> str:
@@ -106,6 +110,21 @@ def lark_rule(grammar: Grammar, *, param: str = "grammar") -> str:
             return f"/{regex_to_lark(grammar.text, '')}/" if grammar.text else '""'
         case GrammarKind.LARK:
             return f"%lark {{\n{grammar.text}\n}}"
+
+
+def lark_of(text: str, param: str) -> str:
+    """A grammar as Lark; GBNF (`root ::= ...`), which vLLM takes as well, is converted. Raises InvalidRequestError."""
+    if not _GBNF.search(text):
+        return text
+    if len(text) > MAX_GBNF_CHARS:
+        raise InvalidRequestError(
+            f"the GBNF grammar has {len(text)} characters; at most {MAX_GBNF_CHARS} are allowed, more in Lark",
+            param=param,
+        )
+    try:
+        return str(gbnf_to_lark(text)).removeprefix("%llguidance {}").strip()
+    except Exception as error:  # the library raises bare Exception, and trips over what it did not expect
+        raise InvalidRequestError(f"the GBNF grammar cannot be used: {error}", param=param) from None
 
 
 def check_text(grammar: Grammar, param: str) -> None:

@@ -120,6 +120,8 @@ class ChatCompletionRequest(GenerationFields, kw_only=True):
         if self.top_logprobs is None:
             return 0 if self.logprobs else None
         if not self.logprobs:
+            if self.top_logprobs == 0:  # some clients always send it
+                return None
             raise InvalidRequestError("top_logprobs needs logprobs to be true", param="top_logprobs")
         if not 0 <= self.top_logprobs <= MAX_LOGPROBS:
             raise InvalidRequestError(

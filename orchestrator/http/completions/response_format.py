@@ -9,7 +9,7 @@ import msgspec
 
 from orchestrator.http.completions.request_fields import RequestFields
 from pilotfish.errors import InvalidRequestError
-from pilotfish.structured.grammar import schema_grammar
+from pilotfish.structured.grammar import lark_of, schema_grammar
 from pilotfish.types import Grammar, GrammarKind
 
 
@@ -90,7 +90,7 @@ def _of_structured_outputs(outputs: StructuredOutputs) -> Grammar:
     if outputs.choice:
         grammars.append(Grammar(GrammarKind.REGEX, "|".join(re.escape(text) for text in outputs.choice)))
     if outputs.grammar is not None:
-        grammars.append(Grammar(GrammarKind.LARK, outputs.grammar))
+        grammars.append(Grammar(GrammarKind.LARK, lark_of(outputs.grammar, "structured_outputs")))
     if len(grammars) != 1:
         raise InvalidRequestError(
             f"structured_outputs sets {len(grammars)} of json, json_object, regex, choice and grammar; set one",

@@ -29,7 +29,12 @@ def test_the_newer_limit_goes_first_and_the_default_last() -> None:
 
 @pytest.mark.parametrize(
     ("fields", "expected"),
-    [({}, None), ({"logprobs": False}, None), ({"logprobs": True}, 0), ({"logprobs": True, "top_logprobs": 4}, 4)],
+    [
+        ({}, None),
+        ({"logprobs": False, "top_logprobs": 0}, None),
+        ({"logprobs": True}, 0),
+        ({"logprobs": True, "top_logprobs": 4}, 4),
+    ],
 )
 def test_logprobs(fields, expected) -> None:
     assert ChatCompletionRequest(messages=MESSAGES, **fields).num_logprobs == expected

@@ -37,6 +37,7 @@ def test_response_format(response_format, grammar) -> None:
         (StructuredOutputs(regex="a+"), Grammar(GrammarKind.REGEX, "a+")),
         (StructuredOutputs(choice=["a.b", "c"]), Grammar(GrammarKind.REGEX, r"a\.b|c")),
         (StructuredOutputs(grammar='start: "a"'), Grammar(GrammarKind.LARK, 'start: "a"')),
+        (StructuredOutputs(grammar='root ::= "a"'), Grammar(GrammarKind.LARK, 'start: "a"')),
     ],
 )
 def test_structured_outputs(outputs, grammar) -> None:
@@ -52,6 +53,9 @@ def test_structured_outputs(outputs, grammar) -> None:
         ({"type": "json_schema"}, None, "response_format.json_schema.schema"),
         ({"type": "json_schema", "json_schema": {"schema": "x"}}, None, "response_format.json_schema.schema"),
         (None, StructuredOutputs(), "structured_outputs"),
+        (None, StructuredOutputs(grammar="root ::= b"), "structured_outputs"),
+        (None, StructuredOutputs(grammar=f"root ::= {'(' * 2000}"), "structured_outputs"),
+        (None, StructuredOutputs(grammar=f"root ::= {'a' * 5000}"), "structured_outputs"),
         (None, StructuredOutputs(regex="a", json_object=True), "structured_outputs"),
         ({"type": "json_object"}, StructuredOutputs(regex="a"), "structured_outputs"),
     ],
