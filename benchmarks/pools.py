@@ -16,7 +16,17 @@ from pathlib import Path
 
 from chaos.clients import Truth
 from ray_pools.cluster import NODES, LabelledCluster
-from ray_pools.scenario import HIGH, LOW, MAX_REPLICAS, NUM_ORCHESTRATORS, TARGET_SEQUENCES, Scenario, config, updated
+from ray_pools.scenario import (
+    HIGH,
+    LOW,
+    MAX_REPLICAS,
+    NUM_ORCHESTRATORS,
+    QUICK_MAX_REPLICAS,
+    TARGET_SEQUENCES,
+    Scenario,
+    config,
+    updated,
+)
 from ray_pools.traffic import MAX_TOKENS, Traffic
 from shared.report import Report, parser
 
@@ -38,9 +48,11 @@ def run_in_child(arguments: Sequence[str]) -> int:
         return subprocess.run(command, env=variables, check=False).returncode
 
 
-def run(report: Report, folder: Path, *, rounds: int) -> None:
-    """Everything once per round, on one cluster."""
-    versions = itertools.cycle([config(), updated(config())])
+def run(report: Report, folder: Path, *, rounds: int, quick: bool) -> None:
+    """Everything once per round, on one cluster. quick: fewer replicas, of which none is killed by itself."""
+    max_replicas = QUICK_MAX_REPLICAS if quick else MAX_REPLICAS
+    first = config(max_replicas)
+    versions = itertools.cycle([first, updated(first)])
     start_s = time.monotonic()
     with LabelledCluster(folder) as cluster:
         print(f"cluster: {time.monotonic() - start_s:.1f} s", flush=True)
@@ -48,15 +60,16 @@ def run(report: Report, folder: Path, *, rounds: int) -> None:
         cluster.wait("orchestrators", lambda: len(cluster.replicas("orchestrator")) == NUM_ORCHESTRATORS)
         cluster.wait("pools", lambda: bool(cluster.replicas("target") and cluster.replicas("draft")))
         report.row(event="cluster and applications started", seconds=round(time.monotonic() - start_s, 1))
-        with Traffic(Truth(config()), cluster.addresses, LOW) as traffic:
-            scenario = Scenario(cluster, traffic, report)
+        with Traffic(Truth(first), cluster.addresses, LOW) as traffic:
+            scenario = Scenario(cluster, traffic, report, max_replicas)
             start_s = time.monotonic()
             scenario.placement()
             scenario.refusal()
             for _ in range(rounds):
                 cluster.replace_lost_nodes()
                 scenario.scale_out()
-                scenario.kill()
+                if not quick:
+                    scenario.kill()
                 scenario.lose_node()
                 scenario.scale_in()
                 scenario.update(next(versions))
@@ -71,19 +84,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.folder is None:
         return run_in_child(sys.argv[1:] if arguments is None else arguments)
     rounds = options.rounds or (1 if options.quick else 3)
+    max_replicas = QUICK_MAX_REPLICAS if options.quick else MAX_REPLICAS
     report = Report(
         "Does anything that happens to the pools of a Ray cluster fail a request?",
         {
             "engines": "EMULATED, steps of 60 ms",
             "nodes": " ".join(f"{name} ({pool})" for name, (pool, _) in NODES.items()),
             "requests at once": f"{LOW} and {HIGH}, of {MAX_TOKENS} tokens",
-            "replicas": f"1 to {MAX_REPLICAS} a pool, for {TARGET_SEQUENCES} sequences each",
+            "replicas": f"1 to {max_replicas} a pool, for {TARGET_SEQUENCES} sequences each",
             "orchestrators": NUM_ORCHESTRATORS,
             "rounds": rounds,
             "cores shared by all": len(os.sched_getaffinity(0)),
         },
     )
-    run(report, options.folder, rounds=rounds)
+    run(report, options.folder, rounds=rounds, quick=options.quick)
     report.finish(options)
     return 0
 

@@ -36,15 +36,15 @@ NUM_ORCHESTRATORS = 2
 TARGETS_PER_NODE = 2
 """Of the GPUs that a target node has."""
 SCALED: tuple[Pool, ...] = ("target", "draft")
-MAX_REPLICAS = 3
+MAX_REPLICAS, QUICK_MAX_REPLICAS = 3, 2
 AFTERMATH_S = 1.0
 """Of traffic after each event."""
 
 
-def config() -> Config:
+def config(max_replicas: int = MAX_REPLICAS) -> Config:
     """Emulated engines, three pools on nodes of their own, quick to scale."""
     scaling = AutoscalingConfig(
-        max_replicas=MAX_REPLICAS,
+        max_replicas=max_replicas,
         target_sequences=TARGET_SEQUENCES,
         look_back_s=2.0,
         report_interval_s=0.5,
@@ -90,7 +90,8 @@ def updated(config: Config) -> Config:
 class Scenario:
     """Runs on a cluster that is up and a stream of requests; rows and checks go into the report."""
 
-    def __init__(self, cluster: LabelledCluster, traffic: Traffic, report: Report) -> None:
+    def __init__(self, cluster: LabelledCluster, traffic: Traffic, report: Report, max_replicas: int) -> None:
+        self._max_replicas = max_replicas
         self._cluster = cluster
         self._traffic = traffic
         self._report = report
@@ -117,8 +118,8 @@ class Scenario:
 
     def scale_out(self) -> None:
         self._traffic.concurrency = HIGH
-        with self._event(f"scale-out 1 to {MAX_REPLICAS}, both pools"):
-            self._wait_for_replicas(MAX_REPLICAS)
+        with self._event(f"scale-out 1 to {self._max_replicas}, both pools"):
+            self._wait_for_replicas(self._max_replicas)
 
     def kill(self) -> None:
         """SIGKILL a replica of each pool."""
@@ -130,7 +131,7 @@ class Scenario:
                 "the killed replicas gone",
                 lambda: not any(each in victims for pool in SCALED for each in self._cluster.replicas(pool)),
             )
-            self._wait_for_replicas(MAX_REPLICAS)
+            self._wait_for_replicas(self._max_replicas)
 
     def lose_node(self) -> None:
         """The target node with most replicas goes, with all that runs there; the other one takes what fits."""
@@ -141,7 +142,7 @@ class Scenario:
             now = [replica.node for replica in self._cluster.replicas("target")]
             # Fewer sequences speculate meanwhile, so that the draft pool may have shrunk.
             num_drafters = len(self._cluster.replicas("draft"))
-            return victim not in now and len(now) == TARGETS_PER_NODE and num_drafters == MAX_REPLICAS
+            return victim not in now and len(now) == TARGETS_PER_NODE and num_drafters == self._max_replicas
 
         with self._event(f"target node lost, with {hosts.count(victim)} of {len(hosts)} replicas"):
             self._cluster.lose_node(victim)
@@ -149,7 +150,7 @@ class Scenario:
 
     def scale_in(self) -> None:
         self._traffic.concurrency = LOW
-        with self._event(f"scale-in {MAX_REPLICAS} to 1, both pools"):
+        with self._event(f"scale-in {self._max_replicas} to 1, both pools"):
             self._wait_for_replicas(1)
 
     def update(self, version: Config) -> None:

@@ -43,7 +43,7 @@ class HiddenStates:
         """[num_rows, F * hidden] of the last forward."""
         parts = [self._features[index][0, :num_rows] for index in self._wanted or ()]
         self._features.clear()
-        return torch.cat(parts, dim=-1) if parts else self._last_hidden.new_empty(num_rows, 0)
+        return torch.cat(parts, dim=-1)
 
     def last_hidden(self) -> Tensor:
         """[R, hidden] of the last forward."""
@@ -74,9 +74,9 @@ def layers_to_capture(layers: Sequence[int], before: Sequence[int] | None, num_l
     for index in layers:
         if not 0 <= index < num_layers:
             raise ValueError(f"layer {index} cannot be captured: the model has layers 0 to {num_layers - 1}")
-    if layers and before and tuple(layers) != tuple(before):
+    if before is not None and tuple(layers) != tuple(before):
         raise ConfigError(
             f"features of layers {list(before)} and of layers {list(layers)} are wanted (target.drafter, "
             "target.feature_layers); a target keeps those of the same layers only"
         )
-    return tuple(layers or before or ())
+    return tuple(layers)

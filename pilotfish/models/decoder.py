@@ -55,8 +55,7 @@ class Decoder(Protocol):
     def capture(self, layers: Sequence[int]) -> None:
         """Keep from now on the residual stream that enters these layers (`features`), and `last_hidden`.
 
-        No layers keeps only last_hidden. Who wants others than were wanted before gets a ConfigError, and a
-        ValueError for a layer that the model lacks.
+        Who wants others than were wanted before gets a ConfigError, and a ValueError for a layer that the model lacks.
         """
 
     def allocate(self, num_blocks: int) -> KVPool:

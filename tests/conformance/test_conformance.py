@@ -21,7 +21,7 @@ SETTINGS = (
 )
 PROPOSERS = ("eagle3", "draft", "ngram")
 """Trees in the target, trees from the draft service, chains from the orchestrator. They take turns with the cases."""
-WITH_EVERY_PROPOSER = ("stop in a block", "JSON schema", "preemption")
+WITH_EVERY_PROPOSER = ("stop in a block", "JSON schema")
 
 
 @pytest.fixture(scope="module")

@@ -106,22 +106,6 @@ async def test_a_sequence_that_no_replica_can_hold_is_refused_at_once(
     assert len([command for command in link.commands if isinstance(command, OpenSequence)]) == 1
 
 
-async def test_the_pool_learns_what_goes_where_and_who_has_begun(memory_pool, memory_link, sequence, target_of) -> None:
-    first, second = memory_link("a"), memory_link("b")
-    pool = memory_pool(first, second)
-    target = target_of(pool)
-    await run(target, sequence, 4)
-    first.lose()
-    await run(target, sequence, 4)
-    begun = (*PROMPT, *sequence.output_token_ids[:4])
-    assert pool.acquisitions == [(PROMPT, False), (begun, True)]
-    assert target.num_failovers == 0
-    target.close()
-    target.close()
-    # Nothing is remembered of a replica that is lost.
-    assert pool.remembered == [("b", (*PROMPT, *sequence.output_token_ids))]
-
-
 async def test_a_run_that_is_extended_leaves_no_more_waiting_than_the_reader_may(
     memory_pool, memory_link, sequence_of, toy_continuation
 ) -> None:
@@ -161,23 +145,6 @@ async def test_a_run_whose_extension_cannot_be_sent_ends_where_it_would_have(
                 run.go_on(PLAIN, Decision(0, 32, Reason.LOAD))
     link.send = send
     assert sequence.output_token_ids == toy_continuation(PROMPT, 16)
-    target.close()
-
-
-async def test_a_target_that_talks_nonsense_is_left_for_another(
-    memory_pool, memory_link, sequence, target_of, toy_continuation
-) -> None:
-    def claim_a_million_drafts(event):
-        if isinstance(event, Verdict):
-            return (Verdict(event.sequence_id, event.base_length, 1_000_000, 0, event.token_ids),)
-        return (event,)
-
-    broken, sound = memory_link("a"), memory_link("b")
-    broken.on_event = claim_a_million_drafts
-    target = target_of(memory_pool(broken, sound))
-    assert await run(target, sequence, 5) == toy_continuation(PROMPT, 5)
-    assert target.num_failovers == 1
-    assert not broken.mailboxes
     target.close()
 
 

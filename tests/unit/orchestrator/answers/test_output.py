@@ -3,7 +3,7 @@ import pytest
 from orchestrator.answers.output import OutputText
 from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from pilotfish.messages import Verdict
-from pilotfish.types import FinishReason, SamplingParams, TokenLogprobs, TokenOrigin
+from pilotfish.types import FinishReason, SamplingParams
 from tests.support.byte_tokenizer import byte_tokenizer, byte_vocabulary
 
 
@@ -37,24 +37,6 @@ def test_a_stop_string_cuts_the_block_it_falls_in(toy_tokenizer, stop, text, num
     assert (chunk.finish_reason, chunk.stopped_by) == (FinishReason.STOP, stop)
 
 
-def test_the_stop_may_be_part_of_the_text(toy_tokenizer) -> None:
-    chunk = output_of(toy_tokenizer, stop=("CD",), include_stop=True).push(verdict("ABCDE", 4))
-    assert (chunk.text, len(chunk.token_ids), chunk.stopped_by) == ("ABCD", 4, "CD")
-    output = output_of(toy_tokenizer, stop_token_ids=(2,), include_stop=True)
-    chunk = output.push(verdict("ABC", 2, finish=FinishReason.STOP))
-    assert (chunk.text, chunk.stopped_by) == ("ABC", "2")
-
-
-def test_stop_strings_count_behind_the_least_length(toy_tokenizer) -> None:
-    output = output_of(toy_tokenizer, stop=("A",), min_tokens=3)
-    assert output.push(verdict("AB", 1)).text == "AB"
-    chunk = output.push(verdict("ABA", 2))
-    assert (chunk.text, len(chunk.token_ids), chunk.stopped_by) == ("AB", 3, "A")
-    output = output_of(toy_tokenizer, stop=("A",), min_tokens=3)
-    chunk = output.push(verdict("AB", 1, finish=FinishReason.LENGTH))
-    assert (chunk.text, chunk.finish_reason) == ("AB", FinishReason.LENGTH)
-
-
 def test_held_text_comes_out_when_the_answer_ends_otherwise(toy_tokenizer) -> None:
     output = output_of(toy_tokenizer, stop=("XYZ",))
     chunk = output.push(verdict("AX", 1, finish=FinishReason.LENGTH))
@@ -73,15 +55,6 @@ def test_an_incomplete_character_waits_and_comes_out_at_the_end() -> None:
     assert output.push(verdict("", 0, num_draft=0, token_ids=half)).text == ""
     assert output.push(verdict("", 0, num_draft=0, token_ids=rest)).text == "😀"
     assert output.push(verdict("", 0, 0, FinishReason.LENGTH, token_ids=half)).text == "\ufffd"
-
-
-def test_a_stop_string_cuts_plain_steps_that_came_together(toy_tokenizer) -> None:
-    logprobs = tuple(TokenLogprobs(-float(i)) for i in range(6))
-    chunk = output_of(toy_tokenizer, stop=("DE",)).push(verdict("ABCDEF", 0, num_draft=0, logprobs=logprobs))
-    assert (chunk.text, chunk.token_ids, chunk.stopped_by) == ("ABC", (0, 1, 2, 3, 4), "DE")
-    assert chunk.origins == (TokenOrigin.PLAIN,) * 5
-    assert chunk.round_draft_tokens == (0,) * 5
-    assert chunk.logprobs == logprobs[:5]
 
 
 def test_a_stop_token_ends_the_tokens_but_is_not_text(toy_tokenizer) -> None:

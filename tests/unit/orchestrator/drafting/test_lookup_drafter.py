@@ -18,12 +18,6 @@ def drafter_of(sequence: Sequence, index: LookupIndex | None = None) -> LookupDr
     )
 
 
-async def test_what_followed_before_is_proposed(sequence_of) -> None:
-    sequence = sequence_of([1, 2, 3, 4, 5, 1, 2])
-    block = await drafter_of(sequence).propose(sequence, 3)
-    assert (block.token_ids, block.probs, block.problem) == ((3, 4, 5), (), "")
-
-
 async def test_committed_output_is_looked_up_too(sequence_of) -> None:
     sequence = sequence_of([1, 2, 3])
     drafter = drafter_of(sequence)

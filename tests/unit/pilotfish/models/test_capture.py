@@ -97,19 +97,8 @@ def test_a_step_without_logit_rows_has_features(pair: tuple[PreTrainedModel, Dec
 def test_who_captures_besides_another_must_want_the_same(pair: tuple[PreTrainedModel, Decoder]) -> None:
     _, decoder = pair
     before = run(decoder, [60])
-    decoder.capture(())
     decoder.capture(LAYERS)
     with pytest.raises(ConfigError, match=r"layers \[3, 1, 1\] and of layers \[0, 1, 2\]"):
         decoder.capture((0, 1, 2))
     for ours, theirs in zip(run(decoder, [60]), before, strict=True):
         assert torch.equal(ours, theirs)
-
-
-def test_features_may_be_wanted_after_the_last_hidden_states() -> None:
-    decoder = TransformersDecoder(tiny("llama", torch.float32), deterministic=False, max_context_tokens=256)
-    decoder.allocate(16)
-    step = StepInput([1, 2], range(2), [SequenceSlice(0, 2, 0, [1])], [1])
-    for layers, width in (((), 0), ((1, 3), 128)):
-        decoder.capture(layers)
-        decoder.forward(step)
-        assert (decoder.features.shape, decoder.last_hidden.shape) == ((2, width), (1, 64))

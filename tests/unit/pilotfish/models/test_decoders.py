@@ -238,17 +238,3 @@ def test_packed_linears_keep_bfloat16_results_close() -> None:
     ours = run_in_pieces(decoder, tokens, [45, 1, 1, 13], [4, 3, 2, 1])
     exact = own_logits(copy.deepcopy(model).float(), tokens)
     assert (ours - exact).abs().mean() < 1.5 * (own_logits(model, tokens) - exact).abs().mean()
-
-
-def test_a_prefill_step_that_wants_no_logits(kernel_cache: Path) -> None:
-    model = tiny_model("llama", torch.bfloat16)
-    decoders: list[Decoder] = [
-        NativeDecoder(copy.deepcopy(model), max_context_tokens=256, num_threads=1, cache_dir=kernel_cache),
-        TransformersDecoder(copy.deepcopy(model), deterministic=True, max_context_tokens=256),
-    ]
-    for decoder in decoders:
-        decoder.allocate(16)
-        whole = run_in_pieces(decoder, [5, 6, 7, 8], [4], [1])
-        assert decoder.forward(StepInput([5, 6], range(2), [SequenceSlice(0, 2, 0, [2])], [])).shape == (0, VOCAB)
-        rest = decoder.forward(StepInput([7, 8], range(2, 4), [SequenceSlice(0, 2, 2, [2])], [0, 1]))
-        assert torch.equal(rest.float(), whole[2:]), decoder.name

@@ -1,10 +1,8 @@
 """The dialling end, against a real replica server."""
 
 import asyncio
-import functools
-import itertools
 import types
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -29,7 +27,6 @@ from pilotfish.rpc.target_frames import TargetFrames
 from pilotfish.rpc.v1 import target_pb2
 from pilotfish.types import LoadReport, SamplingParams
 from tests.support.peer import RecordingPeer
-from tests.support.until import until
 
 GREEDY = SamplingParams(temperature=0)
 
@@ -211,36 +208,3 @@ async def test_the_queue_is_bounded(replica: ReplicaServer, monkeypatch: pytest.
         with pytest.raises(ResourceExhaustedError, match="does not read: 2 items"):
             peer.send(Decode(1, 3, 1))
         peer.send(CloseSequence(1))  # or it would be held there for as long as the stream lives
-
-
-async def test_cancelled_at_any_await_of_connect(replica: ReplicaServer) -> None:
-    num_awaits = 0
-    for index in itertools.count():
-        peer = RecordingPeer(replica.address, "target")
-        try:
-            await cancelled_at_await(peer.__aenter__(), index)
-        except asyncio.CancelledError:
-            num_awaits += 1
-        else:
-            await peer.stream.close()
-            break
-    assert num_awaits >= 2
-    await until(lambda: replica.streams.num_connections == 0)
-    assert [task for task in asyncio.all_tasks() if "MuxStream" in repr(task.get_coro())] == []
-
-
-@types.coroutine
-def cancelled_at_await(coroutine: Coroutine[Any, Any, object], index: int) -> Generator[Any, Any, None]:
-    """Runs the coroutine and cancels it in its index-th suspension, counted from 0. Returns if it ends before."""
-    suspensions = itertools.count()
-    resume: Callable[[], Any] = functools.partial(coroutine.send, None)
-    while True:
-        try:
-            future = resume()
-        except StopIteration:
-            return
-        if next(suspensions) == index:
-            resume = functools.partial(coroutine.throw, asyncio.CancelledError())
-        else:
-            yield future
-            resume = functools.partial(coroutine.send, None)

@@ -170,13 +170,6 @@ def test_what_is_asked_for_is_sent_once_and_nothing_else(make_featured: MakeCore
     assert verdict_of(core).features is None  # the answer has ended
 
 
-def test_a_core_that_keeps_no_features_sends_none(make_core: MakeCore) -> None:
-    core = make_core()
-    core.submit(OpenSequence(1, prompt_of(8), GREEDY))
-    core.submit(Decode(1, 8, 1, features=FeatureRequest(0, BF16)))
-    assert verdict_of(core).features is None
-
-
 def test_a_verdict_carries_the_newest_at_most(make_featured: MakeCore, monkeypatch: pytest.MonkeyPatch) -> None:
     assert MAX_FEATURE_TOKENS >= 512  # the orchestrator's window
     monkeypatch.setattr("pilotfish.engine.core.feature_store.MAX_FEATURE_TOKENS", 10)

@@ -15,7 +15,7 @@ from pilotfish.integrations.vllm.counters import ProposerCounters
 from pilotfish.integrations.vllm.drafting import Drafting
 from pilotfish.integrations.vllm.step import DraftingStep
 from pilotfish.integrations.vllm.target_model import TargetModel
-from pilotfish.messages import OpenSequence, PreparedDrafts, Proposal, SequenceError
+from pilotfish.messages import PreparedDrafts, Proposal, SequenceError
 from pilotfish.telemetry.tracing import Tracing
 from pilotfish.types import SequenceErrorCode
 
@@ -88,20 +88,6 @@ def answer(row: Row, link: Any, *token_ids: int) -> None:
     link.mailbox.deliver(Proposal(7, row.length, token_ids))
 
 
-async def test_from_the_second_step_on_it_is_waited_for(row, link, counters) -> None:
-    row.begin(4)
-    answer(row, link, 5, 6)
-    row.step.wait(0.0)
-    step = row.begin(5, 9)
-    assert step.num_missing == 1
-    assert link.commands[-1].new_token_ids == (5, 9)
-    answer(row, link, 8)
-    assert step.num_missing == 0
-    assert step.wait(0.0) == [[8]]
-    assert link.num_successes == 1
-    assert (counters.acceptance.num_draft_tokens, counters.acceptance.num_accepted_tokens) == (2, 1)
-
-
 async def test_a_late_draft_is_dropped_and_is_one_failure(row, link, counters) -> None:
     row.begin(4)
     answer(row, link)
@@ -138,20 +124,6 @@ async def test_a_prepared_draft_that_comes_while_it_is_asked_for_is_the_answer(r
     answer(row, link, 10, 11)  # the replica answers, too, when vLLM verifies already
     row.begin(10, 11, 12)
     assert (link.failures, link.num_successes) == ([], 1)
-
-
-async def test_a_replica_that_forgot_the_row_gets_it_again(row, link) -> None:
-    row.begin(4)
-    answer(row, link)
-    row.begin(5)
-    link.mailbox.deliver(SequenceError(7, SequenceErrorCode.UNKNOWN_SEQUENCE, "who?", 5))
-    assert row.step.num_missing == 0
-    assert row.step.wait(0.0) == [[]]
-    row.begin(6)
-    opened = link.commands[-2]
-    assert isinstance(opened, OpenSequence)
-    assert (opened.prompt_token_ids, opened.output_token_ids) == (PROMPT, (4, 5, 6))
-    assert link.failures == []
 
 
 @pytest.mark.parametrize(

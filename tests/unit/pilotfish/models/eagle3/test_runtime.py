@@ -149,24 +149,6 @@ def test_a_draft_feeds_the_head_its_own_states(case: Case) -> None:
         states = ours.hidden
 
 
-def test_a_rejected_draft_leaves_no_trace(case: Case) -> None:
-    tokens, features = inputs(case.decoder.dtype)
-    clean = run(case.head, tokens[:40], features[:40])
-    states = run(case.head, tokens[:20], features[:20]).hidden[-1:]
-    for offset in range(3):
-        states = run(case.head, [3 + offset], states, 21 + offset).hidden
-    again = run(case.head, tokens[20:40], features[20:40], 21)
-    assert_close(again.logits, clean.logits[20:].float(), 1e-5)
-
-
-def test_nobody_sees_the_slot_of_the_first_token(case: Case) -> None:
-    tokens, features = inputs(case.decoder.dtype)
-    clean = run(case.head, tokens, features)
-    with_first = run(case.head, [7, *tokens], torch.cat((features[:1] * 5, features)), start=0)
-    assert with_first.logits.isfinite().all()
-    assert_close(with_first.logits[1:], clean.logits.float(), 1e-5)
-
-
 def test_several_sequences_and_few_logits(case: Case) -> None:
     tokens, features = inputs(case.decoder.dtype)
     alone = run(case.head, tokens[:30], features[:30])
@@ -178,15 +160,6 @@ def test_several_sequences_and_few_logits(case: Case) -> None:
     ours = case.head.forward(step)
     assert_close(ours.logits, alone.logits[[29, 11]].float(), case.tolerance / 10)
     assert ours.hidden.shape == (42, HIDDEN)
-
-
-def test_no_logits_at_all(case: Case) -> None:
-    tokens, features = inputs(case.decoder.dtype)
-    whole = run(case.head, tokens, features)
-    upkeep = HeadStep(tokens[:50], range(1, 51), [SequenceSlice(0, 50, 1, BLOCKS)], [], features[:50])
-    assert case.head.forward(upkeep).logits.shape == (0, CONFIG.draft_vocab_size)
-    rest = run(case.head, tokens[50:], features[50:], 51)
-    assert_close(rest.logits, whole.logits[50:].float(), case.tolerance / 10)
 
 
 def test_sizes_that_the_kernels_cannot_cut_are_refused(case: Case) -> None:

@@ -50,15 +50,6 @@ def test_any_tokens_join_to_their_decoding(tokenizer: Tokenizer, token_ids: list
     assert "".join(stream(Detokenizer(tokenizer.token_bytes), token_ids, sizes)) == tokenizer.decode(token_ids)
 
 
-@given(data=st.data())
-def test_broken_utf8_joins_to_its_decoding(tokenizer: Tokenizer, data: st.DataObject) -> None:
-    """Long runs of the bytes of emoji and of merges that straddle characters."""
-    pool = sorted({token_id for text in ("😀😀", "€", "a") for token_id in tokenizer.encode(text)})
-    pool += [token_id for token_id in range(NUM_TOKENS) if "\ufffd" in tokenizer.decode([token_id])][-8:]
-    token_ids = data.draw(st.lists(st.sampled_from(pool), max_size=200))
-    assert "".join(stream(Detokenizer(tokenizer.token_bytes), token_ids, [1])) == tokenizer.decode(token_ids)
-
-
 def test_a_character_waits_for_its_last_byte_or_the_end(tokenizer: Tokenizer) -> None:
     detokenizer, euro = Detokenizer(tokenizer.token_bytes), tokenizer.encode("€")
     assert [detokenizer.add([token_id]) for token_id in euro] == ["", "€"]
@@ -137,12 +128,3 @@ def test_ids_without_a_token_are_as_if_they_were_not_there() -> None:
     ):
         deltas = stream(Detokenizer(decoder.token_bytes), token_ids, [1])
         assert "".join(deltas) == decoder.decode(token_ids)
-
-
-@pytest.mark.model
-def test_default_model(default_model_folder: Path) -> None:
-    tokenizer = Tokenizer.load(default_model_folder)
-    text = "Ünïcödé 👩‍👩‍👧‍👦 中文 — quick 1234\n\n12. " * 20
-    deltas = stream(Detokenizer(tokenizer.token_bytes), tokenizer.encode(text), [1, 3, 6])
-    assert "".join(deltas) == text
-    assert not any("\ufffd" in delta for delta in deltas)

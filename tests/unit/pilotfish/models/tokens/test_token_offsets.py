@@ -25,10 +25,6 @@ def pieces() -> Tokenizer:
     return word_tokenizer()
 
 
-def of_bytes(data: bytes) -> list[int]:
-    return [WORDS[bytes([byte])] for byte in data]
-
-
 def begins(text: str, position: int) -> int:
     """The character that the byte at this position belongs to."""
     ends = itertools.accumulate(len(character.encode()) for character in text)
@@ -80,24 +76,6 @@ def test_any_tokens_point_into_their_text(decoder: Tokenizer, token_ids: list[in
 )
 def test_of_bytes(decoder: Tokenizer, tokens: list[bytes], expected: list[int]) -> None:
     assert TokenOffsets(decoder.token_bytes).add([TOKENS[token] for token in tokens]) == expected
-
-
-@given(units=st.lists(st.sampled_from(["a", "b", "</s>", "中", "😀", "€", "ñ", " "]), max_size=20))
-def test_of_pieces_with_bytes_as_a_fallback(pieces: Tokenizer, units: list[str]) -> None:
-    words = {"a": WORDS["▁a"], "b": WORDS["b"], "</s>": 0, "中": WORDS["中"], " ": WORDS["▁"]}
-    token_ids: list[int] = []
-    expected: list[int] = []
-    for unit in units:
-        ids = [words[unit]] if unit in words else of_bytes(unit.encode())
-        expected += [len(pieces.decode(token_ids))] * len(ids)
-        token_ids += ids
-    assert TokenOffsets(pieces.token_bytes).add(token_ids) == expected
-
-
-def test_a_character_that_is_never_completed_is_left_behind(pieces: Tokenizer) -> None:
-    broken, b = of_bytes("😀".encode()[:3]), WORDS["b"]
-    offsets = TokenOffsets(pieces.token_bytes)
-    assert offsets.add([b, *broken, b]) == [0, 1, 1, 1, 2]
 
 
 @given(token_ids=st.lists(st.integers(0, VOCAB_SIZE - 1), max_size=60))

@@ -58,35 +58,6 @@ async def raw_status(address: str, *frames: bytes) -> PilotfishError:
 # Peers and their sequences.
 
 
-async def test_two_peers_with_equal_ids_do_not_meet(replica: ReplicaServer, engine: EmulatedEngine) -> None:
-    async with RecordingPeer(replica.address, "target") as one, RecordingPeer(replica.address, "target") as two:
-        await one.ask(opened(7, 1, 1))
-        await two.ask(opened(7, 2, 2, 2))
-        assert engine.num_sequences == 2
-        first, second = await one.ask(Decode(7, 2, 1)), await two.ask(Decode(7, 3, 1))
-        assert isinstance(first, Verdict)
-        assert isinstance(second, Verdict)
-        assert (first.base_length, second.base_length) == (2, 3)
-        one.send(CloseSequence(7))
-        assert isinstance(await two.ask(Decode(7, 4, 1)), Verdict)
-        assert one.num_unread_events == two.num_unread_events == 0
-
-
-async def test_loss_of_a_stream_frees_its_sequences_only(replica: ReplicaServer, engine: EmulatedEngine) -> None:
-    async with RecordingPeer(replica.address, "target") as stays:
-        await stays.ask(opened(1))
-        async with RecordingPeer(replica.address, "target") as goes:
-            goes.send(opened(1), opened(2), Decode(1, 3, 10_000))
-            await goes.events(3)
-            assert engine.num_sequences == 3
-        await until(lambda: engine.num_sequences == 1)
-        assert len(replica.streams.table) == 1
-        assert isinstance(await stays.ask(Decode(1, 3, 1)), Verdict)
-    await until(lambda: engine.num_sequences == 0)
-    assert engine.load.num_kv_blocks_used == 0
-    await until(lambda: replica.streams.num_connections == 0)
-
-
 async def test_a_finished_sequence_is_forgotten(replica: ReplicaServer, engine: EmulatedEngine) -> None:
     sampling = SamplingParams(temperature=0, max_tokens=2)
     async with RecordingPeer(replica.address, "target") as peer:

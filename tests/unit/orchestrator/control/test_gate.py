@@ -1,0 +1,41 @@
+"""On or off for all that decode on a replica: by what is predicted, and by what was got."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from orchestrator.control.gate import Gate
+
+PLAIN_S = 0.001
+TICK_S = 0.1
+
+
+class Watched:
+    """A gate that is asked every 0.1 s, and told what the sequences got meanwhile."""
+
+    def __init__(self, *, load: int = 4) -> None:
+        self.gate, self.load, self.now_s = Gate(Counter()), load, 0.0
+        self.num_trials = 0
+        self.history: list[bool] = []
+
+    def run(self, seconds: float, gain: float, got: float = 0.0, **values: bool) -> bool:
+        """gain: as predicted. got: speed over plain decoding's while it is open; 0: as predicted."""
+        told = {"can_pay": True, "trial_s": 0.1} | values
+        for _ in range(round(seconds / TICK_S)):
+            was_trial = self.gate.is_trial
+            self.gate.update(self.now_s, self.load, gain, **told)
+            self.num_trials += self.gate.is_trial and not was_trial
+            self.history.append(bool(self.gate.is_open))
+            self.now_s += TICK_S
+            for _ in range(self.load if self.gate.is_open else 0):
+                self.gate.add(round((got or gain) * TICK_S / PLAIN_S), PLAIN_S, TICK_S)
+        return bool(self.gate.is_open)
+
+
+def test_a_load_that_never_rests_is_guarded_and_tried_as_one_that_does() -> None:
+    watched = Watched()
+    for load in (4, 5) * 20:
+        watched.load = load
+        watched.run(0.8, gain=1.3, got=0.6)
+    assert watched.history.count(True) < len(watched.history) / 5
+    assert 1 <= watched.num_trials <= 8
