@@ -37,6 +37,16 @@ def test_a_stop_string_cuts_the_block_it_falls_in(toy_tokenizer, stop, text, num
     assert (chunk.finish_reason, chunk.stopped_by) == (FinishReason.STOP, stop)
 
 
+def test_stop_strings_count_behind_the_least_length(toy_tokenizer) -> None:
+    output = output_of(toy_tokenizer, stop=("A",), min_tokens=3)
+    assert output.push(verdict("AB", 1)).text == "AB"
+    chunk = output.push(verdict("ABA", 2))
+    assert (chunk.text, len(chunk.token_ids), chunk.stopped_by) == ("AB", 3, "A")
+    output = output_of(toy_tokenizer, stop=("A",), min_tokens=3)
+    chunk = output.push(verdict("AB", 1, finish=FinishReason.LENGTH))
+    assert (chunk.text, chunk.finish_reason) == ("AB", FinishReason.LENGTH)
+
+
 def test_held_text_comes_out_when_the_answer_ends_otherwise(toy_tokenizer) -> None:
     output = output_of(toy_tokenizer, stop=("XYZ",))
     chunk = output.push(verdict("AX", 1, finish=FinishReason.LENGTH))
