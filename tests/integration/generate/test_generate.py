@@ -9,7 +9,6 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from orchestrator.server import SERVICE_NAME, OrchestratorServer
-from pilotfish.config import SpeculationConfig
 from pilotfish.errors import ModelError
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import inference_pb2_grpc, types_pb2
@@ -38,21 +37,6 @@ async def test_speculation_changes_nothing_but_the_rounds(stack, orchestrator, p
     assert speculative.token_ids == plain.token_ids == auto.token_ids
     assert speculative.text == plain.text == auto.text
     assert len(plain.token_ids) == 40
-    await stack.nothing_is_left()
-
-
-@pytest.mark.parametrize("acceptance", [0, types_pb2.ACCEPTANCE_MODE_REJECTION])
-@pytest.mark.parametrize("proposer", ["draft", "suffix"])
-async def test_trees_change_nothing_but_the_rounds(stack, proposer, acceptance) -> None:
-    await stack.add("target")
-    await stack.add("draft")
-    trees = SpeculationConfig(draft_deadline_ms=5000, tree_nodes=9, tree_branching=3)
-    orchestrator = await stack.serve(speculation=trees)
-    options = {"acceptance": acceptance, "temperature": 0.8, "seed": 7}
-    plain = await orchestrator.generate(mode=OFF, **options)
-    for mode in (ON, AUTO):
-        answer = await orchestrator.generate(mode=mode, proposer=proposer, **options)
-        assert answer.token_ids == plain.token_ids
     await stack.nothing_is_left()
 
 

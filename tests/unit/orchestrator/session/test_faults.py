@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from pilotfish.errors import InternalError, InvalidRequestError, ResourceExhaustedError, UnavailableError
@@ -49,33 +48,6 @@ async def test_whatever_a_drafter_answers_the_text_is_the_targets(world, toy_con
 async def test_no_error_of_a_drafter_fails_a_request(world, toy_continuation, sequence_error, code) -> None:
     world.draft_a.on_event = sequence_error(code)
     assert await world.tokens(world.session()) == toy_continuation(PROMPT, 40)
-    world.assert_nothing_is_left()
-
-
-@pytest.mark.parametrize(("mode", "proposer"), [("on", "draft"), ("off", "draft"), ("on", "eagle3")])
-@pytest.mark.parametrize("last_length", [3, 5, 35])
-async def test_a_lost_target_is_replaced_and_the_text_goes_on(
-    world, toy_continuation, mode, proposer, last_length
-) -> None:
-    for link in (world.target_a, world.target_b):
-        link.model = msgspec.structs.replace(link.model, proposer="eagle3")
-    world.targets.links.append(world.target_b)
-
-    def lose_it(event):
-        if isinstance(event, Verdict) and event.base_length >= last_length and world.target_a.is_connected:
-            world.target_a.lose()
-        return (event,)
-
-    world.target_a.on_event = lose_it
-    session = world.session(mode=mode, proposer=proposer)
-    assert await world.tokens(session) == toy_continuation(PROMPT, 40)
-    assert session.target.num_failovers == 1
-    reopened = world.target_b.commands[0]
-    assert isinstance(reopened, OpenSequence)
-    assert (
-        PROMPT + reopened.output_token_ids
-        == (*PROMPT, *toy_continuation(PROMPT, 40))[: 3 + len(reopened.output_token_ids)]
-    )
     world.assert_nothing_is_left()
 
 
