@@ -1,4 +1,4 @@
-"""What holds for all tests: no timed examples, one thread of torch, which are quick, how they are spread over workers.
+"""What holds for all tests: few examples, untimed, one thread of torch, which are quick, how workers share them.
 
 With `pytest -n 2` a file stays in one worker, and so does what shares a costly start.
 """
@@ -45,11 +45,16 @@ NOT_QUICK = (
 )
 """Unit tests that run models, start processes or take long: `--quick` leaves them out, by how their path begins."""
 
-# How long an example takes says what else the machine does. On top of the profile that Hypothesis chooses itself.
+# How long an example takes says what else the machine does. On top of the profile that Hypothesis chooses itself; fewer
+# examples than its hundred, because the suite runs often and draws others each time.
 hypothesis.settings.register_profile(
-    "untimed", hypothesis.settings.default, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "ours",
+    hypothesis.settings.default,
+    deadline=None,
+    max_examples=50,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
-hypothesis.settings.load_profile("untimed")
+hypothesis.settings.load_profile("ours")
 
 
 class FileScheduling(LoadScopeScheduling):
