@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
 
 from orchestrator.answers.sequence import Sequence
 from pilotfish.types import SparseDistribution
@@ -37,69 +37,59 @@ class DraftBlock:
         return bool(self.token_ids) and (expected is None or expected >= num_accepted_tokens)
 
 
-class Drafter(Protocol):
+class Drafter(ABC):
     """Proposes tokens for one sequence. Nothing that happens here fails a request."""
 
     @property
-    def num_missed_deadlines(self) -> int: ...
+    def num_missed_deadlines(self) -> int:
+        return 0
 
     @property
     def unavailable_reason(self) -> str:
         """Why proposals cannot be had now; empty if they can."""
+        return ""
 
     @property
     def is_saturated(self) -> bool:
         """Whether it has more to do than it can: proposals would come late."""
+        return False
 
-    def prepare(self, sequence: Sequence) -> None:
+    def prepare(self, sequence: Sequence) -> None:  # noqa: B027
         """Begin to read the prompt, while the target does. Optional; never raises."""
 
+    @abstractmethod
     async def propose(self, sequence: Sequence, num_tokens: int) -> DraftBlock:
         """At most num_tokens tokens that continue the committed ones, or a tree of that depth. Raises nothing but
         cancellation."""
 
-    def handed_on(self, sequence: Sequence, num_tokens: int) -> DraftBlock:
+    def handed_on(self, sequence: Sequence, num_tokens: int) -> DraftBlock:  # noqa: ARG002
         """The draft made ahead for the committed tokens that the target was handed, and verifies by now.
 
         num_tokens: wanted of the rounds from here on.
         """
+        return DraftBlock()
 
-    def glance(self, sequence: Sequence, num_tokens: int) -> DraftBlock:
+    def glance(self, sequence: Sequence, num_tokens: int) -> DraftBlock:  # noqa: ARG002
         """What `propose` would answer, where that is known at once and costs next to nothing; else nothing.
 
         Asked while the target decodes plainly: a draft that can be told ends the run.
         """
+        return DraftBlock()
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027
         """Free what is held elsewhere. Idempotent."""
 
 
-class InTargetDrafter:
-    """See Drafter. Proposes nothing itself: it only says how many drafts the target may make for a step."""
+class InTargetDrafter(Drafter):
+    """Proposes nothing itself: it only says how many drafts the target may make for a step."""
 
-    num_missed_deadlines = 0
-    is_saturated = False
+    unavailable_reason = ""
 
     def __init__(self, proposer: str, target_proposer: str) -> None:
         """target_proposer: what the target says that it has; empty if nothing."""
-        self.unavailable_reason = ""
         if proposer != target_proposer:
             has = f"it has {target_proposer}" if target_proposer else "it has none"
             self.unavailable_reason = f"no drafter {proposer} in the target: {has} (target.drafter)"
 
-    def prepare(self, sequence: Sequence) -> None:
-        """Nothing: it reads the prompt with the target."""
-
     async def propose(self, sequence: Sequence, num_tokens: int) -> DraftBlock:  # noqa: ARG002
         return DraftBlock(num_in_target_drafts=num_tokens)
-
-    def handed_on(self, sequence: Sequence, num_tokens: int) -> DraftBlock:  # noqa: ARG002
-        """Nothing is ever handed on."""
-        return DraftBlock()
-
-    def glance(self, sequence: Sequence, num_tokens: int) -> DraftBlock:  # noqa: ARG002
-        """Nothing: drafts are made where they are verified."""
-        return DraftBlock()
-
-    def close(self) -> None:
-        """Nothing is held elsewhere."""

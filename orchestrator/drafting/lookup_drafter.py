@@ -15,12 +15,8 @@ _TOKENS_PER_SLICE = 128
 """Tokens indexed before other coroutines get their turn: under a millisecond."""
 
 
-class LookupDrafter:
-    """See Drafter. One per request."""
-
-    num_missed_deadlines = 0
-    unavailable_reason = ""
-    is_saturated = False
+class LookupDrafter(Drafter):
+    """One per request."""
 
     def __init__(self, index: LookupIndex, *, num_prompt_tokens: int, tree: TreeRequest | None = None) -> None:
         """Owns `index`, which is empty. tree: how drafts may branch; None: chains."""
@@ -45,10 +41,6 @@ class LookupDrafter:
             parents=draft.parents,
         )
 
-    def handed_on(self, sequence: Sequence, num_tokens: int) -> DraftBlock:  # noqa: ARG002
-        """Nothing: no draft is made ahead."""
-        return DraftBlock()
-
     def glance(self, sequence: Sequence, num_tokens: int) -> DraftBlock:
         new_token_ids = sequence.tokens_since(len(self._index))
         if len(new_token_ids) > _TOKENS_PER_SLICE:
@@ -72,12 +64,8 @@ class LookupDrafter:
         self._is_closed = True
 
 
-class HybridDrafter:
-    """See Drafter. A confident lookup spares the round trip and the other drafter's work: it is told nothing."""
-
-    unavailable_reason = ""
-    """The lookup is always there."""
-    is_saturated = False
+class HybridDrafter(Drafter):
+    """A confident lookup spares the round trip and the other drafter's work: it is told nothing. It is always there."""
 
     def __init__(
         self, lookup: LookupDrafter, other: Drafter, *, min_accepted_tokens: float, max_lookup_tokens: int

@@ -12,7 +12,7 @@ from typing import Protocol
 from orchestrator.answers.sequence import Sequence
 from orchestrator.drafting.ahead_drafts import AheadDrafts
 from orchestrator.drafting.ahead_policy import AheadPolicy
-from orchestrator.drafting.drafter import DraftBlock
+from orchestrator.drafting.drafter import DraftBlock, Drafter
 from orchestrator.drafting.feature_feed import FeatureFeed
 from orchestrator.drafting.proposal_check import check_proposal
 from orchestrator.replicas.remote_sequence import Link, RemoteSequence
@@ -39,8 +39,10 @@ class DraftPool(Protocol):
     def pick(self) -> Link | None: ...
 
 
-class RemoteDrafter:
+class RemoteDrafter(Drafter):
     """See the module. One per request."""
+
+    num_missed_deadlines = 0
 
     def __init__(
         self,
@@ -69,7 +71,6 @@ class RemoteDrafter:
         self._has_answered = False
         self._is_late = False
         """Whether an answer that was given up may still come."""
-        self.num_missed_deadlines = 0
 
     @property
     def unavailable_reason(self) -> str:
@@ -107,10 +108,6 @@ class RemoteDrafter:
             self._ahead.add_gone_on()
         self._ahead.remember(sequence, draft.token_ids, time.monotonic())
         return draft
-
-    def glance(self, sequence: Sequence, num_tokens: int) -> DraftBlock:  # noqa: ARG002
-        """Nothing: an answer takes a round trip."""
-        return DraftBlock()
 
     def rewind(self, length: int) -> None:
         """Take back what followed length committed tokens: it was told before it was certain."""

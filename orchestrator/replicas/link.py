@@ -8,12 +8,12 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
 
 from orchestrator.replicas.circuit import Circuit, CircuitState, SilenceWatch
 from orchestrator.replicas.remote_sequence import Mailbox
 from pilotfish.errors import HandshakeError, InternalError, PilotfishError, UnavailableError
 from pilotfish.messages import Command, Event
+from pilotfish.rpc.stream import MuxStream
 from pilotfish.step_table import StepTable
 from pilotfish.types import Limits, LoadReport, ModelInfo
 
@@ -27,21 +27,7 @@ _MISMATCH_BACKOFF_S = 15.0
 _RETIRED = "it left the directory"
 
 
-class Stream(Protocol):
-    """The part of pilotfish.rpc.stream.MuxStream that is needed here."""
-
-    @property
-    def model(self) -> ModelInfo: ...
-
-    @property
-    def limits(self) -> Limits: ...
-
-    def send(self, command: Command) -> None: ...
-
-    async def close(self) -> None: ...
-
-
-Connect = Callable[[str, "ReplicaLink"], Awaitable[Stream]]
+Connect = Callable[[str, "ReplicaLink"], Awaitable[MuxStream]]
 """Dials an address; the stream calls the link's `on_events`, `on_load` and `on_lost`, on the event loop. Raises
 HandshakeError or UnavailableError."""
 
@@ -73,7 +59,7 @@ class ReplicaLink:
         self._on_change = on_change
         self._on_room = on_room
         self._clock = clock
-        self._stream: Stream | None = None
+        self._stream: MuxStream | None = None
         self._lost: asyncio.Future[PilotfishError] | None = None
         self._silence_timeout_s = silence_timeout_s
         self._silence = SilenceWatch(silence_timeout_s, clock())
@@ -284,7 +270,7 @@ class ReplicaLink:
             _log.warning("%s cannot be used: %s", self.address, error)
         self.problem = str(error)
 
-    def _require_stream(self) -> Stream:
+    def _require_stream(self) -> MuxStream:
         if self._stream is None:
             raise UnavailableError(f"{self.address} is not connected: {self.problem}")
         return self._stream

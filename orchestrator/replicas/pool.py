@@ -9,7 +9,8 @@ from collections.abc import Callable, Collection, Sequence
 
 from orchestrator.replicas.directory import PoolName, ReplicaDirectory
 from orchestrator.replicas.link import Connect, ReplicaLink
-from orchestrator.replicas.routing import LeastLoadedRouter, PrefixHashes, Replica
+from orchestrator.replicas.remote_sequence import Link
+from orchestrator.replicas.routing import LeastLoadedRouter, PrefixHashes
 from pilotfish.errors import HandshakeError, ResourceExhaustedError, UnavailableError
 from pilotfish.types import ModelInfo
 
@@ -177,7 +178,7 @@ class ReplicaPool:
             self.router.record(link, prefix, is_new=True)
             return link
 
-    def remember(self, link: Replica, token_ids: Sequence[int]) -> None:
+    def remember(self, link: Link, token_ids: Sequence[int]) -> None:
         """The replica has computed these tokens: a prompt that begins with them had best go there."""
         self.router.record(link, self.router.prefix(token_ids), is_new=False)
 

@@ -6,8 +6,9 @@ import random
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
+from orchestrator.replicas.remote_sequence import Link
 from pilotfish.config import RoutingConfig
 from pilotfish.types import BLOCK_SIZE, LoadReport
 
@@ -71,26 +72,7 @@ class PrefixAffinity:
         self._blocks.pop(replica_id, None)
 
 
-class Replica(Protocol):
-    """What is known of a replica."""
-
-    @property
-    def replica_id(self) -> str: ...
-
-    @property
-    def load(self) -> LoadReport:
-        """The last report."""
-
-    @property
-    def num_sequences(self) -> int:
-        """Sequences of this orchestrator: exact."""
-
-    @property
-    def num_other_sequences(self) -> int:
-        """Sequences of other orchestrators, as of the last reports."""
-
-
-ReplicaT = TypeVar("ReplicaT", bound=Replica)
+ReplicaT = TypeVar("ReplicaT", bound=Link)
 
 
 @dataclass
@@ -122,14 +104,14 @@ class LeastLoadedRouter:
         """None if there is no replica."""
         return min(replicas, key=self._load_key, default=None)
 
-    def record(self, replica: Replica, prefix: PrefixHashes, *, is_new: bool) -> None:  # noqa: ARG002
+    def record(self, replica: Link, prefix: PrefixHashes, *, is_new: bool) -> None:  # noqa: ARG002
         """Tokens with this prefix went to the replica. is_new: it was just chosen for them."""
         self.counters.num_by_load += is_new
 
     def forget(self, replica_id: str) -> None:
         """The replica is gone, and its cache with it. Idempotent."""
 
-    def _load_key(self, replica: Replica) -> tuple[int, float, float]:
+    def _load_key(self, replica: Link) -> tuple[int, float, float]:
         # Chance last: orchestrators that know the same must not all choose the same.
         return num_open(replica), kv_usage(replica.load), self._rng.random()
 
@@ -167,7 +149,7 @@ class PrefixAwareRouter(LeastLoadedRouter):
                 best, best_key = replica, key
         return super().choose(replicas, prefix) if best is None else best
 
-    def record(self, replica: Replica, prefix: PrefixHashes, *, is_new: bool) -> None:
+    def record(self, replica: Link, prefix: PrefixHashes, *, is_new: bool) -> None:
         if is_new:
             num_matching = self._affinity.num_matching(replica.replica_id, prefix)
             is_match = num_matching >= max(1, self._config.cache_threshold * len(prefix))
@@ -181,7 +163,7 @@ class PrefixAwareRouter(LeastLoadedRouter):
     def forget(self, replica_id: str) -> None:
         self._affinity.forget(replica_id)
 
-    def _load_limit(self, replicas: Sequence[Replica]) -> float:
+    def _load_limit(self, replicas: Sequence[Link]) -> float:
         least = min(num_open(replica) for replica in replicas)
         return least * self._config.balance_rel_threshold + self._config.balance_abs_threshold
 
@@ -191,7 +173,7 @@ def make_router(config: RoutingConfig) -> LeastLoadedRouter:
     return PrefixAwareRouter(config) if config.policy == "prefix_aware" else LeastLoadedRouter()
 
 
-def num_open(replica: Replica) -> int:
+def num_open(replica: Link) -> int:
     """Sequences on a replica, of all orchestrators."""
     return replica.num_sequences + replica.num_other_sequences
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -18,9 +19,10 @@ from orchestrator.http.completions.chat_response import (
     ChatCompletionChunk,
     Delta,
 )
-from orchestrator.http.completions.envelope import Envelope, finish_reason_of, stop_reason_of
-from orchestrator.http.completions.logprobs import PromptLogprobs, chat_logprobs, prompt_logprobs
-from orchestrator.http.completions.speculation import ChoiceDetails, speculation_report, token_details
+from orchestrator.http.completions.common_format import CommonFormat
+from orchestrator.http.completions.envelope import finish_reason_of, stop_reason_of
+from orchestrator.http.completions.logprobs import chat_logprobs
+from orchestrator.http.completions.speculation import ChoiceDetails, speculation_report
 from orchestrator.http.completions.usage import RunningUsage, Usage, usage_of, with_reasoning
 from orchestrator.http.exchange import event_of
 from orchestrator.request_telemetry.trace import Report
@@ -28,61 +30,35 @@ from orchestrator.requests.reasoning import AnswerParser, MakeParser
 from orchestrator.requests.tool_calls import ToolAnswer, joined_calls
 from orchestrator.requests.tools import NO_TOOLS, ToolUse
 from pilotfish.chat import ToolCall
-from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.types import FinishReason
 
 
-class ChatFormat:
+@dataclass(kw_only=True)
+class ChatFormat(CommonFormat):
     """Makes the answers to one request."""
 
-    def __init__(
-        self,
-        envelope: Envelope,
-        tokenizer: Tokenizer,
-        *,
-        tools: ToolUse = NO_TOOLS,
-        reasoning: MakeParser = lambda: None,
-        includes_reasoning: bool = True,
-        returns_tokens: bool = False,
-        returns_token_ids: bool = False,
-        includes_usage: bool = False,
-        has_running_usage: bool = False,
-        num_prompt_logprobs: int | None = None,
-    ) -> None:
-        self.envelope = envelope
-        self.tokenizer = tokenizer
-        self.tools = tools
-        self._reasoning = reasoning
-        self._parsers: list[AnswerParser] = []
-        self._includes_reasoning = includes_reasoning
-        self.returns_tokens = returns_tokens
-        self.returns_token_ids = returns_token_ids
-        self.has_running_usage = has_running_usage
-        self._num_prompt_logprobs = num_prompt_logprobs
-        self._usage: msgspec.UnsetType | None = None if includes_usage else msgspec.UNSET
+    tools: ToolUse = NO_TOOLS
+    reasoning: MakeParser = lambda: None
+    includes_reasoning: bool = True
+    _parsers: list[AnswerParser] = field(default_factory=list, init=False)
 
     def parser(self) -> AnswerParser:
         """Of one answer's text."""
-        self._parsers.append(AnswerParser(self._reasoning(), self.tools.parser()))
+        self._parsers.append(AnswerParser(self.reasoning(), self.tools.parser()))
         return self._parsers[-1]
 
     def reasoning_of(self, answer: ToolAnswer) -> str:
         """Where it is wanted."""
-        return answer.reasoning if self._includes_reasoning else ""
+        return answer.reasoning if self.includes_reasoning else ""
 
     def document(self, answers: Sequence[Finished]) -> ChatCompletion:
         """All answers as one body."""
         first = answers[0]
-        scores: PromptLogprobs | msgspec.UnsetType | None = msgspec.UNSET
-        if self._num_prompt_logprobs is not None:
-            scores = prompt_logprobs(
-                first.chunk, first.sample.prompt_token_ids, self.tokenizer, self._num_prompt_logprobs
-            )
         return ChatCompletion(
             **self.envelope,
             choices=[self._choice(answer) for answer in answers],
             prompt_token_ids=self.prompt_token_ids(first.sample),
-            prompt_logprobs=scores,
+            prompt_logprobs=self.prompt_logprobs(first),
             usage=self._with_reasoning(usage_of((answer.sample.prompt_index, answer.report) for answer in answers)),
         )
 
@@ -105,17 +81,9 @@ class ChatFormat:
     ) -> bytes:
         """One event."""
         chunk = ChatCompletionChunk(
-            **self.envelope, choices=choices, prompt_token_ids=prompt_token_ids, usage=usage or self._usage
+            **self.envelope, choices=choices, prompt_token_ids=prompt_token_ids, usage=usage or self.no_usage
         )
         return event_of(chunk)
-
-    def prompt_token_ids(self, sample: Sample) -> list[int] | msgspec.UnsetType:
-        """Where they are wanted."""
-        return sample.prompt_token_ids if self.returns_token_ids else msgspec.UNSET
-
-    def token_ids(self, chunk: OutputChunk) -> list[int] | msgspec.UnsetType:
-        """Where they are wanted."""
-        return list(chunk.token_ids) if self.returns_token_ids else msgspec.UNSET
 
     def finish_reason(self, report: Report, *, has_calls: bool) -> str:
         """As OpenAI tells it: an answer of calls ends for them, unless the request named the function."""
@@ -135,18 +103,16 @@ class ChatFormat:
         return message
 
     def _choice(self, answer: Finished) -> ChatChoice:
-        chunk, report, options = answer.chunk, answer.report, answer.sample.options
+        chunk, report = answer.chunk, answer.report
         message = self._message(chunk)
         return ChatChoice(
             index=answer.sample.index,
             message=message,
             logprobs=chat_logprobs(chunk, self.tokenizer),
             finish_reason=self.finish_reason(report, has_calls=bool(message.tool_calls)),
-            stop_reason=stop_reason_of(report, options.stop, options.sampling.stop_token_ids),
+            stop_reason=stop_reason_of(report, answer.sample.options),
             token_ids=self.token_ids(chunk),
-            speculation=ChoiceDetails(
-                token_details(chunk, self.tokenizer) if self.returns_tokens else None, speculation_report(report)
-            ),
+            speculation=ChoiceDetails(self.token_details(chunk), speculation_report(report)),
         )
 
 
@@ -176,12 +142,11 @@ class ChatEvents:
         opening = self._opening()
         self._usage.num_output_tokens += len(chunk.token_ids)
         news = self._news(chunk, answer) if self._has_news(chunk, answer) else b""
-        options = self._sample.options
         ending = ChatChunkChoice(
             index=self._sample.index,
             delta=Delta(),
             finish_reason=self._chat.finish_reason(report, has_calls=self._num_calls > 0),
-            stop_reason=stop_reason_of(report, options.stop, options.sampling.stop_token_ids),
+            stop_reason=stop_reason_of(report, self._sample.options),
             speculation=ChoiceDetails(report=speculation_report(report)),
         )
         return opening + news + self._event(ending)
@@ -224,7 +189,7 @@ class ChatEvents:
             ),
             logprobs=chat_logprobs(chunk, chat.tokenizer),
             token_ids=chat.token_ids(chunk),
-            speculation=ChoiceDetails(token_details(chunk, chat.tokenizer)) if chat.returns_tokens else msgspec.UNSET,
+            speculation=chat.running_details(chunk),
         )
 
 

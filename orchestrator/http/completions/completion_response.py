@@ -5,24 +5,20 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
 
 from orchestrator.answers.output import OutputChunk
 from orchestrator.http.completions.answers import Finished, Sample
-from orchestrator.http.completions.envelope import Envelope, finish_reason_of, stop_reason_of
-from orchestrator.http.completions.logprobs import (
-    CompletionLogprobs,
-    CompletionLogprobsWriter,
-    PromptLogprobs,
-    prompt_logprobs,
-)
-from orchestrator.http.completions.speculation import ChoiceDetails, speculation_report, token_details
+from orchestrator.http.completions.common_format import CommonFormat
+from orchestrator.http.completions.envelope import finish_reason_of, stop_reason_of
+from orchestrator.http.completions.logprobs import CompletionLogprobs, CompletionLogprobsWriter, PromptLogprobs
+from orchestrator.http.completions.speculation import ChoiceDetails, speculation_report
 from orchestrator.http.completions.usage import RunningUsage, Usage, usage_of
 from orchestrator.http.exchange import event_of
 from orchestrator.request_telemetry.trace import Report
-from pilotfish.models.tokens.tokenizer import Tokenizer
 
 
 class CompletionChoice(msgspec.Struct, kw_only=True):
@@ -52,40 +48,21 @@ class Completion(msgspec.Struct, kw_only=True):
     usage: Usage | msgspec.UnsetType | None = msgspec.UNSET
 
 
-class CompletionFormat:
+@dataclass(kw_only=True)
+class CompletionFormat(CommonFormat):
     """Makes the answers to one request."""
 
-    def __init__(
-        self,
-        envelope: Envelope,
-        tokenizer: Tokenizer,
-        *,
-        echoed: Sequence[str] = (),
-        num_best: int | None = None,
-        has_logprobs: bool = True,
-        num_prompt_logprobs: int | None = None,
-        returns_tokens: bool = False,
-        returns_token_ids: bool = False,
-        includes_usage: bool = False,
-        has_running_usage: bool = False,
-    ) -> None:
-        """echoed: what the answers to each prompt begin with; empty for nothing. num_best: how many answers to each
-        prompt are told; None: all. has_logprobs: False where only that choice needs log-probabilities."""
-        self.envelope = envelope
-        self.tokenizer = tokenizer
-        self.returns_tokens = returns_tokens
-        self.returns_token_ids = returns_token_ids
-        self.has_running_usage = has_running_usage
-        self._echoed = echoed
-        self._num_best = num_best
-        self._has_logprobs = has_logprobs
-        self._num_prompt_logprobs = num_prompt_logprobs
-        self._usage: msgspec.UnsetType | None = None if includes_usage else msgspec.UNSET
+    echoed: Sequence[str] = ()
+    """What the answers to each prompt begin with; empty for nothing."""
+    num_best: int | None = None
+    """How many answers to each prompt are told; None: all."""
+    has_logprobs: bool = True
+    """False where only that choice needs log-probabilities."""
 
     def document(self, answers: Sequence[Finished]) -> Completion:
         """All answers as one body."""
         usage = usage_of((answer.sample.prompt_index, answer.report) for answer in answers)
-        told = answers if self._num_best is None else self._best(answers, self._num_best)
+        told = answers if self.num_best is None else self._best(answers, self.num_best)
         return self._completion([self._choice(answer) for answer in told], usage)
 
     def _best(self, answers: Sequence[Finished], num_best: int) -> list[Finished]:
@@ -93,7 +70,7 @@ class CompletionFormat:
         best: list[Finished] = []
         for _, group in itertools.groupby(answers, key=lambda answer: answer.sample.prompt_index):
             for answer in sorted(group, key=_mean_logprob, reverse=True)[:num_best]:
-                logprobs = answer.chunk.logprobs if self._has_logprobs else ()
+                logprobs = answer.chunk.logprobs if self.has_logprobs else ()
                 chunk = msgspec.structs.replace(answer.chunk, logprobs=logprobs)
                 best.append(Finished(dataclasses.replace(answer.sample, index=len(best)), chunk, answer.report))
         return best
@@ -108,19 +85,19 @@ class CompletionFormat:
 
     def event(self, choice: CompletionChoice, usage: Usage | None) -> bytes:
         """One event."""
-        return event_of(self._completion([choice], usage or self._usage))
+        return event_of(self._completion([choice], usage or self.no_usage))
 
-    def echoed(self, sample: Sample) -> str:
+    def echo(self, sample: Sample) -> str:
         """What the text begins with."""
-        return self._echoed[sample.prompt_index] if self._echoed else ""
+        return self.echoed[sample.prompt_index] if self.echoed else ""
 
     def logprobs_writer(self, sample: Sample) -> CompletionLogprobsWriter:
         """Of one answer."""
         return CompletionLogprobsWriter(
             self.tokenizer,
-            self.echoed(sample),
+            self.echo(sample),
             sample.prompt_token_ids,
-            num_logprobs=sample.options.sampling.num_logprobs if self._has_logprobs else None,
+            num_logprobs=sample.options.sampling.num_logprobs if self.has_logprobs else None,
             skip_special=sample.options.skip_special_tokens,
         )
 
@@ -128,39 +105,26 @@ class CompletionFormat:
         self, sample: Sample, chunk: OutputChunk, report: Report, text: str, logprobs: CompletionLogprobs | None
     ) -> CompletionChoice:
         """The choice of the last chunk, with its report."""
-        tokens = token_details(chunk, self.tokenizer) if self.returns_tokens else None
-        options = sample.options
         return CompletionChoice(
             index=sample.index,
             text=text,
             logprobs=logprobs,
             finish_reason=finish_reason_of(report.finish_reason),
-            stop_reason=stop_reason_of(report, options.stop, options.sampling.stop_token_ids),
-            token_ids=list(chunk.token_ids) if self.returns_token_ids else msgspec.UNSET,
-            speculation=ChoiceDetails(tokens, speculation_report(report)),
+            stop_reason=stop_reason_of(report, sample.options),
+            token_ids=self.token_ids(chunk),
+            speculation=ChoiceDetails(self.token_details(chunk), speculation_report(report)),
         )
 
     def _choice(self, answer: Finished) -> CompletionChoice:
-        text = self.echoed(answer.sample) + answer.chunk.text
+        text = self.echo(answer.sample) + answer.chunk.text
         logprobs = self.logprobs_writer(answer.sample).add(answer.chunk)
         choice = self.ending(answer.sample, answer.chunk, answer.report, text, logprobs)
         choice.prompt_token_ids = self.prompt_token_ids(answer.sample)
-        if self._num_prompt_logprobs is not None:
-            choice.prompt_logprobs = prompt_logprobs(
-                answer.chunk, answer.sample.prompt_token_ids, self.tokenizer, self._num_prompt_logprobs
-            )
+        choice.prompt_logprobs = self.prompt_logprobs(answer)
         return choice
 
-    def prompt_token_ids(self, sample: Sample) -> list[int] | msgspec.UnsetType:
-        """Where they are wanted."""
-        return sample.prompt_token_ids if self.returns_token_ids else msgspec.UNSET
-
     def _completion(self, choices: list[CompletionChoice], usage: Usage | msgspec.UnsetType | None) -> Completion:
-        return Completion(
-            **self.envelope,
-            choices=choices,
-            usage=usage,
-        )
+        return Completion(**self.envelope, choices=choices, usage=usage)
 
 
 def _mean_logprob(answer: Finished) -> float:
@@ -174,7 +138,7 @@ class CompletionEvents:
     def __init__(self, completion: CompletionFormat, sample: Sample) -> None:
         self._completion = completion
         self._sample = sample
-        self._echo = completion.echoed(sample)
+        self._echo = completion.echo(sample)
         self._prompt_token_ids = completion.prompt_token_ids(sample)
         self._logprobs = completion.logprobs_writer(sample)
         self._usage = RunningUsage(len(sample.prompt_token_ids), is_told=completion.has_running_usage)
@@ -186,13 +150,12 @@ class CompletionEvents:
         logprobs = self._logprobs.add(chunk)
         if not text and logprobs is None and not completion.returns_tokens and not completion.returns_token_ids:
             return b""
-        tokenizer = completion.tokenizer
         choice = CompletionChoice(
             index=self._sample.index,
             text=text,
             logprobs=logprobs,
-            token_ids=list(chunk.token_ids) if completion.returns_token_ids else msgspec.UNSET,
-            speculation=ChoiceDetails(token_details(chunk, tokenizer)) if completion.returns_tokens else msgspec.UNSET,
+            token_ids=completion.token_ids(chunk),
+            speculation=completion.running_details(chunk),
         )
         return self._event(choice)
 

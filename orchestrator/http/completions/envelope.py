@@ -9,6 +9,7 @@ from typing import TypedDict
 
 import pilotfish
 from orchestrator.request_telemetry.trace import Report
+from orchestrator.requests.request import GenerationOptions
 from pilotfish.types import FinishReason, ModelInfo
 
 _FINISH_REASONS = {FinishReason.STOP: "stop", FinishReason.LENGTH: "length", FinishReason.CANCELLED: "stop"}
@@ -45,10 +46,10 @@ def finish_reason_of(reason: FinishReason) -> str:
     return _FINISH_REASONS[reason]
 
 
-def stop_reason_of(report: Report, stop: tuple[str, ...], stop_token_ids: tuple[int, ...]) -> str | int | None:
+def stop_reason_of(report: Report, options: GenerationOptions) -> str | int | None:
     """As vLLM tells it: the stop string or token that the request named and that ended the answer, if one did."""
-    if report.stopped_by in stop:
+    if report.stopped_by in options.stop:
         return report.stopped_by
-    if report.stopped_by.isdecimal() and int(report.stopped_by) in stop_token_ids:
+    if report.stopped_by.isdecimal() and int(report.stopped_by) in options.sampling.stop_token_ids:
         return int(report.stopped_by)
     return None

@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any
 
 import pilotfish
-from orchestrator.control.replica_state import ProposerState
+from orchestrator.control.replica_state import ControlState, ProposerState
 from orchestrator.http.completions.served_model import connected_model
 from orchestrator.http.exchange import Exchange
-from orchestrator.http.operations.fleet_report import (
-    Caches,
-    ControllerReport,
-    ControllerState,
-    Defaults,
-    Fleet,
-    HitRate,
-    ReasonCount,
-    ReplicaState,
-    Requests,
-)
 from orchestrator.inference import InferenceService
 from orchestrator.replicas.link import ReplicaLink
 from orchestrator.replicas.routing import kv_usage
@@ -32,33 +21,35 @@ class FleetApi:
 
     def __init__(self, service: InferenceService, defaults: SpeculationConfig) -> None:
         self._service = service
-        self._defaults = Defaults(
-            mode=defaults.mode,
-            proposer=defaults.proposer,
-            num_speculative_tokens=defaults.num_speculative_tokens,
-        )
+        self._defaults = defaults
 
     async def fleet(self, exchange: Exchange) -> None:
         """GET /fleet."""
-        await exchange.reply(self._snapshot())
-
-    def _snapshot(self) -> Fleet:
-        service = self._service
+        service, defaults = self._service, self._defaults
         model = connected_model(service)
         connected = [link for link in service.targets.links if link.is_connected]
-        return Fleet(
-            version=pilotfish.__version__,
-            model="" if model is None else model.model_id,
-            emulated=model is not None and model.emulated,
-            defaults=self._defaults,
-            proposers=list(_proposers(service)),
-            max_draft_tokens=min((link.limits.max_draft_tokens for link in connected), default=0),
-            requests=_requests(service),
-            controller=_controller(service, self._defaults.num_speculative_tokens),
-            caches=_caches(service),
-            targets=[_replica(link) for link in service.targets.links],
-            drafts=[_replica(link) for link in service.drafts.links],
-        )
+        body = {
+            "version": pilotfish.__version__,
+            # Empty: no target replica is connected.
+            "model": "" if model is None else model.model_id,
+            "emulated": model is not None and model.emulated,
+            # What a request gets that does not say how to speculate.
+            "defaults": {
+                "mode": defaults.mode,
+                "proposer": defaults.proposer,
+                "num_speculative_tokens": defaults.num_speculative_tokens,
+            },
+            # Those that can be had now.
+            "proposers": list(_proposers(service)),
+            # Of a round; 0: no target replica is connected.
+            "max_draft_tokens": min((link.limits.max_draft_tokens for link in connected), default=0),
+            "requests": _requests(service),
+            "controller": _controller(service.control, defaults.num_speculative_tokens),
+            "caches": _caches(service),
+            "targets": [_replica(link) for link in service.targets.links],
+            "drafts": [_replica(link) for link in service.drafts.links],
+        }
+        await exchange.reply(body)
 
 
 def _proposers(service: InferenceService) -> Iterator[str]:
@@ -68,75 +59,95 @@ def _proposers(service: InferenceService) -> Iterator[str]:
     yield from sorted({link.model.proposer for link in service.targets.links if link.is_connected} - {""})
 
 
-def _replica(link: ReplicaLink) -> ReplicaState:
+def _replica(link: ReplicaLink) -> dict[str, Any]:
+    """A replica as it reports, and as this orchestrator sees it."""
     load = link.load
-    return ReplicaState(
-        replica_id=link.replica_id,
-        address=link.address,
-        is_connected=link.is_connected,
-        is_healthy=link.is_healthy,
-        circuit=link.circuit_state,
-        problem=link.problem,
-        proposer=link.model.proposer if link.is_connected else "",
-        num_sequences=link.num_sequences,
-        num_sequences_running=load.num_sequences_running,
-        num_sequences_waiting=load.num_sequences_waiting,
-        max_sequences=link.limits.max_sequences if link.is_connected else 0,
-        kv_cache_usage=kv_usage(load),
-        step_ms=load.step_time_ns / 1e6,
-        num_step_tokens=load.num_step_tokens,
-        num_preemptions=load.num_preemptions,
-    )
+    return {
+        "replica_id": link.replica_id,
+        "address": link.address,
+        "is_connected": link.is_connected,
+        # Takes new sequences: connected, not draining, not failing.
+        "is_healthy": link.is_healthy,
+        # closed, half_open or open.
+        "circuit": link.circuit_state,
+        # Why it cannot be used; empty if it can.
+        "problem": link.problem,
+        # Of a draft replica; of a target replica the drafter beside it.
+        "proposer": link.model.proposer if link.is_connected else "",
+        # Of this orchestrator.
+        "num_sequences": link.num_sequences,
+        # Of all orchestrators, as far as they hold KV blocks.
+        "num_sequences_running": load.num_sequences_running,
+        "num_sequences_waiting": load.num_sequences_waiting,
+        # 0: not connected.
+        "max_sequences": link.limits.max_sequences if link.is_connected else 0,
+        # Share of its KV blocks in use, from 0 to 1.
+        "kv_cache_usage": kv_usage(load),
+        # Duration of its last engine step, and token rows of that step.
+        "step_ms": load.step_time_ns / 1e6,
+        "num_step_tokens": load.num_step_tokens,
+        "num_preemptions": load.num_preemptions,
+    }
 
 
-def _requests(service: InferenceService) -> Requests:
+def _requests(service: InferenceService) -> dict[str, int]:
+    """Of this orchestrator."""
     statistics, totals = service.statistics, service.statistics.totals
-    return Requests(
-        num_running=service.request_queue.num_running,
-        num_waiting=service.request_queue.num_waiting,
-        num_finished=statistics.outcomes.total(),
-        num_failed=statistics.failures.total(),
-        num_output_tokens=totals.num_output_tokens,
-        num_draft_tokens=totals.num_draft_tokens,
-        num_accepted_tokens=totals.num_accepted_tokens,
-    )
+    return {
+        "num_running": service.request_queue.num_running,
+        "num_waiting": service.request_queue.num_waiting,
+        "num_finished": statistics.outcomes.total(),
+        "num_failed": statistics.failures.total(),
+        "num_output_tokens": totals.num_output_tokens,
+        "num_draft_tokens": totals.num_draft_tokens,
+        "num_accepted_tokens": totals.num_accepted_tokens,
+    }
 
 
-def _controller(service: InferenceService, num_positions: int) -> ControllerReport:
-    control = service.control
-    counts = control.num_decisions.most_common()
+def _controller(control: ControlState, num_positions: int) -> dict[str, Any]:
+    """What was decided, by all requests."""
     latest = control.latest_reason
-    return ControllerReport(
-        latest_reason="" if latest is None else latest.value,
-        latest_text="" if latest is None else latest.text,
-        states=[
-            _controller_state(replica_id, name, proposer, replica.num_decoding, num_positions)
+    return {
+        # Its identifier; empty before the first decision.
+        "latest_reason": "" if latest is None else latest.value,
+        "latest_text": "" if latest is None else latest.text,
+        "states": [
+            {"replica_id": replica_id, "proposer": name, **_state(proposer, replica.num_decoding, num_positions)}
             for replica_id, replica in control.replicas.items()
             for name, proposer in replica.proposers.items()
         ],
-        decisions=[ReasonCount(reason.value, reason.text, count) for reason, count in counts],
-    )
+        # Since the start, the most frequent first.
+        "decisions": [
+            {"reason": reason.value, "text": reason.text, "count": count}
+            for reason, count in control.num_decisions.most_common()
+        ],
+    }
 
 
-def _controller_state(
-    replica_id: str, name: str, proposer: ProposerState, load: int, num_positions: int
-) -> ControllerState:
-    gate = proposer.gate
-    state: Literal["on", "off", "undecided"] = "on" if gate.is_open else "off"
-    return ControllerState(
-        replica_id=replica_id,
-        proposer=name,
-        state="undecided" if gate.is_open is None else state,
-        num_switches=gate.num_switches,
-        plain_token_ms=proposer.costs.plain_s(load) * 1e3,
-        acceptance=list(proposer.acceptance.probabilities(num_positions)),
-    )
+def _state(proposer: ProposerState, load: int, num_positions: int) -> dict[str, Any]:
+    """Whether requests in mode `auto` speculate on one target replica with one proposer."""
+    return {
+        "state": {True: "on", False: "off", None: "undecided"}[proposer.gate.is_open],
+        "num_switches": proposer.gate.num_switches,
+        # What a token takes there now without speculation; 0: not measured yet.
+        "plain_token_ms": proposer.costs.plain_s(load) * 1e3,
+        # Expected probability that a draft token stands if those before it do, by position.
+        "acceptance": proposer.acceptance.probabilities(num_positions),
+    }
 
 
-def _caches(service: InferenceService) -> Caches:
+def _caches(service: InferenceService) -> dict[str, dict[str, int]]:
+    """How often what was prepared or kept was of use."""
     totals, routed, ahead = service.statistics.totals, service.targets.router.counters, service.ahead.counters
-    return Caches(
-        prefix_tokens=HitRate(totals.num_cached_tokens, totals.num_prompt_tokens),
-        prefix_routing=HitRate(routed.num_by_prefix, routed.num_by_prefix + routed.num_by_load),
-        drafts_ahead=HitRate(ahead.num_hits, ahead.num_hits + ahead.num_misses),
-    )
+    return {
+        # Prompt tokens found in a target's prefix cache.
+        "prefix_tokens": _hit_rate(totals.num_cached_tokens, totals.num_prompt_tokens),
+        # Sequences that were sent where their prefix was cached.
+        "prefix_routing": _hit_rate(routed.num_by_prefix, routed.num_by_prefix + routed.num_by_load),
+        # Rounds whose draft was made while the target verified the one before.
+        "drafts_ahead": _hit_rate(ahead.num_hits, ahead.num_hits + ahead.num_misses),
+    }
+
+
+def _hit_rate(num_hits: int, num_lookups: int) -> dict[str, int]:
+    return {"num_hits": num_hits, "num_lookups": num_lookups}
