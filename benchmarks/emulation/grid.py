@@ -19,7 +19,7 @@ from shared.report import Report
 
 from pilotfish.emulation.profiles import load_profile
 from pilotfish.launch.local_stack import LocalStack
-from pilotfish.speculation.cost import expected_tokens
+from pilotfish.speculation.cost import expected_tokens_by_position
 
 PUBLISHED = {0.3: 1.1, 0.5: 1.4, 0.7: 2.1, 0.8: 2.8, 0.9: 3.8}
 """Articles' speed-ups of a 70B target on A100s by acceptance; they do not say at which K."""
@@ -135,7 +135,7 @@ def formula(rate: float, num_draft_tokens: int, overhead_s: float = 0.0) -> floa
     profile = load_profile(PROFILE)
     verify_s, draft_s = profile.target.step_s(1, 1), profile.draft.step_s(1, 1)
     round_s = num_draft_tokens * draft_s + verify_s + overhead_s
-    return expected_tokens(rate, num_draft_tokens) * verify_s / round_s
+    return expected_tokens_by_position((rate,), num_draft_tokens) * verify_s / round_s
 
 
 def expected_noise(rate: float, num_draft_tokens: int) -> float:
@@ -216,8 +216,8 @@ def _row(rate: float, plain: Span, cell: Cell, time_scale: float) -> dict[str, f
         "formula": formula(rate, depth),
         "ratio": speed_up / formula(rate, depth),
         "tokens_per_round": realised,
-        "expected": expected_tokens(rate, depth),
-        "ratio_at_expected": speed_up / formula(rate, depth) * expected_tokens(rate, depth) / realised,
+        "expected": expected_tokens_by_position((rate,), depth),
+        "ratio_at_expected": speed_up / formula(rate, depth) * expected_tokens_by_position((rate,), depth) / realised,
         "round_ms": 1e3 * span.elapsed_s / span.num_rounds,
         "steps_ms": 1e3 * steps_s,
         "overhead_ms": 1e3 * (span.elapsed_s / span.num_rounds - steps_s),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
+from dataclasses import dataclass
 
 from orchestrator.answers.sequence import Sequence
 from orchestrator.drafting.drafter import DraftBlock, Drafter
@@ -64,45 +65,41 @@ class LookupDrafter(Drafter):
         self._is_closed = True
 
 
+@dataclass(frozen=True)
 class HybridDrafter(Drafter):
     """A confident lookup spares the round trip and the other drafter's work: it is told nothing. It is always there."""
 
-    def __init__(
-        self, lookup: LookupDrafter, other: Drafter, *, min_accepted_tokens: float, max_lookup_tokens: int
-    ) -> None:
-        """The other drafter is asked unless the lookup promises min_accepted_tokens.
-
-        max_lookup_tokens: of a lookup, which tells from its match how far to go.
-        """
-        self._lookup = lookup
-        self._other = other
-        self._min_accepted_tokens = min_accepted_tokens
-        self._max_lookup_tokens = max_lookup_tokens
+    lookup: LookupDrafter
+    other: Drafter
+    """Asked unless the lookup promises min_accepted_tokens."""
+    min_accepted_tokens: float
+    max_lookup_tokens: int
+    """Of a lookup, which tells from its match how far to go."""
 
     @property
     def num_missed_deadlines(self) -> int:
-        return self._other.num_missed_deadlines
+        return self.other.num_missed_deadlines
 
     def prepare(self, sequence: Sequence) -> None:
-        self._lookup.prepare(sequence)
-        self._other.prepare(sequence)
+        self.lookup.prepare(sequence)
+        self.other.prepare(sequence)
 
     async def propose(self, sequence: Sequence, num_tokens: int) -> DraftBlock:
-        found = await self._lookup.propose(sequence, self._max_lookup_tokens)
-        if found.promises(self._min_accepted_tokens) or self._other.unavailable_reason:
+        found = await self.lookup.propose(sequence, self.max_lookup_tokens)
+        if found.promises(self.min_accepted_tokens) or self.other.unavailable_reason:
             return found
-        draft = await self._other.propose(sequence, num_tokens)
+        draft = await self.other.propose(sequence, num_tokens)
         elapsed_s = found.elapsed_s + draft.elapsed_s
         if draft.token_ids or not found.token_ids:
             return dataclasses.replace(draft, elapsed_s=elapsed_s)
         return dataclasses.replace(found, elapsed_s=elapsed_s)
 
     def handed_on(self, sequence: Sequence, num_tokens: int) -> DraftBlock:
-        return self._other.handed_on(sequence, num_tokens)
+        return self.other.handed_on(sequence, num_tokens)
 
     def glance(self, sequence: Sequence, num_tokens: int) -> DraftBlock:  # noqa: ARG002
-        return self._lookup.glance(sequence, self._max_lookup_tokens)
+        return self.lookup.glance(sequence, self.max_lookup_tokens)
 
     def close(self) -> None:
-        self._lookup.close()
-        self._other.close()
+        self.lookup.close()
+        self.other.close()

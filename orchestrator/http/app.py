@@ -22,7 +22,7 @@ from orchestrator.http.errors import error_body
 from orchestrator.http.exchange import Endpoint, Handler
 from orchestrator.http.operations.fleet import FleetApi
 from orchestrator.http.operations.information import InformationApi
-from orchestrator.http.operations.openapi import OpenApi
+from orchestrator.http.operations.openapi import openapi_endpoint
 from orchestrator.http.operations.pages import playground_routes
 from orchestrator.http.operations.tokenization import TokenizationApi
 from orchestrator.inference import InferenceService
@@ -56,7 +56,7 @@ def build_app(
         route("GET", "/health", information.health),
         route("GET", "/ready", information.ready),
         route("GET", "/version", information.version),
-        route("GET", "/openapi.json", OpenApi().document),
+        route("GET", "/openapi.json", openapi_endpoint()),
         route("GET", "/metrics", information.metrics),
         route("GET", "/fleet", FleetApi(service, config.speculation).fleet),
         *playground_routes(),

@@ -91,32 +91,36 @@ class RequestStatistics:
         """Answers that came to their end."""
         self.failures: Counter[str] = Counter()
         """Requests that did not, by gRPC status in lower case, CANCELLED included."""
-        self.time_to_first_token_s = _histogram(
+        self.histograms: list[Histogram] = []
+        """All of the next ones, for a scrape."""
+        self.time_to_first_token_s = self._histogram(
             "time_to_first_token_seconds", "From arrival to the first token.", _LATENCY_BOUNDS_S
         )
-        self.inter_token_s = _histogram(
+        self.inter_token_s = self._histogram(
             "inter_token_latency_seconds",
             "Time of a token after the first; tokens that come together share the time since those before.",
             _TOKEN_BOUNDS_S,
         )
-        self.total_time_s = _histogram(
+        self.total_time_s = self._histogram(
             "e2e_request_latency_seconds", "From arrival to the last token.", _LATENCY_BOUNDS_S
         )
-        self.queue_time_s = _histogram(
+        self.queue_time_s = self._histogram(
             "request_queue_time_seconds", "From arrival to the first step of a target.", _LATENCY_BOUNDS_S
         )
-        self.prefill_time_s = _histogram(
+        self.prefill_time_s = self._histogram(
             "request_prefill_time_seconds", "From there to the first token.", _LATENCY_BOUNDS_S
         )
-        self.decode_time_s = _histogram(
+        self.decode_time_s = self._histogram(
             "request_decode_time_seconds", "From the first token to the last.", _LATENCY_BOUNDS_S
         )
-        self.prompt_tokens = _histogram("request_prompt_tokens", "Prompt tokens of a finished request.", _COUNT_BOUNDS)
-        self.output_tokens = _histogram(
+        self.prompt_tokens = self._histogram(
+            "request_prompt_tokens", "Prompt tokens of a finished request.", _COUNT_BOUNDS
+        )
+        self.output_tokens = self._histogram(
             "request_generation_tokens", "Output tokens of a finished request.", _COUNT_BOUNDS
         )
 
-        self.longest_output = _histogram(
+        self.longest_output = self._histogram(
             "request_max_num_generation_tokens", "The same: each of `n` answers is a request here.", _COUNT_BOUNDS
         )
 
@@ -157,21 +161,6 @@ class RequestStatistics:
             totals.add(session)
         return totals
 
-    @property
-    def histograms(self) -> tuple[Histogram, ...]:
-        """All of them, for a scrape."""
-        return (
-            self.time_to_first_token_s,
-            self.inter_token_s,
-            self.total_time_s,
-            self.queue_time_s,
-            self.prefill_time_s,
-            self.decode_time_s,
-            self.prompt_tokens,
-            self.output_tokens,
-            self.longest_output,
-        )
-
-
-def _histogram(name: str, text: str, bounds: Sequence[float]) -> Histogram:
-    return Histogram(name, text, buckets=bounds, registry=None)
+    def _histogram(self, name: str, text: str, bounds: Sequence[float]) -> Histogram:
+        self.histograms.append(Histogram(name, text, buckets=bounds, registry=None))
+        return self.histograms[-1]

@@ -37,6 +37,10 @@ class Report:
 
 
 PROVIDER_NAME = "pilotfish"
+_STATISTICS = (
+    *("num_rounds", "num_draft_tokens", "num_accepted_tokens", "mean_acceptance_length", "num_plain_tokens"),
+    *("num_missed_deadlines", "num_steps", "num_accepted_steps"),
+)
 _RECORDS_PER_TURN = 16
 """Rounds whose spans are made in one turn of the event loop: some 0.3 ms."""
 
@@ -75,7 +79,6 @@ def request_attributes(request: GenerationRequest, model_id: str, operation: str
 
 def report_attributes(report: Report) -> dict[str, AttributeValue]:
     """What came of it: gen_ai.response.*, gen_ai.usage.* and how speculation went."""
-    stats = report.speculation
     return {
         "gen_ai.response.id": report.request_id,
         "gen_ai.response.model": report.model_id,
@@ -83,15 +86,8 @@ def report_attributes(report: Report) -> dict[str, AttributeValue]:
         "gen_ai.usage.input_tokens": report.num_prompt_tokens,
         "gen_ai.usage.output_tokens": report.num_output_tokens,
         "gen_ai.usage.cache_read.input_tokens": report.num_cached_tokens,
-        "pilotfish.speculation.num_rounds": stats.num_rounds,
-        "pilotfish.speculation.num_draft_tokens": stats.num_draft_tokens,
-        "pilotfish.speculation.num_accepted_tokens": stats.num_accepted_tokens,
-        "pilotfish.speculation.mean_acceptance_length": stats.mean_acceptance_length,
-        "pilotfish.speculation.num_plain_tokens": stats.num_plain_tokens,
-        "pilotfish.speculation.num_missed_deadlines": stats.num_missed_deadlines,
-        "pilotfish.speculation.num_steps": stats.num_steps,
-        "pilotfish.speculation.num_accepted_steps": stats.num_accepted_steps,
-        "pilotfish.speculation.limitation": stats.reason_id,
+        **{f"pilotfish.speculation.{name}": getattr(report.speculation, name) for name in _STATISTICS},
+        "pilotfish.speculation.limitation": report.speculation.reason_id,
         "pilotfish.emulated": report.emulated,
         "pilotfish.speculation.lossy": report.lossy,
     }

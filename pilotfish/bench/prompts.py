@@ -12,6 +12,7 @@ from typing import Annotated
 
 import msgspec
 
+from pilotfish.bench.text_file import read_lines, read_records
 from pilotfish.errors import ConfigError
 
 OWN_PROMPTS = Path(__file__).with_name("prompts.jsonl")
@@ -54,13 +55,7 @@ def load_prompts(path: Path | None = None, *, per_category: int | None = None) -
 
 def _read_jsonl(path: Path) -> list[Prompt]:
     prompts = []
-    for number, line in enumerate(_lines(path), start=1):
-        if not line.strip():
-            continue
-        try:
-            record = msgspec.json.decode(line, type=_Record)
-        except msgspec.DecodeError as error:
-            raise ConfigError(f"{path} line {number}: {error}") from None
+    for number, record in read_records(path, _Record, "prompts from"):
         if not record.turns[0].strip():
             raise ConfigError(f"{path} line {number}: the first turn is empty")
         prompts.append(Prompt(record.category, record.turns[0]))
@@ -68,14 +63,4 @@ def _read_jsonl(path: Path) -> list[Prompt]:
 
 
 def _read_list(path: Path) -> list[Prompt]:
-    return [Prompt(TEXT_CATEGORY, line.strip()) for line in _lines(path) if line.strip()]
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        # Not splitlines: it also splits at characters that JSON strings may hold.
-        return path.read_text(encoding="utf-8").split("\n")
-    except OSError as error:
-        raise ConfigError(f"cannot read prompts from {path}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not UTF-8 text (byte {error.start})") from None
+    return [Prompt(TEXT_CATEGORY, line.strip()) for line in read_lines(path, "prompts from") if line.strip()]

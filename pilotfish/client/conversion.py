@@ -6,11 +6,11 @@ from pilotfish.client.answer import Chunk, GenerateOptions, Prompt, ServiceInfo,
 from pilotfish.errors import InvalidRequestError
 from pilotfish.rpc.conversion import grammar_to_proto, logprobs_from_proto
 from pilotfish.rpc.v1 import inference_pb2 as pb
-from pilotfish.rpc.v1 import types_pb2
 from pilotfish.speculation.statistics import SpeculationStats
 from pilotfish.types import FinishReason, TokenOrigin
 
 _MODES = {"auto": pb.SPECULATION_MODE_AUTO, "on": pb.SPECULATION_MODE_ON, "off": pb.SPECULATION_MODE_OFF}
+_SPECULATION_FIELDS = ("num_speculative_tokens", "proposer", "level", "step_judge", "step_threshold", "acceptance")
 _UINT32, _INT64 = (0, 2**32 - 1), (-(2**63), 2**63 - 1)
 _RANGES = {
     "max_tokens": _UINT32,
@@ -29,28 +29,13 @@ def request_to_proto(prompt: Prompt, options: GenerateOptions) -> pb.GenerateReq
         value = getattr(options, name)
         if value is not None and not least <= value <= most:
             raise InvalidRequestError(f"{name} is {value}; it must be between {least} and {most}")
+    values = dict(vars(options))
+    mode, grammar = _MODES[values.pop("speculation")], values.pop("grammar")
+    speculation = {name: values.pop(name) for name in _SPECULATION_FIELDS}  # of acceptance the values are equal
     request = pb.GenerateRequest(
-        max_tokens=options.max_tokens,
-        temperature=options.temperature,
-        top_p=options.top_p,
-        top_k=options.top_k,
-        seed=options.seed,
-        stop=options.stop,
-        min_tokens=options.min_tokens,
-        bad_words=options.bad_words,
-        ignore_eos=options.ignore_eos,
-        logprobs=options.logprobs,
-        cache_salt=options.cache_salt,
-        speculation=pb.SpeculationOptions(
-            mode=_MODES[options.speculation],
-            num_speculative_tokens=options.num_speculative_tokens,
-            proposer=options.proposer,
-            level=options.level,
-            step_judge=options.step_judge,
-            step_threshold=options.step_threshold,
-            acceptance=types_pb2.AcceptanceMode.ValueType(options.acceptance),  # the values are equal
-        ),
-        grammar=None if options.grammar is None else grammar_to_proto(options.grammar),
+        **values,
+        speculation=pb.SpeculationOptions(mode=mode, **speculation),
+        grammar=None if grammar is None else grammar_to_proto(grammar),
     )
     set_prompt(request, prompt)
     return request

@@ -92,12 +92,9 @@ class StepSize(NamedTuple):
 class EmulatedDrafting:
     """Drafts of the sequences of one emulated engine."""
 
-    def __init__(
-        self, language_model: HashLanguageModel, acceptance: Acceptance, *, rival_acceptance: float = RIVAL_ACCEPTANCE
-    ) -> None:
+    def __init__(self, language_model: HashLanguageModel, acceptance: Acceptance) -> None:
         self._language_model = language_model
         self._acceptance = (acceptance,) if isinstance(acceptance, int | float) else tuple(acceptance)
-        self._rival_acceptance = rival_acceptance
         self._jobs: dict[int, Job] = {}
         self._proposing: dict[int, Job] = {}
         self._going_ahead: dict[int, Job] = {}
@@ -211,11 +208,11 @@ class EmulatedDrafting:
         truth = model.next_token(context, sampling)
         others = model.wrong_tokens(truth, first, MAX_RIVALS)
         if first != truth:
-            place = model.rank(context, sampling, self._rival_acceptance)
+            place = model.rank(context, sampling, RIVAL_ACCEPTANCE)
             if place < len(others):
                 others[place] = truth
         wrong = 1 - acceptance
-        shares = [self._rival_acceptance * (1 - self._rival_acceptance) ** rank for rank in range(len(others))]
+        shares = [RIVAL_ACCEPTANCE * (1 - RIVAL_ACCEPTANCE) ** rank for rank in range(len(others))]
         ranked = zip((first, *others), (acceptance, *(wrong * share for share in shares)), strict=True)
         return [Candidate(token_id, math.log(max(prob, 1e-9))) for token_id, prob in ranked]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -45,13 +46,7 @@ class Inventory(msgspec.Struct, frozen=True):
 
     @property
     def num_parameters(self) -> int:
-        total = 0
-        for parameter in self.parameters:
-            size = 1
-            for length in parameter.shape:
-                size *= length
-            total += size
-        return total
+        return sum(math.prod(parameter.shape) for parameter in self.parameters)
 
 
 class InventoryFailure(msgspec.Struct, frozen=True):

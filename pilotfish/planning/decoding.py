@@ -9,6 +9,8 @@ target does what is faster (engine/batching), and so does this.
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
+
 from pilotfish.emulation.profiles import HardwareProfile
 from pilotfish.errors import ConfigError
 from pilotfish.planning.drafting import Drafting, Placement
@@ -19,34 +21,28 @@ _TOLERANCE = 0.03
 """Of draft lengths that differ by less the shortest is best: the rows of longer ones are taken from prompts."""
 
 
+@dataclass(frozen=True)
 class DecodingModel:
-    """One target replica and its share of the drafters. K: draft tokens of a round; 0 is plain decoding."""
+    """One target replica and its share of the drafters. K: draft tokens of a round; 0 is plain decoding.
 
-    def __init__(
-        self,
-        profile: HardwareProfile,
-        drafting: Drafting,
-        *,
-        placement: Placement = Placement.SEPARATE,
-        context_tokens: float = 0.0,
-        round_trip_s: float = 0.0,
-        handling_s: float = 0.0,
-        targets_per_drafter: float = 1.0,
-    ) -> None:
-        """context_tokens: mean length of a sequence while it decodes. round_trip_s: between the orchestrator and a
-        replica, with all that is done on the way. handling_s: of each message by an orchestrator.
+    Raises ConfigError for a profile whose steps take no time.
+    """
 
-        Raises ConfigError for a profile whose steps take no time.
-        """
-        self.profile = profile
-        self.drafting = drafting
-        self.placement = placement
-        self.context_tokens = context_tokens
-        self.round_trip_s = round_trip_s
-        self.handling_s = handling_s
-        self.targets_per_drafter = targets_per_drafter
+    profile: HardwareProfile
+    drafting: Drafting
+    _: KW_ONLY
+    placement: Placement = Placement.SEPARATE
+    context_tokens: float = 0.0
+    """Mean length of a sequence while it decodes."""
+    round_trip_s: float = 0.0
+    """Between the orchestrator and a replica, with all that is done on the way."""
+    handling_s: float = 0.0
+    """Of each message by an orchestrator."""
+    targets_per_drafter: float = 1.0
+
+    def __post_init__(self) -> None:
         if self.step_s(1, 1) <= 0:
-            raise ConfigError(f"profile {profile.name} has steps that take no time: there is nothing to plan")
+            raise ConfigError(f"profile {self.profile.name} has steps that take no time: there is nothing to plan")
 
     def step_s(self, num_sequences: int, num_tokens: int) -> float:
         """Of the target: what num_tokens rows of num_sequences sequences take, in as many steps as they need."""

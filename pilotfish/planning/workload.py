@@ -15,6 +15,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from pilotfish.bench.load.workload import Lengths
+from pilotfish.bench.text_file import read_records
 from pilotfish.errors import ConfigError
 
 
@@ -31,20 +32,7 @@ class TraceEntry(msgspec.Struct, frozen=True):
 
 def load_trace(path: Path) -> list[TraceEntry]:
     """The entries in the order of their time. Raises ConfigError, naming the line, for what cannot be used."""
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except OSError as error:
-        raise ConfigError(f"cannot read the trace {path}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not UTF-8 text (byte {error.start})") from None
-    entries = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            entries.append(msgspec.json.decode(line, type=TraceEntry))
-        except msgspec.DecodeError as error:
-            raise ConfigError(f"{path} line {number}: {error}") from None
+    entries = [entry for _, entry in read_records(path, TraceEntry, "the trace")]
     if not entries:
         raise ConfigError(f"{path} holds no requests")
     return sorted(entries, key=lambda entry: entry.timestamp)

@@ -45,7 +45,7 @@ def enum_from_proto(kind: type[_Enum], number: int) -> _Enum:
         raise InvalidRequestError(f"{kind.__name__} {number} is unknown here; known are {known}") from None
 
 
-def _values(proto: Any, kind: type[msgspec.Struct]) -> dict[str, Any]:
+def values_of(proto: Any, kind: type[msgspec.Struct]) -> dict[str, Any]:
     """What the message has in the fields of the struct, which have the same names."""
     return {name: getattr(proto, name) for name in kind.__struct_fields__}
 
@@ -72,7 +72,7 @@ def sampling_to_proto(sampling: SamplingParams) -> pb.SamplingParams:
 
 
 def sampling_from_proto(proto: pb.SamplingParams) -> SamplingParams:
-    values = _values(proto, SamplingParams)
+    values = values_of(proto, SamplingParams)
     values["logit_bias"] = tuple((item.token_id, item.bias) for item in proto.logit_bias)
     values["acceptance"] = enum_from_proto(AcceptanceMode, proto.acceptance)
     values["stop_token_ids"] = tuple(proto.stop_token_ids)
@@ -95,9 +95,7 @@ def distribution_from_proto(proto: pb.SparseDistribution) -> SparseDistribution:
 
 
 def logprobs_to_proto(logprobs: TokenLogprobs) -> pb.TokenLogprobs:
-    return pb.TokenLogprobs(
-        logprob=logprobs.logprob, top_token_ids=logprobs.top_token_ids, top_logprobs=logprobs.top_logprobs
-    )
+    return pb.TokenLogprobs(**msgspec.structs.asdict(logprobs))
 
 
 def logprobs_from_proto(proto: pb.TokenLogprobs) -> TokenLogprobs:
@@ -121,14 +119,14 @@ def model_to_proto(model: ModelInfo) -> pb.ModelInfo:
 
 
 def model_from_proto(proto: pb.ModelInfo) -> ModelInfo:
-    values = _values(proto, ModelInfo)
+    values = values_of(proto, ModelInfo)
     values["feature_layers"] = tuple(proto.feature_layers)
     values["feature_format"] = enum_from_proto(FeatureFormat, proto.feature_format) if proto.feature_format else None
     return ModelInfo(**values)
 
 
 def tree_request_to_proto(request: TreeRequest) -> pb.TreeRequest:
-    return pb.TreeRequest(max_nodes=request.max_nodes, branching=request.branching)
+    return pb.TreeRequest(**msgspec.structs.asdict(request))
 
 
 def tree_request_from_proto(proto: pb.TreeRequest) -> TreeRequest:
@@ -136,7 +134,7 @@ def tree_request_from_proto(proto: pb.TreeRequest) -> TreeRequest:
 
 
 def feature_request_to_proto(request: FeatureRequest) -> pb.FeatureRequest:
-    return pb.FeatureRequest(first_position=request.first_position, format=pb.FeatureFormat.ValueType(request.format))
+    return pb.FeatureRequest(**msgspec.structs.asdict(request))
 
 
 def feature_request_from_proto(proto: pb.FeatureRequest) -> FeatureRequest:
@@ -144,12 +142,7 @@ def feature_request_from_proto(proto: pb.FeatureRequest) -> FeatureRequest:
 
 
 def features_to_proto(features: Features) -> pb.Features:
-    return pb.Features(
-        first_position=features.first_position,
-        num_tokens=features.num_tokens,
-        format=pb.FeatureFormat.ValueType(features.format),
-        data=features.data,
-    )
+    return pb.Features(**msgspec.structs.asdict(features))
 
 
 def features_from_proto(proto: pb.Features) -> Features | None:
@@ -165,7 +158,7 @@ def limits_to_proto(limits: Limits) -> pb.Limits:
 
 
 def limits_from_proto(proto: pb.Limits) -> Limits:
-    return Limits(**_values(proto, Limits))
+    return Limits(**values_of(proto, Limits))
 
 
 def load_to_proto(load: LoadReport) -> pb.LoadReport:
@@ -175,7 +168,7 @@ def load_to_proto(load: LoadReport) -> pb.LoadReport:
 
 
 def load_from_proto(proto: pb.LoadReport) -> LoadReport:
-    values = _values(proto, LoadReport)
+    values = values_of(proto, LoadReport)
     values["step_table"] = _step_table_from_proto(proto.step_table) if proto.HasField("step_table") else StepTable()
     return LoadReport(**values)
 

@@ -86,10 +86,8 @@ class FrameCodec:
 
     def command(self, request: Request, sequence_id: int) -> Command:
         """The command, on the sequence that is called sequence_id here. Raises InvalidRequestError."""
-        kind = request.WhichOneof("item")
-        if kind is None:
-            raise InvalidRequestError("a request holds no item that this version knows")
-        command: Command = self._commands[kind](getattr(request, kind), sequence_id)
+        kind, item = _item_of(request, "request")
+        command: Command = self._commands[kind](item, sequence_id)
         return command
 
     def carries(self, event: Event) -> bool:
@@ -102,10 +100,8 @@ class FrameCodec:
 
     def event(self, response: Response) -> Event:
         """Raises InvalidRequestError."""
-        kind = response.WhichOneof("item")
-        if kind is None:
-            raise InvalidRequestError("a response holds no item that this version knows")
-        event: Event = self._events[kind](getattr(response, kind))
+        kind, item = _item_of(response, "response")
+        event: Event = self._events[kind](item)
         return event
 
     def open_call(
@@ -133,10 +129,7 @@ class FrameCodec:
 
     def sequence_id(self, request: Request) -> int:
         """Raises InvalidRequestError when the request holds no item that this version knows."""
-        kind = request.WhichOneof("item")
-        if kind is None:
-            raise InvalidRequestError("a request holds no item that this version knows")
-        sequence_id: int = getattr(request, kind).sequence_id
+        sequence_id: int = _item_of(request, "request")[1].sequence_id
         return sequence_id
 
     def add_request(self, frame: RequestFrame, command: Command) -> None:
@@ -180,6 +173,14 @@ class FrameCodec:
     def events(self, frame: ResponseFrame) -> list[Event]:
         """Raises InvalidRequestError."""
         return [self.event(response) for response in frame.responses]
+
+
+def _item_of(message: Request | Response, name: str) -> tuple[str, Any]:
+    """Its kind and the item itself. Raises InvalidRequestError."""
+    kind = message.WhichOneof("item")
+    if kind is None:
+        raise InvalidRequestError(f"a {name} holds no item that this version knows")
+    return kind, getattr(message, kind)
 
 
 FrameT = TypeVar("FrameT")

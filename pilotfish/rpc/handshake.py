@@ -5,7 +5,13 @@ from __future__ import annotations
 import msgspec
 
 from pilotfish.errors import HandshakeError
-from pilotfish.rpc.conversion import limits_from_proto, limits_to_proto, model_from_proto, model_to_proto
+from pilotfish.rpc.conversion import (
+    limits_from_proto,
+    limits_to_proto,
+    model_from_proto,
+    model_to_proto,
+    values_of,
+)
 from pilotfish.rpc.v1 import types_pb2 as pb
 from pilotfish.types import Limits, ModelInfo
 
@@ -56,15 +62,11 @@ def check_handshake(hello: Hello, welcome: Welcome) -> None:
 
 
 def hello_to_proto(hello: Hello) -> pb.Hello:
-    return pb.Hello(
-        protocol_version=hello.protocol_version, tokenizer_fingerprint=hello.tokenizer_fingerprint, peer=hello.peer
-    )
+    return pb.Hello(**msgspec.structs.asdict(hello))
 
 
 def hello_from_proto(proto: pb.Hello) -> Hello:
-    return Hello(
-        protocol_version=proto.protocol_version, tokenizer_fingerprint=proto.tokenizer_fingerprint, peer=proto.peer
-    )
+    return Hello(**values_of(proto, Hello))
 
 
 def welcome_to_proto(welcome: Welcome) -> pb.Welcome:

@@ -7,16 +7,6 @@ from itertools import accumulate
 from operator import mul
 
 
-def expected_tokens(acceptance_rate: float, num_draft_tokens: int) -> float:
-    """Output tokens of a round of K drafts, each accepted with the same probability: (1 - a^(K+1)) / (1 - a).
-
-    The bonus or recovered token is among them.
-    """
-    if acceptance_rate == 1:
-        return num_draft_tokens + 1.0
-    return (1 - acceptance_rate ** (num_draft_tokens + 1)) / (1 - acceptance_rate)
-
-
 def expected_tokens_by_position(acceptance_per_position: Sequence[float], num_draft_tokens: int) -> float:
     """Output tokens of a round: 1 + sum over k <= K of Pr(first k accepted).
 

@@ -83,10 +83,10 @@ class GenerationApi:
 
     async def chat(self, exchange: Exchange) -> None:
         """POST /v1/chat/completions."""
+        fields = self._chat_reader.read(exchange)
+        exchange.param_names = _CHAT_NAMES
 
-        def make_format(
-            model: ModelInfo, fields: ChatCompletionRequest, tools: ToolUse, reasoning: MakeParser
-        ) -> ChatFormat:
+        def make_format(model: ModelInfo, tools: ToolUse, reasoning: MakeParser) -> ChatFormat:
             return ChatFormat(
                 new_envelope("chatcmpl", model),
                 self._service.tokenizer,
@@ -96,17 +96,13 @@ class GenerationApi:
                 **fields.told,
             )
 
-        fields = self._chat_reader.read(exchange)
-        exchange.param_names = _CHAT_NAMES
         await self._chat(exchange, fields, make_format)
 
     async def respond(self, exchange: Exchange) -> None:
         """POST /v1/responses."""
         request = self._responses_reader.read(exchange)
 
-        def make_format(
-            model: ModelInfo, _: ChatCompletionRequest, tools: ToolUse, reasoning: MakeParser
-        ) -> ResponsesFormat:
+        def make_format(model: ModelInfo, tools: ToolUse, reasoning: MakeParser) -> ResponsesFormat:
             return ResponsesFormat(new_envelope("resp", model), request, tools, reasoning)
 
         self._responses_reader.ignore(exchange, request.untold_fields)
@@ -117,7 +113,7 @@ class GenerationApi:
         self,
         exchange: Exchange,
         fields: ChatCompletionRequest,
-        make_format: Callable[[ModelInfo, ChatCompletionRequest, ToolUse, MakeParser], AnswerFormat],
+        make_format: Callable[[ModelInfo, ToolUse, MakeParser], AnswerFormat],
     ) -> None:
         param_names = exchange.param_names
         caller = caller_of(exchange.request)
@@ -148,7 +144,7 @@ class GenerationApi:
             fields, [prompt], options, model.max_context_tokens, is_tokenized=marks is not None
         )
         make_parser = self._reasoning(marks, samples[0], prompt.open_content, is_told_apart=is_told_apart)
-        answer_format = make_format(model, fields, tools, make_parser)
+        answer_format = make_format(model, tools, make_parser)
         try:
             await self._answer(exchange, fields, samples, answer_format, caller)
         except InvalidRequestError as error:

@@ -14,7 +14,7 @@ from orchestrator.http.completions.chat_response import ChatCompletion, ChatComp
 from orchestrator.http.completions.completion_request import CompletionRequest
 from orchestrator.http.completions.completion_response import Completion
 from orchestrator.http.errors import ErrorBody
-from orchestrator.http.exchange import Exchange
+from orchestrator.http.exchange import Handler
 from orchestrator.http.operations.information import ModelCard, ModelList, Status, Version
 from orchestrator.http.operations.tokenization import (
     DetokenizeRequest,
@@ -45,76 +45,39 @@ class Operation:
     request: type | None = None
     event: type | None = None
     """Of the stream, where `stream` may be asked for."""
-    failures: tuple[int, ...] = ()
-    has_time_limit: bool = False
-    """Whether its clients may say how long they wait."""
+    """Such endpoints have a time limit, which their clients may set."""
+    own_failures: tuple[int, ...] = ()
+    """Status codes of an endpoint that takes nothing."""
+
+    @property
+    def failures(self) -> tuple[int, ...]:
+        if self.event is not None:
+            return 400, 404, 413, 429, 500, 503, 504
+        return self.own_failures if self.request is None else (400, 404, 413, 503)
 
 
-_GENERATION_FAILURES = (400, 404, 413, 429, 500, 503, 504)
 OPERATIONS = (
     Operation(
-        "post",
-        "/v1/chat/completions",
-        "Answer a chat",
-        ChatCompletion,
-        ChatCompletionRequest,
-        ChatCompletionChunk,
-        _GENERATION_FAILURES,
-        has_time_limit=True,
+        "post", "/v1/chat/completions", "Answer a chat", ChatCompletion, ChatCompletionRequest, ChatCompletionChunk
     ),
+    Operation("post", "/v1/completions", "Go on with a text", Completion, CompletionRequest, Completion),
     Operation(
-        "post",
-        "/v1/completions",
-        "Go on with a text",
-        Completion,
-        CompletionRequest,
-        Completion,
-        _GENERATION_FAILURES,
-        has_time_limit=True,
-    ),
-    Operation(
-        "post",
-        "/v1/responses",
-        "Answer a chat whose items are typed",
-        Response,
-        ResponsesRequest,
-        ResponseEvent,
-        _GENERATION_FAILURES,
-        has_time_limit=True,
+        "post", "/v1/responses", "Answer a chat whose items are typed", Response, ResponsesRequest, ResponseEvent
     ),
     Operation("get", "/v1/models", "The served model", ModelList),
-    Operation("get", "/v1/models/{model_id}", "The served model, by its name", ModelCard, failures=(404, 503)),
-    Operation(
-        "post",
-        "/tokenize",
-        "Token ids of a text or a chat",
-        TokenizeResponse,
-        TokenizeRequest,
-        failures=(400, 404, 413, 503),
-    ),
-    Operation(
-        "post",
-        "/detokenize",
-        "Text of token ids",
-        DetokenizeResponse,
-        DetokenizeRequest,
-        failures=(400, 404, 413, 503),
-    ),
-    Operation("get", "/health", "Whether the process answers", Status, failures=(503,)),
-    Operation("get", "/ready", "Whether requests are served", Status, failures=(503,)),
+    Operation("get", "/v1/models/{model_id}", "The served model, by its name", ModelCard, own_failures=(404, 503)),
+    Operation("post", "/tokenize", "Token ids of a text or a chat", TokenizeResponse, TokenizeRequest),
+    Operation("post", "/detokenize", "Text of token ids", DetokenizeResponse, DetokenizeRequest),
+    Operation("get", "/health", "Whether the process answers", Status, own_failures=(503,)),
+    Operation("get", "/ready", "Whether requests are served", Status, own_failures=(503,)),
     Operation("get", "/version", "Of Pilotfish", Version),
 )
 
 
-class OpenApi:
-    """The endpoint /openapi.json."""
-
-    def __init__(self) -> None:
-        self._document = msgspec.json.encode(openapi_document())
-
-    async def document(self, exchange: Exchange) -> None:
-        """GET /openapi.json."""
-        await exchange.reply_bytes(self._document, "application/json")
+def openapi_endpoint() -> Handler:
+    """GET /openapi.json."""
+    document = openapi_document()
+    return lambda exchange: exchange.reply(document)
 
 
 def openapi_document() -> dict[str, Any]:
@@ -159,7 +122,7 @@ def _describe(operation: Operation, schemas: dict[type, dict[str, Any]]) -> dict
     if "{model_id}" in operation.path:
         parameter = {"name": "model_id", "in": "path", "required": True, "schema": {"type": "string"}}
         described["parameters"] = [parameter]
-    if operation.has_time_limit:
+    if operation.event is not None:
         described["parameters"] = [_TIME_LIMIT]
     return described
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -37,16 +38,14 @@ from pilotfish.chat import ToolCall
 from pilotfish.types import FinishReason
 
 
+@dataclass(frozen=True)
 class ResponsesFormat:
     """Makes the answer to one request."""
 
-    def __init__(
-        self, envelope: Envelope, request: ResponsesRequest, tools: ToolUse, reasoning: MakeParser = lambda: None
-    ) -> None:
-        self._envelope = envelope
-        self._request = request
-        self._tools = tools
-        self._reasoning = reasoning
+    envelope: Envelope
+    request: ResponsesRequest
+    tools: ToolUse
+    reasoning: MakeParser = lambda: None
 
     def document(self, answers: Sequence[Finished]) -> Response:
         """The answer as one body."""
@@ -57,7 +56,7 @@ class ResponsesFormat:
 
     def choice_events(self, sample: Sample) -> ResponseEvents:  # noqa: ARG002 -- there is one
         """Makes the events of the answer."""
-        return ResponseEvents(self, AnswerParser(self._reasoning(), self._tools.parser()))
+        return ResponseEvents(self, AnswerParser(self.reasoning(), self.tools.parser()))
 
     def usage_event(self, usage: Usage) -> bytes:  # noqa: ARG002
         """The last event has told it."""
@@ -67,7 +66,7 @@ class ResponsesFormat:
         self, items: Sequence[OutputItem], report: Report | None = None, num_reasoning_tokens: int | None = None
     ) -> Response:
         """report: None while the answer is being made."""
-        request = self._request
+        request = self.request
         ended: dict[str, Any] = {"status": "in_progress"}
         if report is not None:
             status = _status(report)
@@ -79,9 +78,9 @@ class ResponsesFormat:
             }
         choice = request.tool_choice or "auto"
         return Response(
-            id=self._envelope["id"],
-            created_at=self._envelope["created"],
-            model=self._envelope["model"],
+            id=self.envelope["id"],
+            created_at=self.envelope["created"],
+            model=self.envelope["model"],
             output=list(items),
             instructions=request.instructions,
             max_output_tokens=request.max_output_tokens,

@@ -7,13 +7,13 @@ import pytest
 from pilotfish.emulation.profiles import HardwareProfile, RooflineCost
 from pilotfish.planning.decoding import DecodingModel
 from pilotfish.planning.drafting import PLAIN, Drafting, Placement
-from pilotfish.speculation.cost import expected_tokens
+from pilotfish.speculation.cost import expected_tokens_by_position
 
 
 def test_one_sequence_gains_what_leviathan_says(make_profile: Callable[..., HardwareProfile]) -> None:
     model = DecodingModel(make_profile(), Drafting(acceptance=(0.8,)))
     for k in range(1, 9):
-        assert model.speed_up(1, k) == pytest.approx(expected_tokens(0.8, k) / (1 + k * 0.5 / 8))
+        assert model.speed_up(1, k) == pytest.approx(expected_tokens_by_position((0.8,), k) / (1 + k * 0.5 / 8))
 
 
 def test_no_drafts_are_plain_decoding(profile: HardwareProfile) -> None:
