@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import abc
 from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import dataclass
 
 import msgspec
 
@@ -43,32 +44,25 @@ from pilotfish.structured.guard import GrammarGuard
 from pilotfish.types import ModelInfo, TreeRequest
 
 
+@dataclass(frozen=True)
 class Answer:
     """One request being served: its chunks, then its report."""
 
-    def __init__(
-        self,
-        session: Session,
-        model: ModelInfo,
-        observed: ObservedRequest,
-        allowance: Allowance | None,
-        scorer: PromptScorer | None,
-    ) -> None:
-        """scorer: where the prompt is to be scored."""
-        self._session = session
-        self._scorer = scorer
-        self._model = model
-        self._observed = observed
-        self._allowance = allowance
+    session: Session
+    model: ModelInfo
+    observed: ObservedRequest
+    allowance: Allowance | None
+    scorer: PromptScorer | None
+    """Where the prompt is to be scored."""
 
     async def chunks(self) -> AsyncGenerator[OutputChunk, None]:
         """Close it with `aclosing`: that frees everything at every await."""
-        prompt_logprobs = () if self._scorer is None else await self._scorer.logprobs(self._session.sequence.request)
-        async with contextlib.aclosing(self._session.run()) as chunks:
+        prompt_logprobs = () if self.scorer is None else await self.scorer.logprobs(self.session.sequence.request)
+        async with contextlib.aclosing(self.session.run()) as chunks:
             async for chunk in chunks:
-                self._observed.add_chunk(len(chunk.token_ids))
-                if self._allowance is not None:
-                    self._allowance.spend(len(chunk.token_ids))
+                self.observed.add_chunk(len(chunk.token_ids))
+                if self.allowance is not None:
+                    self.allowance.spend(len(chunk.token_ids))
                 if prompt_logprobs:
                     chunk, prompt_logprobs = msgspec.structs.replace(chunk, prompt_logprobs=prompt_logprobs), ()
                 yield chunk
@@ -76,18 +70,18 @@ class Answer:
     @property
     def cost(self) -> float:
         """What it has cost so far, in the fair queue's currency."""
-        sequence = self._session.sequence
-        num_readings = 1 if self._scorer is None else 2
+        sequence = self.session.sequence
+        num_readings = 1 if self.scorer is None else 2
         return actual_cost(num_readings * len(sequence.request.prompt_token_ids), sequence.num_output_tokens)
 
     @property
     def has_more_at_hand(self) -> bool:
         """Whether the next chunk comes without waiting for the target."""
-        return self._session.target.has_waiting_verdict
+        return self.session.target.has_waiting_verdict
 
     def report(self) -> Report:
         """The account of a finished answer."""
-        sequence, target, observed = self._session.sequence, self._session.target, self._observed
+        sequence, target, observed = self.session.sequence, self.session.target, self.observed
         assert sequence.finish_reason is not None
         report = Report(
             request_id=sequence.request.request_id,
@@ -95,14 +89,14 @@ class Answer:
             stopped_by=sequence.stopped_by,
             num_prompt_tokens=len(sequence.request.prompt_token_ids),
             num_output_tokens=sequence.num_output_tokens,
-            num_cached_tokens=target.num_cached_tokens if self._scorer is None else 0,  # scoring has computed it
+            num_cached_tokens=target.num_cached_tokens if self.scorer is None else 0,  # scoring has computed it
             queue_time_ns=observed.queue_time_ns,
             time_to_first_token_ns=observed.first_token_ns - observed.arrival_ns,
             total_time_ns=observed.last_token_ns - observed.arrival_ns,
-            speculation=self._session.speculation_stats,
+            speculation=self.session.speculation_stats,
             seed=sequence.request.sampling.seed,
-            model_id=self._model.model_id,
-            emulated=self._model.emulated,
+            model_id=self.model.model_id,
+            emulated=self.model.emulated,
             lossy=bool(lossy_by_of(sequence.request)),
         )
         observed.add_report(report)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from urllib.parse import urlsplit
 
 import msgspec
@@ -14,6 +13,7 @@ from orchestrator.api_security import Authenticator
 from orchestrator.http.errors import describe_error, error_body
 from pilotfish.errors import AuthenticationError
 from pilotfish.security.allowance import Allowance
+from pilotfish.security.hosts import is_loopback
 
 OPEN_PATHS = frozenset({"/", "/health", "/ready"})
 """Without a key: probes have none, and the playground is where a person types one in."""
@@ -38,7 +38,7 @@ class AuthMiddleware:
         """host: that the server listens on."""
         self._app = app
         self._authenticator = authenticator
-        self._is_local = _is_local(host)
+        self._is_local = is_loopback(host)
         self._origins = frozenset(cors_origins)
         self._names = {host, *(urlsplit(origin).hostname for origin in cors_origins)}
 
@@ -67,7 +67,8 @@ class AuthMiddleware:
         host, origin = headers.get("host", ""), headers.get("origin", "")
         if "*" in self._origins:
             return None
-        if self._is_local and not _is_local(_name_of(host)) and _name_of(host) not in self._names:
+        name = _name_of(host)
+        if self._is_local and name and not is_loopback(name) and name not in self._names:
             # A page whose site's name was made to lead here: to the browser the two are the same site.
             return _forbidden(
                 f"this server does not go by the name {host!r}; orchestrator.http.cors_origins names more"
@@ -83,13 +84,6 @@ def _name_of(host: str) -> str:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
         return host
-
-
-def _is_local(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host in ("localhost", "")
 
 
 def _forbidden(message: str) -> Response:

@@ -83,10 +83,8 @@ class RoutingCounters:
     """Sequences that went where their prefix is cached."""
     num_by_load: int = 0
     """Sequences that went to the least loaded replica."""
-    num_prefix_blocks: int = 0
-    """Whole blocks of the sequences routed."""
     num_matched_blocks: int = 0
-    """Those that were probably cached where they went."""
+    """Whole blocks of the sequences routed that were probably cached where they went."""
 
 
 class LeastLoadedRouter:
@@ -155,7 +153,6 @@ class PrefixAwareRouter(LeastLoadedRouter):
             is_match = num_matching >= max(1, self._config.cache_threshold * len(prefix))
             self.counters.num_by_prefix += is_match
             self.counters.num_by_load += not is_match
-            self.counters.num_prefix_blocks += len(prefix)
             self.counters.num_matched_blocks += num_matching
         capacity = replica.load.num_kv_blocks_total or self._config.max_prefix_blocks
         self._affinity.record(replica.replica_id, prefix, min(capacity, self._config.max_prefix_blocks))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
 import msgspec
@@ -65,15 +65,11 @@ class SpeculationOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GenerationOptions:
-    """Everything about a request but its prompt, before the model is known."""
+class AnswerOptions:
+    """What the model has no part in."""
 
-    sampling: SamplingParams
-    """Without the model's end tokens."""
-    speculation: SpeculationOptions = SpeculationOptions()
     stop: tuple[str, ...] = ()
     """The answer ends before the first of these that appears."""
-    ignore_eos: bool = False
     include_stop: bool = False
     """The text ends behind the stop that ended it, not before."""
     skip_special_tokens: bool = True
@@ -82,6 +78,16 @@ class GenerationOptions:
     """Cached prefixes are shared with requests of the same salt only."""
     num_prompt_logprobs: int | None = None
     """Log-probabilities wanted of the prompt's tokens, as SamplingParams.num_logprobs of the output's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationOptions(AnswerOptions):
+    """Everything about a request but its prompt, before the model is known."""
+
+    sampling: SamplingParams
+    """Without the model's end tokens."""
+    speculation: SpeculationOptions = SpeculationOptions()
+    ignore_eos: bool = False
 
     def __post_init__(self) -> None:
         if len(self.stop) > MAX_STOP_STRINGS:
@@ -120,7 +126,7 @@ class ServedModel:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GenerationRequest:
+class GenerationRequest(AnswerOptions):
     """A request that can be served as it stands."""
 
     prompt_token_ids: tuple[int, ...]
@@ -129,11 +135,6 @@ class GenerationRequest:
     speculation: SpeculationOptions
     num_speculative_tokens: int
     """Draft tokens a round; 0 turns speculation off."""
-    stop: tuple[str, ...] = ()
-    include_stop: bool = False
-    skip_special_tokens: bool = True
-    cache_salt: str = ""
-    num_prompt_logprobs: int | None = None
     request_id: str = field(default_factory=lambda: secrets.token_hex(8))
     traceparent: str = ""
     """W3C header of the trace that the replicas' part of it belongs to; empty: it is not traced."""
@@ -202,11 +203,11 @@ def bind_request(
         )
     lossy_by = lossy_by_of(options)
     if lossy_by and not model.allow_lossy:
-        field = "level" if lossy_by == "step" else "acceptance"
+        param = "level" if lossy_by == "step" else "acceptance"
         raise InvalidRequestError(
-            f"{field} {lossy_by} is lossy, which this service does not allow; its operator does with "
+            f"{param} {lossy_by} is lossy, which this service does not allow; its operator does with "
             "orchestrator.speculation.allow_lossy",
-            param=field,
+            param=param,
         )
     eos_token_ids = frozenset() if options.ignore_eos else model.eos_token_ids
     return GenerationRequest(
@@ -218,11 +219,7 @@ def bind_request(
         ),
         speculation=speculation,
         num_speculative_tokens=num_draft_tokens,
-        stop=options.stop,
-        include_stop=options.include_stop,
-        skip_special_tokens=options.skip_special_tokens,
-        cache_salt=options.cache_salt,
-        num_prompt_logprobs=options.num_prompt_logprobs,
+        **{each.name: getattr(options, each.name) for each in fields(AnswerOptions)},
         traceparent=traceparent,
     )
 

@@ -219,14 +219,19 @@ def has_proposer(info: ServiceInfo, name: str) -> bool:
     return name == info.drafter if name in IN_TARGET_DRAFTERS else name in info.proposers
 
 
+def require_proposer(info: ServiceInfo, name: str) -> None:
+    """Raises ConfigError where a request that asks for it would get no drafts."""
+    if not has_proposer(info, name):
+        there = ", ".join(each for each in info.proposers if has_proposer(info, each))
+        raise ConfigError(f"what serves there has no proposer {name}; it has {there or 'none'}")
+
+
 def _check(info: ServiceInfo, station: Station, settings: Settings) -> None:
     """Raise for what the services there cannot do."""
     for proposer in station.proposers:
         if proposer.request_name == "draft" and not info.num_draft_replicas:
             raise UnavailableError("no draft replica is connected: start one, or choose a proposer that needs none")
-        if not has_proposer(info, proposer.request_name):
-            there = ", ".join(name for name in info.proposers if has_proposer(info, name))
-            raise ConfigError(f"what serves there has no proposer {proposer.request_name}; it has {there}")
+        require_proposer(info, proposer.request_name)
     longest = max(settings.lengths, default=0)
     if longest > info.max_draft_tokens:
         raise ConfigError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
 from torch import Tensor
 
@@ -24,9 +24,7 @@ class ParallelDecoder:
     and whether they still wait for this one, is unknown. It ends the process.
     """
 
-    def __init__(
-        self, decoder: Decoder, channel: RankChannel, *, on_failure: Callable[[str], NoReturn] = end_process
-    ) -> None:
+    def __init__(self, decoder: Decoder, channel: RankChannel) -> None:
         self.name = f"{decoder.name}, {channel.num_ranks} ranks"
         self.vocab_size = decoder.vocab_size
         self.max_context_tokens = decoder.max_context_tokens
@@ -37,7 +35,6 @@ class ParallelDecoder:
         self._decoder = decoder
         self._channel = channel
         self._packer = StepPacker()
-        self._on_failure = on_failure
         self._captures = False
 
     def capture(self, layers: Sequence[int]) -> None:
@@ -68,4 +65,4 @@ class ParallelDecoder:
                 f"rank {rank} of {self._channel.num_ranks} is lost" for rank in self._channel.wait_for_loss(_HANG_UP_S)
             ]
             cause = ", ".join(lost) or f"a call of all ranks failed on rank 0: {type(error).__name__}: {error}"
-            self._on_failure(f"{cause}: this replica ends")
+            end_process(f"{cause}: this replica ends")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from typing import Any
 
 import grpc
@@ -12,6 +11,7 @@ from pilotfish.config import InternalSecurityConfig
 from pilotfish.errors import ConfigError
 from pilotfish.rpc.channel import CHANNEL_OPTIONS, open_channel
 from pilotfish.security.certificates import CertificateFiles, Certificates, CertificateSource
+from pilotfish.security.hosts import is_loopback
 from pilotfish.security.link_token import AUTHORIZATION_KEY, LinkToken, bearer_header, bearer_of
 
 
@@ -97,7 +97,7 @@ class LinkSecurity:
 
     def check_host(self, host: str, setting: str) -> None:
         """Raises ConfigError for a listener that strangers could reach and would be served by."""
-        if self._config.is_authenticated or self._config.allow_unauthenticated or _is_loopback(host):
+        if self._config.is_authenticated or self._config.allow_unauthenticated or is_loopback(host):
             return
         raise ConfigError(
             f"{setting} is {host}: whoever reaches it could verify and draft. Set security.internal.token_file (or "
@@ -108,10 +108,3 @@ class LinkSecurity:
 
 OPEN_LINKS = LinkSecurity(InternalSecurityConfig())
 """Plain text, and nobody is asked who it is."""
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from llguidance import LLMatcher
 
-from pilotfish.speculation.common_prefix import num_common_tokens
 from pilotfish.structured.grammar import one_line
 
 
@@ -65,7 +64,11 @@ class GrammarMatcher:
             return False
         wanted = [*self._output[self._num_certain :], *path]
         taken = self._consumed[self._num_certain :]
-        num_common = num_common_tokens(taken, wanted)
+        num_common = 0
+        for mine, other in zip(taken, wanted, strict=False):
+            if mine != other:
+                break
+            num_common += 1
         if num_common < len(taken):
             self._matcher.rollback(len(taken) - num_common)
             del self._consumed[self._num_certain + num_common :]

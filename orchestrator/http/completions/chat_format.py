@@ -55,7 +55,7 @@ class ChatFormat(CommonFormat):
         """All answers as one body."""
         first = answers[0]
         return ChatCompletion(
-            **self.envelope,
+            **msgspec.structs.asdict(self.envelope),
             choices=[self._choice(answer) for answer in answers],
             prompt_token_ids=self.prompt_token_ids(first.sample),
             prompt_logprobs=self.prompt_logprobs(first),
@@ -81,7 +81,10 @@ class ChatFormat(CommonFormat):
     ) -> bytes:
         """One event."""
         chunk = ChatCompletionChunk(
-            **self.envelope, choices=choices, prompt_token_ids=prompt_token_ids, usage=usage or self.no_usage
+            **msgspec.structs.asdict(self.envelope),
+            choices=choices,
+            prompt_token_ids=prompt_token_ids,
+            usage=usage or self.no_usage,
         )
         return event_of(chunk)
 

@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from orchestrator.http.completions.envelope import Envelope
 from orchestrator.http.completions.logprobs import ChatLogprobs, PromptLogprobs
 from orchestrator.http.completions.speculation import ChoiceDetails
 from orchestrator.http.completions.usage import Usage
@@ -56,14 +57,10 @@ class ChatChoice(msgspec.Struct, kw_only=True):
     speculation: ChoiceDetails
 
 
-class ChatCompletion(msgspec.Struct, kw_only=True):
+class ChatCompletion(Envelope, kw_only=True):
     """The body of an answer that is not streamed."""
 
-    id: str
     object: Literal["chat.completion"] = "chat.completion"
-    created: int
-    model: str
-    system_fingerprint: str
     choices: list[ChatChoice]
     prompt_token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
     prompt_logprobs: PromptLogprobs | msgspec.UnsetType | None = msgspec.UNSET
@@ -92,14 +89,10 @@ class ChatChunkChoice(msgspec.Struct, kw_only=True):
     speculation: ChoiceDetails | msgspec.UnsetType = msgspec.UNSET
 
 
-class ChatCompletionChunk(msgspec.Struct, kw_only=True):
+class ChatCompletionChunk(Envelope, kw_only=True):
     """An event of a streamed answer."""
 
-    id: str
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
-    created: int
-    model: str
-    system_fingerprint: str
     choices: list[ChatChunkChoice]
     prompt_token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
     """Of an answer's first event."""

@@ -13,7 +13,7 @@ import msgspec
 from orchestrator.answers.output import OutputChunk
 from orchestrator.http.completions.answers import Finished, Sample
 from orchestrator.http.completions.common_format import CommonFormat
-from orchestrator.http.completions.envelope import finish_reason_of, stop_reason_of
+from orchestrator.http.completions.envelope import Envelope, finish_reason_of, stop_reason_of
 from orchestrator.http.completions.logprobs import CompletionLogprobs, CompletionLogprobsWriter, PromptLogprobs
 from orchestrator.http.completions.speculation import ChoiceDetails, speculation_report
 from orchestrator.http.completions.usage import RunningUsage, Usage, usage_of
@@ -36,14 +36,10 @@ class CompletionChoice(msgspec.Struct, kw_only=True):
     speculation: ChoiceDetails | msgspec.UnsetType = msgspec.UNSET
 
 
-class Completion(msgspec.Struct, kw_only=True):
+class Completion(Envelope, kw_only=True):
     """The body of an answer, and each event of a streamed one."""
 
-    id: str
     object: Literal["text_completion"] = "text_completion"
-    created: int
-    model: str
-    system_fingerprint: str
     choices: list[CompletionChoice]
     usage: Usage | msgspec.UnsetType | None = msgspec.UNSET
 
@@ -124,7 +120,7 @@ class CompletionFormat(CommonFormat):
         return choice
 
     def _completion(self, choices: list[CompletionChoice], usage: Usage | msgspec.UnsetType | None) -> Completion:
-        return Completion(**self.envelope, choices=choices, usage=usage)
+        return Completion(**msgspec.structs.asdict(self.envelope), choices=choices, usage=usage)
 
 
 def _mean_logprob(answer: Finished) -> float:

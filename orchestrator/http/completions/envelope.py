@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from typing import TypedDict
+
+import msgspec
 
 import pilotfish
 from orchestrator.request_telemetry.trace import Report
@@ -15,8 +16,8 @@ from pilotfish.types import FinishReason, ModelInfo
 _FINISH_REASONS = {FinishReason.STOP: "stop", FinishReason.LENGTH: "length", FinishReason.CANCELLED: "stop"}
 
 
-class Envelope(TypedDict):
-    """Fields of every answer, equal in all events of a stream."""
+class Envelope(msgspec.Struct, kw_only=True):
+    """Fields of every answer, equal in all events of a stream: its base."""
 
     id: str
     created: int

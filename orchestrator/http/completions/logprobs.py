@@ -14,7 +14,7 @@ from pilotfish.types import TokenLogprobs
 
 
 class TopLogprob(msgspec.Struct):
-    """One of the likeliest tokens at a place."""
+    """A token at a place, such as one of the likeliest."""
 
     token: str
     """Bytes that are no characters are told as OpenAI tells them: `\\xf0\\x9f`."""
@@ -23,12 +23,9 @@ class TopLogprob(msgspec.Struct):
     """What it adds to the text; those of all tokens join to it."""
 
 
-class TokenLogprob(msgspec.Struct):
+class TokenLogprob(TopLogprob):
     """A token of the answer."""
 
-    token: str
-    logprob: float
-    bytes: list[int]
     top_logprobs: list[TopLogprob]
     """The likeliest tokens, as many as were asked for, whether or not the chosen one, told above, is among them."""
 
@@ -60,10 +57,10 @@ def chat_logprobs(chunk: OutputChunk, tokenizer: Tokenizer) -> ChatLogprobs | No
     content = []
     for token_id, logprobs in zip(chunk.token_ids, chunk.logprobs, strict=True):
         top = [
-            TopLogprob(_token(tokenizer, top_id, partial=""), logprob, list(tokenizer.bytes_of(top_id)))
+            TopLogprob(_token(tokenizer, top_id), logprob, list(tokenizer.bytes_of(top_id)))
             for top_id, logprob in zip(logprobs.top_token_ids, logprobs.top_logprobs, strict=True)
         ]
-        token = _token(tokenizer, token_id, partial="")
+        token = _token(tokenizer, token_id)
         content.append(TokenLogprob(token, logprobs.logprob, list(tokenizer.bytes_of(token_id)), top))
     return ChatLogprobs(content)
 
@@ -97,7 +94,7 @@ def prompt_logprobs(
         logprobs = {token_id: score.logprob, **dict(zip(score.top_token_ids, score.top_logprobs, strict=True))}
         told.append(
             {
-                each: PromptLogprob(logprob, ranks.get(each), _token(tokenizer, each, partial=""))
+                each: PromptLogprob(logprob, ranks.get(each), _token(tokenizer, each))
                 for each, logprob in logprobs.items()
             }
         )
@@ -188,7 +185,7 @@ def _completion_token(tokenizer: Tokenizer, token_id: int) -> str:
     return _token(tokenizer, token_id, partial="bytes:")
 
 
-def _token(tokenizer: Tokenizer, token_id: int, *, partial: str) -> str:
+def _token(tokenizer: Tokenizer, token_id: int, *, partial: str = "") -> str:
     """The token by itself. partial: what stands before bytes that are no characters, which are told as `\\xf0\\x9f`."""
     if token_id in tokenizer.special_token_ids:
         return tokenizer.decode([token_id], skip_special=False)

@@ -78,9 +78,9 @@ class ResponsesFormat:
             }
         choice = request.tool_choice or "auto"
         return Response(
-            id=self.envelope["id"],
-            created_at=self.envelope["created"],
-            model=self.envelope["model"],
+            id=self.envelope.id,
+            created_at=self.envelope.created,
+            model=self.envelope.model,
             output=list(items),
             instructions=request.instructions,
             max_output_tokens=request.max_output_tokens,

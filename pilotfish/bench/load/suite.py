@@ -24,7 +24,7 @@ from pilotfish.bench.load.workload import (
 from pilotfish.bench.machine import this_machine
 from pilotfish.bench.prompts import load_prompts
 from pilotfish.bench.result import common_conditions
-from pilotfish.bench.suite import Progress, Station, has_proposer, started_info, station_address
+from pilotfish.bench.suite import Progress, Station, require_proposer, started_info, station_address
 from pilotfish.client.answer import GenerateOptions, ServiceInfo, Summary
 from pilotfish.client.async_inference import AsyncInferenceClient, OnTokens
 from pilotfish.client.inference import InferenceClient
@@ -148,10 +148,8 @@ def _asker(client: AsyncInferenceClient, settings: LoadSettings, mode: str) -> A
 
 def _workload(client: InferenceClient, info: ServiceInfo, settings: LoadSettings) -> Workload:
     """Raises ConfigError for requests that what serves there cannot answer."""
-    name = settings.options.proposer
-    if name and not has_proposer(info, name):
-        there = ", ".join(each for each in info.proposers if has_proposer(info, each))
-        raise ConfigError(f"what serves there has no proposer {name}; it has {there or 'none'}")
+    if settings.options.proposer:
+        require_proposer(info, settings.options.proposer)
     num_tokens = settings.output_lengths.smallest + (0 if settings.prompts else settings.prompt_lengths.smallest)
     if num_tokens > info.max_context_tokens:
         raise ConfigError(
