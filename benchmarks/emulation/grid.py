@@ -204,7 +204,7 @@ async def _ask(client: Client, mode: str, num_tokens: int, num_draft_tokens: int
 def _row(rate: float, plain: Span, cell: Cell, time_scale: float) -> dict[str, float]:
     depth, span = cell.num_draft_tokens, cell.span
     profile = load_profile(PROFILE)
-    steps_s = time_scale * (profile.propose_s(1, depth) + profile.target.step_s(1, depth + 1))
+    steps_s = time_scale * (depth * profile.draft.step_s(1, 1) + profile.target.step_s(1, depth + 1))
     speed_up = span.tokens_per_s / plain.tokens_per_s
     realised = span.num_tokens / span.num_rounds
     return {

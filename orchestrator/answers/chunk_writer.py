@@ -72,9 +72,6 @@ class ChunkBuffer:
         self._chunks.append(chunk)
         self._num_tokens += len(chunk.token_ids)
 
-    def __bool__(self) -> bool:
-        return bool(self._chunks)
-
     def is_due(self, *, more_waits: bool) -> bool:
         """Whether to send what is there. more_waits: the next chunk can be had at once."""
         is_last = bool(self._chunks) and self._chunks[-1].finish_reason is not None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
 from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -18,9 +17,9 @@ from orchestrator.api_security import Authenticator
 from orchestrator.http.auth_middleware import AuthMiddleware
 from orchestrator.http.completions.generation import GenerationApi
 from orchestrator.http.completions.request_fields import IGNORED_HEADER, LOSSY_HEADER
-from orchestrator.http.errors import error_body
+from orchestrator.http.errors import error_body, error_response
 from orchestrator.http.exchange import Endpoint, Handler
-from orchestrator.http.operations.fleet import FleetApi
+from orchestrator.http.operations.fleet import fleet_endpoint
 from orchestrator.http.operations.information import InformationApi
 from orchestrator.http.operations.openapi import openapi_endpoint
 from orchestrator.http.operations.pages import playground_routes
@@ -58,7 +57,7 @@ def build_app(
         route("GET", "/version", information.version),
         route("GET", "/openapi.json", openapi_endpoint()),
         route("GET", "/metrics", information.metrics),
-        route("GET", "/fleet", FleetApi(service, config.speculation).fleet),
+        route("GET", "/fleet", fleet_endpoint(service, config.speculation)),
         *playground_routes(),
     ]
     return Starlette(
@@ -88,4 +87,4 @@ async def _refuse(request: Request, error: Exception) -> Response:
     code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code)
     message = f"{request.method} {request.url.path}: {error.detail.lower()}; /v1/models is a good place to start"
     body = error_body(error.status_code, message, code=code)
-    return Response(msgspec.json.encode(body), error.status_code, dict(error.headers or {}), "application/json")
+    return error_response(error.status_code, body, error.headers or {})

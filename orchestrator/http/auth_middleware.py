@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-import msgspec
 from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from orchestrator.api_security import Authenticator
-from orchestrator.http.errors import describe_error, error_body
+from orchestrator.http.errors import describe_error, error_body, error_response
 from pilotfish.errors import AuthenticationError
 from pilotfish.security.allowance import Allowance
 from pilotfish.security.hosts import is_loopback
@@ -60,7 +59,7 @@ class AuthMiddleware:
             scope[_ALLOWANCE] = self._authenticator.allowance(headers.get("authorization", ""))
         except AuthenticationError as error:
             status, body, _ = describe_error(error)
-            return _json(status, body, {"www-authenticate": "Bearer"})
+            return error_response(status, body, {"www-authenticate": "Bearer"})
         return None
 
     def _check_origin(self, headers: Headers) -> Response | None:
@@ -87,8 +86,4 @@ def _name_of(host: str) -> str:
 
 
 def _forbidden(message: str) -> Response:
-    return _json(403, error_body(403, message, code="origin_not_allowed"), {})
-
-
-def _json(status: int, body: object, headers: dict[str, str]) -> Response:
-    return Response(msgspec.json.encode(body), status, headers, "application/json")
+    return error_response(403, error_body(403, message, code="origin_not_allowed"), {})

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 import msgspec
+from starlette.responses import Response
 
 from pilotfish.errors import (
     AuthenticationError,
@@ -70,6 +71,11 @@ def error_body(status: int, message: str, *, param: str | None = None, code: str
     # Half of a surrogate pair, from an escape in a request, is no text: telling of it must not fail.
     message = message.encode(errors="replace").decode()
     return ErrorBody(ApiError(message, _TYPES.get(status, "server_error"), param, code))
+
+
+def error_response(status: int, body: ErrorBody, headers: Mapping[str, str]) -> Response:
+    """Of what answers outside of an exchange."""
+    return Response(msgspec.json.encode(body), status, headers, "application/json")
 
 
 def renamed(text: str, param_names: Mapping[str, str]) -> str:

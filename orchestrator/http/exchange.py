@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -83,23 +84,23 @@ def event_of(body: object) -> bytes:
 Handler = Callable[[Exchange], Coroutine[Any, Any, None]]
 
 
+@dataclass(frozen=True)
 class Endpoint:
     """An ASGI application: a handler that is cancelled when its client leaves, with errors in OpenAI's shape."""
 
-    def __init__(self, handler: Handler, max_body_bytes: int, is_closed: Callable[[], bool] = lambda: False) -> None:
-        """is_closed: whether requests are refused, as the server stops."""
-        self._handler = handler
-        self._max_body_bytes = max_body_bytes
-        self._is_closed = is_closed
+    handler: Handler
+    max_body_bytes: int
+    is_closed: Callable[[], bool] = lambda: False
+    """Whether requests are refused, as the server stops."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send)
         try:
-            exchange.body = await read_body(exchange.request, self._max_body_bytes)
-            if self._is_closed():
+            exchange.body = await read_body(exchange.request, self.max_body_bytes)
+            if self.is_closed():
                 exchange.extra_headers["connection"] = "close"  # the next one goes to another server
                 raise UnavailableError("the server is shutting down")
-            await _unless_disconnected(receive, self._handler(exchange))
+            await _unless_disconnected(receive, self.handler(exchange))
         except ClientDisconnect:
             return
         except PilotfishError as error:

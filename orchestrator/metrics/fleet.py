@@ -25,7 +25,8 @@ def fleet_families(targets: ReplicaPool, drafts: ReplicaPool) -> Iterator[Metric
     links |= {("draft", link.replica_id): link for link in drafts.links}
     connected = {"target": targets.num_connected, "draft": drafts.num_connected}
     yield labelled_gauge("num_replicas_connected", "Replicas of a pool.", "pool", connected)
-    yield from replica_families(links)
+    yield from _connections(links)
+    yield from _loads({key: link for key, link in links.items() if link.is_connected})
     counters = targets.router.counters
     routed = {"prefix": counters.num_by_prefix, "load": counters.num_by_load}
     yield labelled_counter(
@@ -77,12 +78,6 @@ def cache_families(targets: Sequence[ReplicaLink], counters: FleetCounters) -> I
     labels = ("max_lora", "running_lora_adapters", "waiting_lora_adapters")
     now: dict[_Key, float] = {("0", "", ""): time.time()}
     yield labelled_gauge("lora_requests_info", "There are no adapters.", labels, now)
-
-
-def replica_families(links: dict[tuple[str, ...], ReplicaLink]) -> Iterator[Metric]:
-    """Of links by (pool, replica)."""
-    yield from _connections(links)
-    yield from _loads({key: link for key, link in links.items() if link.is_connected})
 
 
 def _connections(links: dict[_Key, ReplicaLink]) -> Iterator[Metric]:

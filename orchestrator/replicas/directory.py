@@ -35,11 +35,7 @@ class ReplicaDirectory:
         Names among them are `orchestrator.replicas.directory`' business.
         """
         directory = cls()
-        pools: dict[PoolName, tuple[str, ...]] = {
-            "target": config.orchestrator.target_addresses,
-            "draft": config.orchestrator.draft_addresses,
-        }
-        for pool, addresses in pools.items():
+        for pool, addresses in _configured(config.orchestrator).items():
             directory.set_replicas(pool, {each: each for each in addresses if not each.startswith(DNS_PREFIX)})
         return directory
 
@@ -71,6 +67,10 @@ class ReplicaDirectory:
         return unsubscribe
 
 
+def _configured(config: OrchestratorConfig) -> dict[PoolName, tuple[str, ...]]:
+    return {"target": config.target_addresses, "draft": config.draft_addresses}
+
+
 _log = logging.getLogger(__name__)
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -88,10 +88,7 @@ class NameFollower:
     """Keeps the directory at what the configured names stand for. Made by `start`, on one event loop."""
 
     def __init__(self, config: OrchestratorConfig, directory: ReplicaDirectory, resolve: Resolve) -> None:
-        self._pools: dict[PoolName, tuple[str, ...]] = {
-            "target": config.target_addresses,
-            "draft": config.draft_addresses,
-        }
+        self._pools = _configured(config)
         self._directory = directory
         self._interval_s = config.resolve_interval_s
         self._resolve = resolve

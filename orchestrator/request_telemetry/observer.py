@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from types import TracebackType
-from typing import Self
+from collections.abc import Iterator
 
 from orchestrator.request_telemetry.round_log import RecordedRounds, RoundLog
 from orchestrator.request_telemetry.statistics import CANCELLED, RequestStatistics
@@ -31,9 +31,16 @@ class RequestObserver:
         self._max_rounds = {"off": 0, "sampled": telemetry.max_round_spans, "all": None}[telemetry.round_spans]
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def request(self, caller: Caller, operation: str) -> ObservedRequest:
-        """Around all that is done for a request, as a context. operation: gen_ai.operation.name."""
-        return ObservedRequest(self, caller, operation)
+    @contextlib.contextmanager
+    def request(self, caller: Caller, operation: str) -> Iterator[ObservedRequest]:
+        """Around all that is done for a request. operation: gen_ai.operation.name."""
+        observed = ObservedRequest(self, caller, operation)
+        try:
+            yield observed
+        except BaseException as error:
+            observed.end(error)
+            raise
+        observed.end(None)
 
     def new_log(self, *, is_traced: bool) -> RoundLog:
         return RecordedRounds(self._max_rounds) if is_traced and self._max_rounds != 0 else RoundLog()
@@ -69,14 +76,6 @@ class ObservedRequest:
         """When it was ready to be opened on a target."""
         set_trace_id(trace_id(self._span))
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._end(error)
-
     def begin(self, session: Session, request: GenerationRequest, model_id: str) -> None:
         """Its turn has come, and this session answers it."""
         self._session = session
@@ -108,7 +107,8 @@ class ObservedRequest:
         """The account of its end, for the trace."""
         self._report = report
 
-    def _end(self, error: BaseException | None) -> None:
+    def end(self, error: BaseException | None) -> None:
+        """error: that it failed with."""
         statistics, session = self._observer.statistics, self._session
         finish_reason = None if session is None else session.sequence.finish_reason
         failure = "" if finish_reason is not None else _failure(error)

@@ -29,6 +29,13 @@ STEP_FIELDS = ("level", "step_judge", "step_threshold", "step_max_tokens", "step
 """Of SpeculationOptions, as the APIs call them."""
 
 
+def check_number(name: str, value: int, least: int, most: int | None = None) -> None:
+    """Raises InvalidRequestError for a parameter that is out of its range."""
+    if value < least or (most is not None and value > most):
+        wanted = f"at least {least}" if most is None else f"between {least} and {most}"
+        raise InvalidRequestError(f"{name} is {value}; it must be {wanted}", param=name)
+
+
 @dataclass(frozen=True, kw_only=True)
 class SpeculationOptions:
     """How one request speculates."""
@@ -53,8 +60,7 @@ class SpeculationOptions:
             if (value := getattr(self, name)) not in known:
                 raise InvalidRequestError(f"{name} {value!r} is unknown; known are {', '.join(known)}", param=name)
         for name in ("step_max_tokens", "step_tokens"):
-            if getattr(self, name) < 1:
-                raise InvalidRequestError(f"{name} is {getattr(self, name)}; it must be at least 1", param=name)
+            check_number(name, getattr(self, name), 1)
         if self.step_threshold is not None and not math.isfinite(self.step_threshold):
             raise InvalidRequestError("step_threshold must be a number", param="step_threshold")
 

@@ -41,9 +41,6 @@ class Checkpoint:
     ) -> None:
         self._files.close()
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._tensors
-
     def read(self, name: str, cut: Cut, rank: int, num_ranks: int, dtype: torch.dtype) -> Tensor:
         """A rank's part of a tensor; what pads it is zero.
 

@@ -39,11 +39,6 @@ def server_credentials(source: CertificateSource) -> grpc.ServerCredentials:
     )
 
 
-def channel_credentials(certificates: Certificates) -> grpc.ChannelCredentials:
-    """Of one dialled channel, which shows its own certificate."""
-    return grpc.ssl_channel_credentials(certificates.ca, certificates.private_key, certificates.chain)
-
-
 def _configuration(certificates: Certificates) -> grpc.ServerCertificateConfiguration:
     return grpc.ssl_server_certificate_configuration(
         [(certificates.private_key, certificates.chain)], root_certificates=certificates.ca
@@ -74,7 +69,9 @@ class LinkSecurity:
         options: list[tuple[str, int | str]] = list(CHANNEL_OPTIONS)
         if self._config.server_name:
             options.append(("grpc.ssl_target_name_override", self._config.server_name))
-        return grpc.aio.secure_channel(address, channel_credentials(self._source.current), options=options)
+        certificates = self._source.current
+        credentials = grpc.ssl_channel_credentials(certificates.ca, certificates.private_key, certificates.chain)
+        return grpc.aio.secure_channel(address, credentials, options=options)
 
     @property
     def metadata(self) -> Metadata:

@@ -24,16 +24,13 @@ class CertificateFiles:
     """Of the configuration that names them, for messages."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Certificates:
-    """PEM data that belong together."""
+    """PEM data that belong together. Their key is for nobody's log."""
 
     chain: bytes
     private_key: bytes
     ca: bytes | None
-
-    def __repr__(self) -> str:
-        return "Certificates(...)"  # the key is for nobody's log
 
 
 class CertificateSource:

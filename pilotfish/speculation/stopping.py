@@ -48,11 +48,6 @@ class StopStringMatcher:
         self._held = ""
         self._matched: str | None = None
 
-    @property
-    def matched(self) -> str | None:
-        """The stop string that ended the text."""
-        return self._matched
-
     def push(self, text: str) -> tuple[str, str | None]:
         """Text that is safe to emit, and the stop string that ended it, if one did.
 

@@ -25,8 +25,6 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _JSON_OPTIONS = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 """As json.dumps writes it: a weak model that may put whitespace anywhere may do so for ever."""
 
-ANY_OBJECT = '{"type": "object"}'
-"""The schema of any JSON object."""
 MAX_GBNF_CHARS = 4096
 """It is converted on the event loop, at some 4 us a character (measured)."""
 _GBNF = re.compile(r"^[ \t]*root[ \t]*::=", re.MULTILINE)
@@ -39,10 +37,10 @@ def engine_grammar(grammar: Grammar, *, param: str = "grammar") -> str:
     """
     check_text(grammar, param)
     match grammar.kind:
-        case GrammarKind.JSON_SCHEMA:
-            return _json_grammar(grammar.text, param)
-        case GrammarKind.JSON_OBJECT:
-            return _json_grammar(ANY_OBJECT, param)
+        case GrammarKind.JSON_SCHEMA | GrammarKind.JSON_OBJECT:
+            # The library's own options, which a schema may hold, are not the caller's to set.
+            schema = {**_schema(grammar, param), "x-guidance": _JSON_OPTIONS}
+            return str(LLMatcher.grammar_from_json_schema(schema_text(schema)))
         case GrammarKind.REGEX:
             return str(LLMatcher.grammar_from_regex(grammar.text))
         case GrammarKind.LARK:
@@ -102,10 +100,8 @@ def lark_rule(grammar: Grammar, *, param: str = "grammar") -> str:
     """The right-hand side of a Lark rule for texts of a grammar of any kind. Raises InvalidRequestError."""
     check_text(grammar, param)
     match grammar.kind:
-        case GrammarKind.JSON_SCHEMA:
-            return json_rule(_schema(grammar.text, param))
-        case GrammarKind.JSON_OBJECT:
-            return json_rule(_schema(ANY_OBJECT, param))
+        case GrammarKind.JSON_SCHEMA | GrammarKind.JSON_OBJECT:
+            return json_rule(_schema(grammar, param))
         case GrammarKind.REGEX:
             return f"/{regex_to_lark(grammar.text, '')}/" if grammar.text else '""'
         case GrammarKind.LARK:
@@ -142,15 +138,11 @@ def check_text(grammar: Grammar, param: str) -> None:
         raise InvalidRequestError(f"the {name_of(grammar)} ends with a backslash that escapes nothing", param=param)
 
 
-def _json_grammar(text: str, param: str) -> str:
-    # The library's own options, which a schema may hold, are not the caller's to set.
-    schema = {**_schema(text, param), "x-guidance": _JSON_OPTIONS}
-    return str(LLMatcher.grammar_from_json_schema(schema_text(schema)))
-
-
-def _schema(text: str, param: str) -> Mapping[str, Any]:
+def _schema(grammar: Grammar, param: str) -> Mapping[str, Any]:
     """Booleans are schemas too, but the library takes objects only."""
-    schema = parse_schema(text, param)
+    if grammar.kind is GrammarKind.JSON_OBJECT:
+        return {"type": "object"}
+    schema = parse_schema(grammar.text, param)
     if schema is False:
         raise InvalidRequestError("the JSON schema cannot be used: it is false, which nothing follows", param=param)
     if not isinstance(schema, dict | bool):

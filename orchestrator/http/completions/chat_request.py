@@ -9,6 +9,7 @@ from typing import Any, Literal
 from orchestrator.http.completions.request_fields import RequestFields
 from orchestrator.http.completions.sampling import GenerationFields
 from orchestrator.requests.prompt import ChatPrompt
+from orchestrator.requests.request import check_number
 from orchestrator.requests.tools import ToolUse, tool_use
 from pilotfish.chat import ChatMessage, ToolCall
 from pilotfish.errors import InvalidRequestError
@@ -123,10 +124,7 @@ class ChatCompletionRequest(GenerationFields, kw_only=True):
             if self.top_logprobs == 0:  # some clients always send it
                 return None
             raise InvalidRequestError("top_logprobs needs logprobs to be true", param="top_logprobs")
-        if not 0 <= self.top_logprobs <= MAX_LOGPROBS:
-            raise InvalidRequestError(
-                f"top_logprobs is {self.top_logprobs}; it must be between 0 and {MAX_LOGPROBS}", param="top_logprobs"
-            )
+        check_number("top_logprobs", self.top_logprobs, 0, MAX_LOGPROBS)
         return self.top_logprobs
 
     def max_output_tokens(self, default: int) -> int:
@@ -134,8 +132,7 @@ class ChatCompletionRequest(GenerationFields, kw_only=True):
         for name in ("max_completion_tokens", "max_tokens"):
             value: int | None = getattr(self, name)
             if value is not None:
-                if value < 1:
-                    raise InvalidRequestError(f"{name} is {value}; it must be at least 1", param=name)
+                check_number(name, value, 1)
                 return value
         return default
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from orchestrator.http.completions.sampling import GenerationFields
 from orchestrator.requests.prompt import TextPrompt, TokenPrompt
+from orchestrator.requests.request import check_number
 from pilotfish.errors import InvalidRequestError
 from pilotfish.types import MAX_LOGPROBS
 
@@ -67,10 +68,8 @@ class CompletionRequest(GenerationFields, kw_only=True):
 
     def check_supported(self) -> None:
         """Raises InvalidRequestError for what cannot be served."""
-        if self.logprobs is not None and not 0 <= self.logprobs <= MAX_LOGPROBS:
-            raise InvalidRequestError(
-                f"logprobs is {self.logprobs}; it must be between 0 and {MAX_LOGPROBS}", param="logprobs"
-            )
+        if self.logprobs is not None:
+            check_number("logprobs", self.logprobs, 0, MAX_LOGPROBS)
         if self.best_of is not None and self.best_of < self.num_kept:
             raise InvalidRequestError(f"best_of is {self.best_of}; it must be at least n", param="best_of")
         if self.is_choosing and self.stream:

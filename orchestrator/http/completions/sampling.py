@@ -10,7 +10,7 @@ import msgspec
 from orchestrator.http.completions.request_fields import RequestFields
 from orchestrator.http.completions.response_format import ResponseFormat, StructuredOutputs
 from orchestrator.requests.bad_words import bad_word_tokens
-from orchestrator.requests.request import STEP_FIELDS, GenerationOptions, SpeculationOptions, draw_seed
+from orchestrator.requests.request import STEP_FIELDS, GenerationOptions, SpeculationOptions, check_number, draw_seed
 from pilotfish.config import SpeculationConfig
 from pilotfish.errors import InvalidRequestError
 from pilotfish.models.tokens.tokenizer import Tokenizer
@@ -162,7 +162,9 @@ def generation_options(
     if fields.stream_options is not None and not fields.stream:
         raise InvalidRequestError("stream_options needs stream to be true", param="stream_options")
     if fields.prompt_logprobs is not None:
-        _check_prompt_logprobs(fields.prompt_logprobs, is_streamed=bool(fields.stream))
+        check_number("prompt_logprobs", fields.prompt_logprobs, 0, MAX_LOGPROBS)
+        if fields.stream:
+            raise InvalidRequestError("prompt_logprobs is not told in streams", param="prompt_logprobs")
     given = {
         name: value
         for name in ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
@@ -209,8 +211,7 @@ def sample_options(options: GenerationOptions, index: int) -> GenerationOptions:
 def check_num_choices(num_choices: int | None, num_prompts: int, max_choices: int) -> int:
     """Answers per prompt. Raises InvalidRequestError."""
     num_choices = 1 if num_choices is None else num_choices
-    if num_choices < 1:
-        raise InvalidRequestError(f"n is {num_choices}; it must be at least 1", param="n")
+    check_number("n", num_choices, 1)
     if num_choices * num_prompts > max_choices:
         raise InvalidRequestError(
             f"the request asks for {num_choices * num_prompts} answers; at most {max_choices} are allowed", param="n"
@@ -222,15 +223,6 @@ def _checked_seed(seed: int) -> int:
     if not -(2**63) <= seed <= MAX_SEED:
         raise InvalidRequestError(f"seed is {seed}; it must be between -2^63 and 2^64 - 1", param="seed")
     return seed
-
-
-def _check_prompt_logprobs(number: int, *, is_streamed: bool) -> None:
-    if not 0 <= number <= MAX_LOGPROBS:
-        raise InvalidRequestError(
-            f"prompt_logprobs is {number}; it must be between 0 and {MAX_LOGPROBS}", param="prompt_logprobs"
-        )
-    if is_streamed:
-        raise InvalidRequestError("prompt_logprobs is not told in streams", param="prompt_logprobs")
 
 
 def _top_k(top_k: int | None) -> int:
@@ -256,11 +248,8 @@ def _stop_token_ids(token_ids: list[int] | None) -> tuple[int, ...]:
 def _speculation(fields: SpeculationFields | None, defaults: SpeculationConfig) -> SpeculationOptions:
     fields = fields or SpeculationFields()
     num_tokens = fields.num_speculative_tokens
-    if num_tokens is not None and num_tokens < 0:
-        raise InvalidRequestError(
-            f"speculation.num_speculative_tokens is {num_tokens}; it must be at least 0",
-            param="speculation.num_speculative_tokens",
-        )
+    if num_tokens is not None:
+        check_number("speculation.num_speculative_tokens", num_tokens, 0)
     return SpeculationOptions(
         mode=fields.mode or defaults.mode,
         num_speculative_tokens=num_tokens,

@@ -8,7 +8,7 @@ from typing import Any
 import pilotfish
 from orchestrator.control.replica_state import ControlState, ProposerState
 from orchestrator.http.completions.served_model import connected_model
-from orchestrator.http.exchange import Exchange
+from orchestrator.http.exchange import Exchange, Handler
 from orchestrator.inference import InferenceService
 from orchestrator.replicas.link import ReplicaLink
 from orchestrator.replicas.routing import kv_usage
@@ -16,16 +16,10 @@ from pilotfish.config import SpeculationConfig
 from pilotfish.speculation.lookup.lookups import LOOKUPS
 
 
-class FleetApi:
-    """The endpoint."""
+def fleet_endpoint(service: InferenceService, defaults: SpeculationConfig) -> Handler:
+    """GET /fleet. defaults: what a request gets that does not say how to speculate."""
 
-    def __init__(self, service: InferenceService, defaults: SpeculationConfig) -> None:
-        self._service = service
-        self._defaults = defaults
-
-    async def fleet(self, exchange: Exchange) -> None:
-        """GET /fleet."""
-        service, defaults = self._service, self._defaults
+    async def fleet(exchange: Exchange) -> None:
         model = connected_model(service)
         connected = [link for link in service.targets.links if link.is_connected]
         body = {
@@ -33,7 +27,6 @@ class FleetApi:
             # Empty: no target replica is connected.
             "model": "" if model is None else model.model_id,
             "emulated": model is not None and model.emulated,
-            # What a request gets that does not say how to speculate.
             "defaults": {
                 "mode": defaults.mode,
                 "proposer": defaults.proposer,
@@ -50,6 +43,8 @@ class FleetApi:
             "drafts": [_replica(link) for link in service.drafts.links],
         }
         await exchange.reply(body)
+
+    return fleet
 
 
 def _proposers(service: InferenceService) -> Iterator[str]:

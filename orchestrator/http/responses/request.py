@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-import msgspec
-
 from orchestrator.http.completions.chat_request import (
     CalledFunction,
     ChatCompletionRequest,
@@ -36,11 +34,9 @@ _PARAM_NAMES: Mapping[str, str] = {
 _TEXT_PARTS = ("input_text", "output_text", "reasoning_text", "text")
 
 
-class InputPart(RequestFields, kw_only=True):
-    """A part of a message; only text can be served."""
+class InputPart(ContentPart, kw_only=True):
+    """As clients send back what they were given."""
 
-    type: str
-    text: str | None = None
     annotations: list[Any] | None = None
     logprobs: list[Any] | None = None
 
@@ -62,14 +58,11 @@ class InputItem(RequestFields, kw_only=True):
     encrypted_content: str | None = None
 
 
-class ResponseTool(RequestFields, kw_only=True):
+class ResponseTool(FunctionDefinition, kw_only=True):
     """Only functions can be served."""
 
     type: str
     name: str = ""
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
-    strict: bool | None = None
 
 
 class ResponseToolChoice(RequestFields, kw_only=True):
@@ -79,14 +72,10 @@ class ResponseToolChoice(RequestFields, kw_only=True):
     name: str = ""
 
 
-class TextFormat(RequestFields, kw_only=True):
+class TextFormat(JsonSchemaFormat, kw_only=True):
     """What the answer must be."""
 
     type: str
-    name: str | None = None
-    description: str | None = None
-    schema: dict[str, Any] | None = None
-    strict: bool | None = None
 
 
 class TextFields(RequestFields, kw_only=True):
@@ -197,8 +186,7 @@ class ResponsesRequest(GenerationFields, kw_only=True):
             raise InvalidRequestError("response_format and text.format exclude each other", param="response_format")
         if wanted.type != "json_schema":
             return ResponseFormat(type=wanted.type)
-        schema = msgspec.UNSET if wanted.schema is None else wanted.schema
-        return ResponseFormat(type=wanted.type, json_schema=JsonSchemaFormat(name=wanted.name, schema=schema))
+        return ResponseFormat(type=wanted.type, json_schema=JsonSchemaFormat(name=wanted.name, schema=wanted.schema))
 
 
 def _text(content: str | list[InputPart], param: str) -> str:

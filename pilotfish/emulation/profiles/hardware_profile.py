@@ -51,10 +51,6 @@ class HardwareProfile:
     sources: tuple[str, ...] = field(default=())
     """Where the figures come from, with the arithmetic."""
 
-    def propose_s(self, num_sequences: int, num_draft_tokens: int, num_context_tokens: int = 0) -> float:
-        """Seconds in which a draft replica proposes num_draft_tokens tokens for each of num_sequences sequences."""
-        return num_draft_tokens * self.draft.step_s(num_sequences, num_sequences, num_context_tokens)
-
 
 _ADAPTER = TypeAdapter(HardwareProfile)
 _DATA = resources.files("pilotfish.emulation.profiles") / "data"

@@ -15,7 +15,7 @@ _LONGEST_MATCH = 16
 
 
 class NgramIndex:
-    """The tokens of one sequence with an index of their n-grams, kept up token by token.
+    """See LookupIndex: the tokens of one sequence with an index of their n-grams, kept up token by token.
 
     Appending a token costs O(prompt_lookup_max - prompt_lookup_min + 1), proposing k tokens the same
     plus O(k), whatever the length: nothing is rescanned. It does not branch.
@@ -39,16 +39,13 @@ class NgramIndex:
         self._replaced: list[int | None] = []
 
     def __len__(self) -> int:
-        """Tokens held."""
         return len(self._token_ids)
 
     @property
     def token_ids(self) -> Sequence[int]:
-        """The tokens held; not to be changed."""
         return self._token_ids
 
     def append(self, token_ids: Sequence[int]) -> None:
-        """Add tokens at the end."""
         for token_id in token_ids:
             successor = len(self._token_ids)
             for ngram in self._ngrams_before(successor):
@@ -57,10 +54,6 @@ class NgramIndex:
             self._token_ids.append(token_id)
 
     def truncate(self, length: int) -> None:
-        """Forget the tokens from index `length` on; as if they had never been appended.
-
-        Raises: ValueError when fewer than `length` tokens are held.
-        """
         if not 0 <= length <= len(self._token_ids):
             raise ValueError(f"cannot cut {len(self._token_ids)} tokens to {length}")
         for successor in range(len(self._token_ids) - 1, length - 1, -1):

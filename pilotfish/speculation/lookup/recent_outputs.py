@@ -31,18 +31,14 @@ class RecentOutputs:
         if capacity < 2:
             raise ValueError(f"a store of {capacity} tokens holds nothing")
         self._half = capacity // 2
-        self._generations = (SuffixAutomaton(), SuffixAutomaton())
+        self.generations = (SuffixAutomaton(), SuffixAutomaton())
+        """The older and the younger automaton; replaced when the younger is full."""
         self._retired = SuffixAutomaton()
         self._waiting: deque[int] = deque(maxlen=self._half)
 
-    @property
-    def generations(self) -> tuple[SuffixAutomaton, SuffixAutomaton]:
-        """The older and the younger automaton; replaced when the younger is full."""
-        return self._generations
-
     def __len__(self) -> int:
         """Tokens that can be found, separators included."""
-        return sum(map(len, self._generations))
+        return sum(map(len, self.generations))
 
     def add(self, token_ids: Sequence[int]) -> None:
         """Remember the output of a request that has ended."""
@@ -51,11 +47,11 @@ class RecentOutputs:
 
     def index_some(self, max_tokens: int) -> None:
         """Index up to max_tokens of what waits."""
-        older, younger = self._generations
+        older, younger = self.generations
         for _ in range(min(max_tokens, len(self._waiting))):
             if len(younger) >= self._half:
                 self._retired, older, younger = older, younger, SuffixAutomaton()
-                self._generations = (older, younger)
+                self.generations = (older, younger)
             younger.append((self._waiting.popleft(),))
             # Freed at once, it would hold up everything else for milliseconds.
             self._retired.truncate(max(0, len(self._retired) - 1))

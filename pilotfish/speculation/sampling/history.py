@@ -70,9 +70,6 @@ class TokenHistory:
         num_before = num_tokens - len(draft_token_ids)
         return (*(self._output[-num_before:] if num_before > 0 else ()), *draft_token_ids)
 
-    def __contains__(self, token_id: int) -> bool:
-        return token_id in self._columns
-
     def add_to(self, table: CountTable, row: int, draft_token_ids: Sequence[int] = ()) -> None:
         """Append this history, followed by drafts that count as output, as one row of a table.
 

@@ -47,13 +47,9 @@ class GrowingTree:
         self._token_ids: list[int] = []
         self._parents: list[int] = []
         self._values: list[float] = []
-        self._frontier: tuple[int, ...] = (ROOT,)
-        self.num_levels = 0
-
-    @property
-    def frontier(self) -> tuple[int, ...]:
+        self.frontier: tuple[int, ...] = (ROOT,)
         """Nodes to expand next, oldest first; the root before the first level, nothing when no level can follow."""
-        return self._frontier
+        self.num_levels = 0
 
     def __len__(self) -> int:
         """Candidates seen, kept or not."""
@@ -79,19 +75,19 @@ class GrowingTree:
         Raises ValueError when there is not one list per frontier node.
         """
         first = len(self._parents)
-        for node, children in zip(self._frontier, candidates, strict=True):
+        for node, children in zip(self.frontier, candidates, strict=True):
             value = 0.0 if node == ROOT else self._values[node]
             for child in children:
                 self._token_ids.append(child.token_id)
                 self._parents.append(node)
                 self._values.append(value + min(child.log_prob, 0.0))
-        self._frontier = self._best(range(first, len(self._parents)), self.width)
+        self.frontier = self._best(range(first, len(self._parents)), self.width)
         self.num_levels += 1
 
     @property
     def frontier_confidence(self) -> float:
         """Probability that the target comes to a frontier node, as the drafter sees it."""
-        return sum(1.0 if node == ROOT else math.exp(self._values[node]) for node in self._frontier)
+        return sum(1.0 if node == ROOT else math.exp(self._values[node]) for node in self.frontier)
 
     def finish(self, max_nodes: int, min_confidence: float = 0.0) -> GrownTree:
         """The best max_nodes nodes (at most MAX_TREE_NODES), level by level, each node's likeliest child first.
