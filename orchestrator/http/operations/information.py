@@ -17,8 +17,6 @@ from orchestrator.http.exchange import Exchange
 from orchestrator.inference import InferenceService
 from pilotfish.types import ModelInfo
 
-_SHUTTING_DOWN = error_body(503, "the server is shutting down", code="service_unavailable")
-
 
 class ModelCard(msgspec.Struct, kw_only=True):
     """A model, as OpenAI lists it, with what vLLM adds."""
@@ -73,19 +71,12 @@ class InformationApi:
 
     async def health(self, exchange: Exchange) -> None:
         """GET /health: the process answers, and is to go on."""
-        if self._is_draining():
-            await exchange.reply(_SHUTTING_DOWN, 503)
-        else:
-            await exchange.reply(Status("ok"))
+        await self._tell(exchange, "ok")
 
     async def ready(self, exchange: Exchange) -> None:
         """GET /ready: requests are served."""
-        if self._is_draining():
-            await exchange.reply(_SHUTTING_DOWN, 503)
-        elif self._service.targets.num_connected == 0:
-            await exchange.reply(error_body(503, "no target replica is connected", code="service_unavailable"), 503)
-        else:
-            await exchange.reply(Status("ready"))
+        has_target = self._service.targets.num_connected > 0
+        await self._tell(exchange, "ready", "" if has_target else "no target replica is connected")
 
     async def version(self, exchange: Exchange) -> None:
         """GET /version."""
@@ -95,6 +86,14 @@ class InformationApi:
         """GET /metrics, for Prometheus: text, or OpenMetrics where the scraper prefers it."""
         encode, content_type = choose_encoder(exchange.request.headers.get("accept", ""))
         await exchange.reply_bytes(encode(self._registry), content_type)
+
+    async def _tell(self, exchange: Exchange, status: str, problem: str = "") -> None:
+        if self._is_draining():
+            problem = "the server is shutting down"
+        if problem:
+            await exchange.reply(error_body(503, problem, code="service_unavailable"), 503)
+        else:
+            await exchange.reply(Status(status))
 
     def _card(self, name: str, model: ModelInfo) -> ModelCard:
         return ModelCard(

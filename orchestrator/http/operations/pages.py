@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from importlib import resources
 
 from starlette.datastructures import Headers
@@ -34,42 +33,26 @@ _HEADERS = {
 }
 
 
-@dataclass(frozen=True)
-class Page:
-    """A file that never changes."""
-
-    content: bytes
-    content_type: str
-    etag: str
-
-
 def playground_routes() -> list[Route]:
     """`/` is the page; what it loads is below /playground/."""
-    pages = _read_pages()
-    routes = [Route("/", _Sender(pages.pop(_INDEX)), methods=["GET"])]
-    routes += [Route(f"/{_FOLDER}/{name}", _Sender(page), methods=["GET"]) for name, page in pages.items()]
+    routes = []
+    for file in resources.files("orchestrator.http").joinpath(_FOLDER).iterdir():
+        content_type = _CONTENT_TYPES.get("." + file.name.rpartition(".")[2])
+        if content_type is not None:
+            path = "/" if file.name == _INDEX else f"/{_FOLDER}/{file.name}"
+            routes.append(Route(path, _Page(file.read_bytes(), content_type), methods=["GET"]))
     return routes
 
 
-def _read_pages() -> dict[str, Page]:
-    folder = resources.files("orchestrator.http").joinpath(_FOLDER)
-    pages = {}
-    for file in folder.iterdir():
-        suffix = "." + file.name.rpartition(".")[2]
-        if suffix in _CONTENT_TYPES:
-            content = file.read_bytes()
-            pages[file.name] = Page(content, _CONTENT_TYPES[suffix], f'"{hashlib.sha256(content).hexdigest()[:16]}"')
-    return pages
+class _Page:
+    """Answers with one file, which never changes."""
 
-
-class _Sender:
-    """Answers with one file."""
-
-    def __init__(self, page: Page) -> None:
-        self._page = page
-        self._headers = {**_HEADERS, "content-type": page.content_type, "etag": page.etag}
+    def __init__(self, content: bytes, content_type: str) -> None:
+        self._content = content
+        self._etag = f'"{hashlib.sha256(content).hexdigest()[:16]}"'
+        self._headers = {**_HEADERS, "content-type": content_type, "etag": self._etag}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_known = Headers(scope=scope).get("if-none-match", "") == self._page.etag
-        response = Response(b"" if is_known else self._page.content, 304 if is_known else 200, self._headers)
+        is_known = Headers(scope=scope).get("if-none-match", "") == self._etag
+        response = Response(b"" if is_known else self._content, 304 if is_known else 200, self._headers)
         await response(scope, receive, send)
