@@ -131,6 +131,11 @@ and what to change. */ -}}
 {{- if and (eq $values.mode "rayservice") $values.ray.ingress $values.security.public.tls.enabled }}
 {{- include "pilotfish.problem" (dict "checks" . "text" "ray.ingress has no TLS, which security.public.tls asks for: leave one of them out, and end TLS before the proxies") }}
 {{- end }}
+{{- range $name := list "grpc" "http" "metrics" }}
+{{- if and (eq $values.mode "rayservice") (eq (int (get $values.ports $name)) (int $values.ray.servePort)) }}
+{{- include "pilotfish.problem" (dict "checks" $ "text" (printf "ray.servePort is %d, as is ports.%s: both are bound in one pod, so choose another" (int $values.ray.servePort) $name)) }}
+{{- end }}
+{{- end }}
 {{- if and $values.ray.gcsFaultTolerance.enabled (not $values.ray.gcsFaultTolerance.redisAddress) }}
 {{- include "pilotfish.problem" (dict "checks" . "text" "ray.gcsFaultTolerance.enabled needs ray.gcsFaultTolerance.redisAddress") }}
 {{- end }}
