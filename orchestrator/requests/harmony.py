@@ -11,21 +11,25 @@ import re
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from orchestrator.requests.tool_calls import num_held
-from orchestrator.requests.tool_forms.gpt_oss import CALL_BEGIN, CALL_END, MESSAGE
+from orchestrator.requests.json_object_end import JsonObjectEnd
+from orchestrator.requests.tool_calls import ToolAnswer, num_held
+from orchestrator.requests.tool_forms.gpt_oss import CALL_END, GPT_OSS, MESSAGE
+from pilotfish.chat import ToolCall
 from pilotfish.models.tokens.tokenizer import Tokenizer
 
 START, CHANNEL, END = "<|start|>", "<|channel|>", "<|end|>"
 _TURN = f"{START}assistant"
 _ENDS = (END, CALL_END, "<|return|>", START)
 _END = re.compile("|".join(map(re.escape, _ENDS)))
-_HEADER_BEGINS = (CHANNEL, START, "to=")
+_HEADER_BEGINS = (CHANNEL, START, MESSAGE, "to=functions.")
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w*)")
-_RECIPIENT = re.compile(r"\bto=([^\s<]+)")
-_FUNCTIONS = "functions."
+_RECIPIENT = re.compile(r"\bto=(?:functions\.([\w-]+)(?=[\s<]|$))?")
+_UNMARKED = re.compile(r"\A\s*<\|channel\|>\s*final(?!\s*<)\s*")
+"""A header that the answer follows without the mark between."""
 _MAX_HEADER_CHARS = 256
 
-Kind = Literal["header", "thoughts", "content", "call"]
+Kind = Literal["header", "thoughts", "content", "call", "rest"]
+"""rest: behind a call's arguments."""
 
 
 class HarmonyIds(NamedTuple):
@@ -47,16 +51,27 @@ class HarmonyIds(NamedTuple):
 
 
 class HarmonyParser:
-    """See ThoughtsParser. Calls stay in the content, each from its channel on, as GPT_OSS finds them. Thoughts are the
-    channel `analysis`, and messages to tools that the server has not."""
+    """See ThoughtsParser. Thoughts are the channel `analysis`, and messages to tools that the server has not."""
 
-    def __init__(self, prompt_end: str, ids: HarmonyIds | None = None, *, is_told_apart: bool = True) -> None:
-        """prompt_end: from its last message's start on. is_told_apart: otherwise thoughts are content."""
+    def __init__(
+        self, prompt_end: str, ids: HarmonyIds | None = None, *, is_told_apart: bool = True, finds_calls: bool = True
+    ) -> None:
+        """prompt_end: from its last message's start on. is_told_apart: otherwise thoughts are content.
+        finds_calls: otherwise they are thoughts."""
+        self.finds_calls = finds_calls
         self._ids = ids
         self._is_told_apart = is_told_apart
         self._kind: Kind = "header"
+        self._bare_kind: Kind = "content"
+        """Of text without a header."""
         self._text = ""
-        """What is not told yet."""
+        """What is not told yet, and the arguments of the call that it is in."""
+        self._object = JsonObjectEnd()
+        """The call's arguments."""
+        self._num_told = 0
+        """Characters of them."""
+        self._calls: list[ToolCall] = []
+        """To be told next."""
         self._told = {"thoughts": "", "content": ""}
         """To be told next."""
         self._breaks = {"thoughts": "", "content": ""}
@@ -64,11 +79,11 @@ class HarmonyParser:
         self._has_words = False
         self._num_tokens = 0
         self._is_thought = self._follows_channel = False
-        self.push(prompt_end.removeprefix(_TURN))
+        self._begin(prompt_end)
 
-    def push(self, text: str) -> tuple[str, str]:
+    def push(self, text: str) -> ToolAnswer:
         self._text += text
-        while self._take_header() if self._kind == "header" else self._take_body():
+        while self._take():
             pass
         return self._taken()
 
@@ -86,36 +101,72 @@ class HarmonyParser:
     def num_tokens(self) -> int | None:
         return None if self._ids is None else self._num_tokens
 
-    def finish(self) -> tuple[str, str]:
-        if self._kind != "header":
-            self._tell(self._text)
-        elif self._text.strip() and not self._text.lstrip().startswith(_HEADER_BEGINS):
-            self._kind = "content"
+    def finish(self) -> ToolAnswer:
+        if self._kind == "header":
+            self._text = _UNMARKED.sub("", self._text)
+            if self._text.strip() and not self._text.lstrip().startswith(_HEADER_BEGINS):
+                self._kind = self._bare_kind
+                while self._take():
+                    pass
+        if self._kind not in ("header", "call"):
             self._tell(self._text)
         self._text = ""
         return self._taken()
 
+    def _begin(self, prompt_end: str) -> None:
+        """None of it is told; the answer may begin a message, or go on with the prompt's last."""
+        self.push(prompt_end)
+        if self._kind != "header":
+            self._bare_kind = "thoughts" if self._kind == "thoughts" else "content"
+            self._kind, self._text = "header", ""
+
     # Each takes its part off the text; False: more text is needed.
+
+    def _take(self) -> bool:
+        match self._kind:
+            case "header":
+                return self._take_header()
+            case "call":
+                return self._take_arguments()
+            case _:
+                return self._take_body()
 
     def _take_header(self) -> bool:
         start = self._text.lstrip()
+        while start.startswith(_TURN):
+            self._text = start.removeprefix(_TURN)
+            start = self._text.lstrip()
         if not any(start.startswith(begin) or begin.startswith(start) for begin in _HEADER_BEGINS):
-            self._kind = "content"  # no header: an answer that is held to a format
+            self._kind = self._bare_kind  # such as an answer that is held to a format
             return True
         header, mark, body = self._text.partition(MESSAGE)
         if not mark:
             if len(header) > _MAX_HEADER_CHARS:
-                self._kind = "content"
-            return self._kind == "content"
-        self._text = body
+                self._text, self._kind = _UNMARKED.sub("", self._text), self._bare_kind
+            return self._kind != "header"
         channel, recipient = _CHANNEL.search(header), _RECIPIENT.search(header)
-        if recipient is not None and recipient[1].startswith(_FUNCTIONS):
-            self._kind = "call"
-            self._tell(f"{CALL_BEGIN}{recipient[1].removeprefix(_FUNCTIONS)}{MESSAGE}")
-        else:
-            is_content = recipient is None and channel is not None and channel[1] != "analysis"
-            self._kind = "content" if is_content else "thoughts"
+        if self.finds_calls and recipient is not None and recipient[1]:
+            arguments = body.lstrip()
+            if not arguments:
+                return False
+            if arguments.startswith("{"):
+                self._kind, self._text = "call", arguments
+                self._object, self._num_told = JsonObjectEnd(), 0
+                self._calls.append(ToolCall(GPT_OSS.new_id(), recipient[1], ""))
+                return True
+        is_content = recipient is None and channel is not None and channel[1] != "analysis"
+        self._kind, self._text = "content" if is_content else "thoughts", body
         return True
+
+    def _take_arguments(self) -> bool:
+        """Marks in their strings are words."""
+        end = self._object.find(self._text)
+        if told := self._text[self._num_told : end]:
+            self._calls.append(ToolCall("", "", told))
+            self._num_told += len(told)
+        if end is not None:
+            self._kind, self._text = "rest", self._text[end:]
+        return end is not None
 
     def _take_body(self) -> bool:
         end = _END.search(self._text)
@@ -125,12 +176,10 @@ class HarmonyParser:
             self._text = self._text[num_told:]
             return False
         self._tell(self._text[: end.start()])
-        if self._kind == "call":
-            self._tell(CALL_END)
         self._text = self._text[end.start() if end[0] == START else end.end() :]
-        if self._has_words and self._kind != "call":
+        if self._has_words:
             self._breaks[self._stream] = "\n"
-        self._kind, self._has_words = "header", False
+        self._kind, self._bare_kind, self._has_words = "header", "content", False
         return True
 
     @property
@@ -138,12 +187,12 @@ class HarmonyParser:
         return "thoughts" if self._kind == "thoughts" and self._is_told_apart else "content"
 
     def _tell(self, text: str) -> None:
-        if text:
+        if text and self._kind != "rest":
             self._told[self._stream] += self._breaks[self._stream] + text
             self._breaks[self._stream] = ""
             self._has_words = True
 
-    def _taken(self) -> tuple[str, str]:
-        told = self._told["thoughts"], self._told["content"]
-        self._told = dict.fromkeys(self._told, "")
-        return told
+    def _taken(self) -> ToolAnswer:
+        answer = ToolAnswer(self._told["content"], tuple(self._calls), self._told["thoughts"])
+        self._told, self._calls = dict.fromkeys(self._told, ""), []
+        return answer

@@ -46,10 +46,13 @@ def reasoning_marks(name: str, chat_template: str) -> ReasoningMarks | None:
 class ThoughtsParser(Protocol):
     """Takes an answer's thoughts out of its text, which comes in pieces; how it is cut makes no difference."""
 
-    def push(self, text: str) -> tuple[str, str]:
-        """The thoughts and the content that are certain now."""
+    finds_calls: bool
+    """Whether it takes calls out as well."""
 
-    def finish(self) -> tuple[str, str]:
+    def push(self, text: str) -> ToolAnswer:
+        """What is certain now."""
+
+    def finish(self) -> ToolAnswer:
         """What is left when no more comes."""
 
     def count(self, token_ids: Sequence[int]) -> None:
@@ -67,6 +70,8 @@ class ReasoningParser:
     around thoughts, which is not told.
     """
 
+    finds_calls = False
+
     def __init__(self, marks: ReasoningMarks, *, is_inside: bool, end_id: int | None = None) -> None:
         """is_inside: the prompt ends with the begin mark, as some templates have it. end_id: the end mark, where it is
         one token."""
@@ -80,12 +85,12 @@ class ReasoningParser:
         self._skips_space = True
         """No word of the thoughts, or of the content behind them, was told."""
 
-    def push(self, text: str) -> tuple[str, str]:
+    def push(self, text: str) -> ToolAnswer:
         self._text += text
         if self._place == "before":
             self._look_for_begin()
         thoughts = self._thoughts() if self._place == "inside" else ""
-        return thoughts, self._take() if self._place == "behind" else ""
+        return ToolAnswer(self._take() if self._place == "behind" else "", reasoning=thoughts)
 
     def count(self, token_ids: Sequence[int]) -> None:
         if self._is_counting:
@@ -106,9 +111,9 @@ class ReasoningParser:
     def num_tokens(self) -> int | None:
         return None if self._end_id is None else 0 if self._place == "before" else self._num_tokens
 
-    def finish(self) -> tuple[str, str]:
+    def finish(self) -> ToolAnswer:
         rest, self._text = self._text, ""
-        return (rest.rstrip(), "") if self._place == "inside" else ("", rest)
+        return ToolAnswer("", reasoning=rest.rstrip()) if self._place == "inside" else ToolAnswer(rest)
 
     def _look_for_begin(self) -> None:
         start = self._text.lstrip()
@@ -145,7 +150,7 @@ class AnswerParser:
 
     def __init__(self, reasoning: ThoughtsParser | None = None, tools: ToolCallParser | None = None) -> None:
         self._reasoning = reasoning
-        self._tools = tools
+        self._tools = None if reasoning is not None and reasoning.finds_calls else tools
 
     @property
     def num_reasoning_tokens(self) -> int | None:
@@ -154,16 +159,23 @@ class AnswerParser:
 
     def push(self, text: str, token_ids: Sequence[int] = ()) -> ToolAnswer:
         """What is certain now."""
-        thoughts, content = "", text
+        answer = ToolAnswer(text)
         if self._reasoning is not None:
             self._reasoning.count(token_ids)
-            thoughts, content = self._reasoning.push(text)
-        answer = ToolAnswer(content) if self._tools is None else self._tools.push(content)
-        return replace(answer, reasoning=thoughts) if thoughts else answer
+            answer = self._reasoning.push(text)
+        return answer if self._tools is None else _thought(answer.reasoning, self._tools.push(answer.content))
 
     def finish(self, text: str = "", token_ids: Sequence[int] = ()) -> ToolAnswer:
         """What is left with the last text."""
         pushed = self.push(text, token_ids)
-        thoughts, content = ("", "") if self._reasoning is None else self._reasoning.finish()
-        rest = ToolAnswer(content) if self._tools is None else self._tools.finish(content)
-        return ToolAnswer(pushed.content + rest.content, (*pushed.calls, *rest.calls), pushed.reasoning + thoughts)
+        rest = ToolAnswer("") if self._reasoning is None else self._reasoning.finish()
+        if self._tools is not None:
+            rest = _thought(rest.reasoning, self._tools.finish(rest.content))
+        return ToolAnswer(
+            pushed.content + rest.content, (*pushed.calls, *rest.calls), pushed.reasoning + rest.reasoning
+        )
+
+
+def _thought(thoughts: str, answer: ToolAnswer) -> ToolAnswer:
+    """The answer with what was thought before it."""
+    return replace(answer, reasoning=thoughts) if thoughts else answer

@@ -43,6 +43,7 @@ from orchestrator.requests.reasoning import (
 )
 from orchestrator.requests.request import GenerationOptions, lossy_by_of
 from orchestrator.requests.tool_forms import tool_form
+from orchestrator.requests.tool_forms.gpt_oss import GPT_OSS
 from orchestrator.requests.tools import ToolUse
 from pilotfish.config import OrchestratorConfig
 from pilotfish.errors import DeadlineExceededError, InvalidRequestError, ResourceExhaustedError, UnavailableError
@@ -120,7 +121,11 @@ class GenerationApi:
         model = await served_model(self._service, fields.model)
         unread = fields.unread_fields(self._service.tokenizer)
         self._chat_reader.ignore(exchange, {renamed(name, param_names): note for name, note in unread.items()})
-        tools = dataclasses.replace(fields.tool_use(), form=self._tool_form)
+        form = self._tool_form
+        # The frame of a document that the parser takes off again, unless the prompt has it.
+        if self._marks is not HARMONY or fields.continue_final_message:
+            form = dataclasses.replace(form, answer_begin="")
+        tools = dataclasses.replace(fields.tool_use(), form=form)
         field = grammar_field(fields.outputs)
         exchange.param_names = {**param_names, "grammar": renamed(field, param_names)}
         wanted = wanted_grammar(fields.given_format, fields.outputs)
@@ -143,7 +148,7 @@ class GenerationApi:
         samples = await self._samples(
             fields, [prompt], options, model.max_context_tokens, is_tokenized=marks is not None
         )
-        make_parser = self._reasoning(marks, samples[0], prompt.open_content, is_told_apart=is_told_apart)
+        make_parser = self._reasoning(marks, samples[0], prompt.open_content, tools, is_told_apart=is_told_apart)
         answer_format = make_format(model, tools, make_parser)
         try:
             await self._answer(exchange, fields, samples, answer_format, caller)
@@ -158,7 +163,9 @@ class GenerationApi:
                 exchange.param_names = {**param_names, "grammar": "tools"}
             raise
 
-    def _reasoning(self, marks: ReasoningMarks | None, sample: Sample, said: str, *, is_told_apart: bool) -> MakeParser:
+    def _reasoning(
+        self, marks: ReasoningMarks | None, sample: Sample, said: str, tools: ToolUse, *, is_told_apart: bool
+    ) -> MakeParser:
         """Makes the parser of each answer; the sample's prompt is tokenised where there are marks.
 
         said: what the answer goes on with, at the prompt's end.
@@ -169,7 +176,8 @@ class GenerationApi:
         end = self._service.tokenizer.decode(sample.prompt_token_ids[-num_tokens:], skip_special=False).rstrip()
         if marks is HARMONY:
             turn = end[end.rfind(START) :] if START in end else ""
-            return lambda: HarmonyParser(turn, self._harmony_ids, is_told_apart=is_told_apart)
+            finds_calls = tools.choice != "none" and tools.form.begin == GPT_OSS.begin
+            return lambda: HarmonyParser(turn, self._harmony_ids, is_told_apart=is_told_apart, finds_calls=finds_calls)
         is_begun = end.removesuffix(said).rstrip().endswith(marks.begin)
         turn = (marks.begin if is_begun else "") + said
         is_inside = turn.rfind(marks.begin) > turn.rfind(marks.end)

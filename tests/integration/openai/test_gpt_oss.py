@@ -17,10 +17,12 @@ from tests.support.tiny_models import tiny_model
 
 MARKS = ["<|return|>", "<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|call|>", "<|constrain|>"]
 TEMPLATE = (
-    "{% for m in messages %}<|start|>{{ m['role'] }}<|message|>{{ m['content'] }}{{ m['thinking'] }}<|end|>{% endfor %}"
+    "{% for m in messages %}<|start|>{{ m['role'] }}{{ '<|channel|>final' if m['role'] == 'assistant' }}<|message|>"
+    "{{ m['content'] }}{{ m['thinking'] }}<|end|>{% endfor %}"
     "{# <|channel|>analysis<|message|> <|channel|>commentary message.thinking #}"
     "{{ tools }}{% if add_generation_prompt %}<|start|>assistant{{ begun }}{% endif %}"
 )
+FORMAT = {"regex": "[ab]{3}"}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": {"enum": [1, 2]}}}}}
 
 
@@ -46,8 +48,8 @@ def post(server: StackThread, path: str, **fields: Any) -> dict[str, Any]:
 
 
 def message_of(server: StackThread, **fields: Any) -> dict[str, Any]:
-    messages = [{"role": "user", "content": "ab"}]
-    return post(server, "chat/completions", messages=messages, max_tokens=60, **fields)["choices"][0]["message"]
+    fields = {"messages": [{"role": "user", "content": "ab"}], "max_tokens": 60, **fields}
+    return post(server, "chat/completions", **fields)["choices"][0]["message"]
 
 
 @pytest.mark.parametrize("mode", ["off", "on"])
@@ -73,8 +75,27 @@ def test_calls_and_documents_are_written_on_their_channels(server: StackThread, 
     (call,) = message["tool_calls"]
     assert (call["function"]["name"], message["content"]) == ("f", None)
     assert json.loads(call["function"]["arguments"]).keys() <= {"a"}
-    content = message_of(server, structured_outputs={"regex": "[ab]{3}"}, speculation=fields["speculation"])["content"]
+    content = message_of(server, structured_outputs=FORMAT, speculation=fields["speculation"])["content"]
     assert (len(content), set(content) <= {"a", "b"}) == (3, True)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"messages": [{"role": "assistant", "content": "so"}], "continue_final_message": True},
+        {"chat_template_kwargs": {"begun": "<|channel|>final<|message|>"}},
+    ],
+)
+def test_a_document_goes_on_where_the_prompt_is_on_its_channel(server: StackThread, fields: dict[str, Any]) -> None:
+    content = message_of(server, structured_outputs=FORMAT, add_generation_prompt="messages" not in fields, **fields)[
+        "content"
+    ]
+    assert (len(content), set(content) <= {"a", "b"}) == (3, True)
+
+
+def test_a_document_has_no_channel_where_none_is_told(model_folder: Path, tmp_path: Path) -> None:
+    with tiny_server(model_folder, tmp_path, http={"reasoning_parser": "none"}) as server:
+        assert set(message_of(server, structured_outputs=FORMAT)["content"]) <= {"a", "b"}
 
 
 @pytest.mark.parametrize(("channel", "name"), [("analysis", "reasoning"), ("final", "content")])

@@ -10,10 +10,11 @@ from orchestrator.requests.tool_forms.gpt_oss import GPT_OSS
 TURN = "<|start|>assistant"
 ANALYSIS, FINAL = "<|channel|>analysis<|message|>", "<|channel|>final<|message|>"
 COMMENTARY = "<|channel|>commentary"
+CALL = f"{COMMENTARY} to=functions.f<|message|>"
 
 
-def told(prompt_end: str, *pieces: str, is_told_apart: bool = True) -> tuple[str, str, list[tuple[str, str]]]:
-    parser = AnswerParser(HarmonyParser(prompt_end, is_told_apart=is_told_apart), ToolCallParser(GPT_OSS))
+def told(prompt_end: str, *pieces: str, **options: bool) -> tuple[str, str, list[tuple[str, str]]]:
+    parser = AnswerParser(HarmonyParser(prompt_end, **options), ToolCallParser(GPT_OSS))
     answers = [*map(parser.push, pieces), parser.finish()]
     calls = joined_calls(piece for answer in answers for piece in answer.calls)
     return (
@@ -34,13 +35,23 @@ def told(prompt_end: str, *pieces: str, is_told_apart: bool = True) -> tuple[str
         ),
         (f" to=functions.f{COMMENTARY} json<|message|>{{}}<|call|>", ("", "", [("f", "{}")])),
         (
-            f"{COMMENTARY}<|message|>I look.<|end|>{TURN}{COMMENTARY} to=functions.f<|message|>{{}}<|end|>"
+            f"{COMMENTARY}<|message|>I look.<|end|>{TURN}{CALL}{{}}<|end|>"
             f"{TURN} to=functions.g{COMMENTARY}<|message|>{{}}",
             ("", "I look.", [("f", "{}"), ("g", "{}")]),
         ),
-        (f"{COMMENTARY} to=functions.f<|message|>{{}}", ("", "", [("f", "{}")])),
+        (f"{CALL}{{}}", ("", "", [("f", "{}")])),
         (f"{COMMENTARY} to=python<|message|>1 + 1<|call|>", ("1 + 1", "", [])),
-        (f"{COMMENTARY} to=functions.f<|message|>no<|call|>", ("", f"{GPT_OSS.begin}f<|message|>no<|call|>", [])),
+        (f"{CALL}no<|call|>", ("no", "", [])),
+        (
+            f'{CALL} {{"a": "<|end|>"}}\n<|end|>{TURN}{FINAL}b',
+            ("", "b", [("f", '{"a": "<|end|>"}')]),
+        ),
+        (f"{CALL}", ("", "", [])),
+        (f'{CALL}{{"a', ("", "", [("f", '{"a')])),
+        (f"{ANALYSIS}a<|end|>{TURN}plain<|return|>", ("a", "plain", [])),
+        ("<|channel|>final text", ("", "text", [])),
+        ("to=5 is five", ("", "to=5 is five", [])),
+        (f"{FINAL}quoted {CALL}{{}}", ("", f"quoted {CALL}{{}}", [])),
         (f"{ANALYSIS}cut off<|end|>{TURN}<|channel|>fin", ("cut off", "", [])),
         (f"{ANALYSIS}a<|end|>{TURN}{FINAL}b<|end|>{TURN}{FINAL}c", ("a", "b\nc", [])),
         ('{"held to": "a format"}', ("", '{"held to": "a format"}', [])),
@@ -56,6 +67,10 @@ def test_messages_are_told_by_their_channel_however_the_text_is_cut(text: str, e
 
 def test_an_answer_goes_on_where_the_prompt_ends() -> None:
     assert told(f"{TURN}{FINAL}It is", " so.") == ("", " so.", [])
+    assert told(f"{TURN}{FINAL}a <", "b") == ("", "b", [])
+    assert told(f"{TURN}{FINAL}a", f"{FINAL}framed") == ("", "framed", [])
+    assert told(f"{TURN}<|channel|>", "final<|message|>a") == ("", "a", [])
+    assert told(f'{TURN}{CALL}{{"a": ', "1}") == ("", "1}", [])
     assert told(f"{TURN}{ANALYSIS}It", f" may<|end|>{TURN}{FINAL}No") == (" may", "No", [])
     assert told("<|start|>user<|message|>hi<|end|>", f"{TURN}{FINAL}a") == ("", "a", [])
 
@@ -63,6 +78,15 @@ def test_an_answer_goes_on_where_the_prompt_ends() -> None:
 def test_thoughts_may_be_content() -> None:
     text = f"{ANALYSIS}a<|end|>{TURN}{FINAL}b"
     assert told(TURN, text, is_told_apart=False) == told(TURN, *text, is_told_apart=False) == ("", "a\nb", [])
+    quoted = f"{ANALYSIS}{CALL}{{}}"
+    assert (
+        told(TURN, quoted, is_told_apart=False) == told(TURN, *quoted, is_told_apart=False) == ("", f"{CALL}{{}}", [])
+    )
+
+
+def test_a_call_where_none_is_offered_is_a_thought() -> None:
+    text = f"{CALL}{{}}<|end|>{TURN}{FINAL}b"
+    assert told(TURN, text, finds_calls=False) == told(TURN, *text, finds_calls=False) == ("{}", "b", [])
 
 
 def test_tokens_of_thoughts_are_counted() -> None:

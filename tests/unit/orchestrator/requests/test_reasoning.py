@@ -78,8 +78,8 @@ def test_pieces_join_to_the_whole(text: str, is_inside: bool, size: int) -> None
     whole, pieces = ReasoningParser(THINK, is_inside=is_inside), ReasoningParser(THINK, is_inside=is_inside)
     expected = [whole.push(text), whole.finish()]
     found = [pieces.push(text[start : start + size]) for start in range(0, len(text), size)] + [pieces.finish()]
-    for index in (0, 1):
-        assert "".join(each[index] for each in found) == "".join(each[index] for each in expected)
+    for name in ("reasoning", "content"):
+        assert "".join(getattr(each, name) for each in found) == "".join(getattr(each, name) for each in expected)
 
 
 def test_the_template_tells_how_a_model_thinks() -> None:
