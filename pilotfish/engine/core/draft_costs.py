@@ -10,13 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from operator import itemgetter
 
 _DECAY = 0.98
 """Of what was measured, each step: about the last fifty count."""
 _NEXT = 0.7
 """That a draft token is right whose predecessors are, about."""
+_KNOTS = 64
+"""Sizes of a step whose prices are looked up; those between are interpolated."""
 _FREE = 1.1
 """A tree may fill a step with nodes as long as it takes no more than this times the step of a chain."""
 
@@ -34,13 +36,6 @@ class Thresholds:
     round_price: float = 0.0
     """The same of a round of the drafter."""
 
-    def num_rows(self, confidences: Sequence[float], num_others: int = 0) -> int:
-        """How many draft tokens of all sequences to verify, given their confidences, the best first.
-
-        num_others: that are verified in any case.
-        """
-        return self._best(confidences, num_others)[0]
-
     def least(self, drafted: Sequence[float], newest: Sequence[float]) -> float:
         """The least confidence in a chain's newest token with which it goes on; above 1: another round does not pay.
 
@@ -51,14 +46,17 @@ class Thresholds:
         newest = sorted(newest, reverse=True)
         following = [_NEXT * confidence for confidence in newest]
         ranked = sorted([*drafted, *following], reverse=True)
-        num_rows, gain = self._best(ranked)
-        if gain - self._best(sorted(drafted, reverse=True))[1] <= self.round_price:
+        num_rows, gain = self.best(ranked)
+        if gain - self.best(sorted(drafted, reverse=True))[1] <= self.round_price:
             return math.inf
         num_verified = sum(confidence >= ranked[num_rows - 1] for confidence in following)
         return newest[num_verified - 1] if num_verified else math.inf
 
-    def _best(self, confidences: Sequence[float], num_others: int = 0) -> tuple[int, float]:
-        """(draft tokens, tokens that they gain)."""
+    def best(self, confidences: Sequence[float], num_others: int = 0) -> tuple[int, float]:
+        """(how many draft tokens of all sequences to verify, tokens gained by it). confidences: the greatest first.
+
+        num_others: draft tokens that are verified in any case.
+        """
         prices = self.row_prices[num_others:]
         gains = [
             0.0,
@@ -85,19 +83,23 @@ class DraftCosts:
             self._draft_s = _DECAY * self._draft_s + draft_s
 
     def thresholds(self, step_s: Callable[[float], float], num_sequences: int, num_draft_tokens: int) -> Thresholds:
-        """For drafts of so many sequences; the defaults before the first step.
+        """For a step of so many sequences; the defaults before the first one.
 
-        step_s: seconds of a step by its rows. num_draft_tokens: of a sequence, at most.
+        step_s: seconds of a step by its rows. num_draft_tokens: of all sequences together, at most.
         """
-        if self._time_s == 0 or self._num_rounds == 0:
+        if self._time_s == 0:
             return DEFAULT_THRESHOLDS
         tokens_per_s = self._num_tokens / self._time_s
-        num_rows = num_sequences * num_draft_tokens
+        stride = -(-num_draft_tokens // _KNOTS)
+        knots = [tokens_per_s * step_s(num_sequences + count) for count in range(0, num_draft_tokens + stride, stride)]
         prices = [
-            tokens_per_s * max(0.0, step_s(num_sequences + count) - step_s(num_sequences))
-            for count in range(num_rows + 1)
+            max(0.0, before + (after - before) * place / stride - knots[0])
+            for before, after in pairwise(knots)
+            for place in range(stride)
         ]
-        row_price, round_price = prices[-1] / num_rows, tokens_per_s * self._draft_s / self._num_rounds
+        prices.append(max(0.0, knots[-1] - knots[0]))
+        row_price = prices[-1] / (len(prices) - 1)
+        round_price = tokens_per_s * self._draft_s / self._num_rounds if self._num_rounds else 0.0
         return Thresholds(
             round=min(max(round_price / num_sequences + row_price, 0.02), 0.9),
             node=min(max(row_price, 0.005), 0.5),

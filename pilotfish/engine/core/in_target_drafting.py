@@ -123,9 +123,10 @@ class InTargetDrafting:
         if not asked:
             return {}
         longest = max(length for length, _ in asked.values())
-        thresholds = self._costs.thresholds(self._step_s, len(kept), longest)
         most = max((tree.max_nodes for _, tree in asked.values() if tree is not None), default=0)
-        num_nodes = num_free_nodes(self._step_s, len(asked), longest, most)
+        num_sequences = sum(isinstance(rows.sequence.task, DecodeTask) for rows in kept)
+        num_nodes = num_free_nodes(self._step_s, num_sequences, longest, most)
+        thresholds = self._costs.thresholds(self._step_s, num_sequences, len(asked) * max(longest, num_nodes))
         wishes = {}
         for index, (length, tree) in asked.items():
             if tree is not None and num_nodes < tree.max_nodes:
@@ -172,6 +173,6 @@ def _worthwhile(drafts: Sequence[Drafts], wishes: Mapping[int, DraftWish]) -> li
         for place, confidence in enumerate(each.confidences)
     )
     num_others = sum(len(each) for each in drafts if not each.confidences)
-    num_rows = thresholds.num_rows([-confidence for confidence, _, _ in ranked], num_others)
+    num_rows, _ = thresholds.best([-confidence for confidence, _, _ in ranked], num_others)
     lengths = Counter(index for _, _, index in ranked[:num_rows])
     return [each.cut(lengths[index], len(each)) if each.confidences else each for index, each in enumerate(drafts)]

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pilotfish.engine.core.drafts import NO_DRAFTS
 from pilotfish.engine.core.kv_cache import KVCache
 from pilotfish.engine.core.sequence import AheadTask, DecodeTask, EngineSequence, ProposeTask, VerifyTask
 
@@ -101,11 +100,13 @@ class Scheduler:
                 limit -= rows.num_rows
 
     def _fit(self, sequence: EngineSequence, limit: int) -> ScheduledRows | None:
-        """As many rows of the sequence as fit; drafts are verified together or not at all."""
+        """As many rows of the sequence as fit; drafts that somebody asked for are verified together or not at all."""
         if not sequence.block_ids and sequence.num_computed_tokens == 0:
             self._kv_cache.attach_prefix(sequence)
         if isinstance(sequence.task, DecodeTask) and sequence.num_pending_rows > limit:
-            sequence.task.drafts = NO_DRAFTS  # nobody asked for them: better one token than none
+            # Not all or none: the length hangs on the tokens, and what was drawn must not decide what is verified.
+            num_drafts = len(sequence.drafts) - (sequence.num_pending_rows - limit)
+            sequence.task.drafts = sequence.drafts.cut(num_drafts, num_drafts)
         start, pending = sequence.next_place, sequence.num_pending_rows
         if isinstance(sequence.task, AheadTask) and pending > self._max_batch_tokens:
             sequence.task = None  # it fits in no step

@@ -9,6 +9,7 @@ Legend: T rows; R rows, one per node whose next tokens are wanted; V_d draft voc
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -19,11 +20,12 @@ from torch import Tensor
 from pilotfish.engine.core.draft_costs import Thresholds
 from pilotfish.engine.core.drafts import DraftedChain, Drafts
 from pilotfish.engine.core.in_target_drafting import DraftWish
-from pilotfish.engine.core.proposing import Drafted, DraftPlan, draft_next, node_rows, select
+from pilotfish.engine.core.proposing import Drafted, DraftPlan, draft_next, node_rows
 from pilotfish.engine.core.tree_proposal import TreeProposal
 from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.eagle3.runtime import FeatureHead, HeadOutput, HeadStep
 from pilotfish.speculation.draft_vocabulary import DraftVocabulary
+from pilotfish.speculation.lookup.index import needs_draft_probs
 from pilotfish.speculation.sampling.penalties import Row
 from pilotfish.speculation.sampling.transfer import to_device
 from pilotfish.speculation.trees.tree import ROOT, DraftTree
@@ -71,22 +73,32 @@ class _Chain:
         self._chain = DraftedChain()
         self.confidences: list[float] = []
         """That the target comes to each token."""
+        self.is_done = False
 
     @property
     def plan(self) -> DraftPlan:
         sequence = self._wish.sequence
         position = len(sequence.tokens) + len(self._chain)
-        return DraftPlan([Row(sequence.sampling, position, sequence.history, constraint=sequence.grammar)], draws=True)
+        row = Row(sequence.sampling, position, sequence.history, constraint=sequence.grammar)
+        draws = needs_draft_probs(sequence.sampling)
+        return DraftPlan([row], draws, num_candidates=0 if draws else 1)
 
-    @property
-    def is_done(self) -> bool:
-        return len(self._chain) >= self._wish.num_draft_tokens
-
-    def extend(self, drafted: Drafted, confidence: float) -> None:
-        (chosen,) = drafted.drafts
-        self._chain.add(chosen.token_id, chosen.probs, [])
+    def extend(self, drafted: Drafted) -> None:
+        if drafted.drafts:
+            (chosen,) = drafted.drafts
+            token_id, probs = chosen.token_id, chosen.probs
+            assert probs is not None
+            confidence = dict(zip(probs.token_ids, probs.probs, strict=True))[token_id]
+        elif drafted.candidates[0]:
+            (best,) = drafted.candidates[0]
+            token_id, probs, confidence = best.token_id, None, math.exp(best.log_prob)
+        else:
+            self.is_done = True  # a grammar allows nothing that the drafter knows
+            return
+        self._chain.add(token_id, probs, [])
         self.confidences.append(confidence * (self.confidences[-1] if self.confidences else 1.0))
-        self._wish.sequence.remember((chosen.token_id,))  # penalties and grammars look at earlier drafts
+        self.is_done = len(self._chain) >= self._wish.num_draft_tokens
+        self._wish.sequence.remember((token_id,))  # penalties and grammars look at earlier drafts
 
     def expansion(self, wish: int, first_logit_row: int) -> DraftRows:
         sequence = self._wish.sequence
@@ -122,7 +134,7 @@ class _Tree:
     def is_done(self) -> bool:
         return self._proposal.is_done
 
-    def extend(self, drafted: Drafted, confidence: float) -> None:  # noqa: ARG002 -- the candidates have their own
+    def extend(self, drafted: Drafted) -> None:
         self._proposal.extend(drafted.candidates)
         self._first_parent, self._first = self._first, len(self._proposal.token_ids) - self._proposal.num_logit_rows
 
@@ -183,23 +195,9 @@ def _extend(growths: Sequence[_Chain | _Tree], logits: Tensor, vocabulary: Draft
     first_rows = [0, *ends[:-1]]
     scores, token_ids = vocabulary.ranked(logits, [row.sampling for plan in plans for row in plan.rows])
     results = draft_next(scores, plans, top_m, token_ids)
-    drawn = [(row, result.drafts[0].token_id) for row, result in zip(first_rows, results, strict=True) if result.drafts]
-    confidences = dict(zip((row for row, _ in drawn), _confidences(scores, token_ids, drawn), strict=True))
-    for growth, row, result in zip(growths, first_rows, results, strict=True):
-        growth.extend(result, confidences.get(row, 1.0))
+    for growth, result in zip(growths, results, strict=True):
+        growth.extend(result)
     return first_rows
-
-
-def _confidences(scores: Tensor, token_ids: Tensor | None, drawn: Sequence[tuple[int, int]]) -> list[float]:
-    """The drafter's own probability of each (row, token id), among the tokens that are ranked."""
-    if not drawn:
-        return []
-    rows = [row for row, _ in drawn]
-    columns = to_device([[token_id] for _, token_id in drawn], torch.int64, scores.device)
-    if token_ids is not None:
-        columns = (select(token_ids, rows) == columns).int().argmax(1, keepdim=True)
-    confidences: list[float] = select(scores, rows).softmax(1).gather(1, columns).squeeze(1).tolist()
-    return confidences
 
 
 class HeadGrowth:

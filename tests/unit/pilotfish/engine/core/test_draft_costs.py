@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from pilotfish.engine.core.draft_costs import DraftCosts, Thresholds
+from pilotfish.engine.core.draft_costs import DraftCosts, Thresholds, num_free_nodes
 
 STEP_S = 0.010
 
@@ -16,18 +16,18 @@ def thresholds(num_sequences: int, round_s: float = 0.001) -> Thresholds:
     costs = DraftCosts()
     for _ in range(300):
         costs.add(2 * num_sequences, STEP_S, 1, round_s)
-    return costs.thresholds(tiles, num_sequences, 5)
+    return costs.thresholds(tiles, num_sequences, 5 * num_sequences)
 
 
 @pytest.mark.parametrize(("num_sequences", "expected"), [(4, 8), (8, 4), (11, 1)])
 def test_a_step_takes_the_likeliest_drafts_that_fit_its_tile(num_sequences: int, expected: int) -> None:
-    assert thresholds(num_sequences).num_rows([0.6] * 30) == expected
-    assert thresholds(num_sequences).num_rows([0.6] * 30, num_others=1) == expected - 1
+    assert thresholds(num_sequences).best([0.6] * 30)[0] == expected
+    assert thresholds(num_sequences).best([0.6] * 30, num_others=1)[0] == expected - 1
 
 
 def test_a_second_tile_is_begun_where_enough_drafts_fill_it() -> None:
-    assert thresholds(4).num_rows([0.99] * 20) == 20
-    assert thresholds(4).num_rows([]) == 0
+    assert thresholds(4).best([0.99] * 20)[0] == 20
+    assert thresholds(4).best([]) == (0, 0.0)
 
 
 def test_chains_go_on_where_their_next_tokens_pay_for_the_round() -> None:
@@ -36,3 +36,8 @@ def test_chains_go_on_where_their_next_tokens_pay_for_the_round() -> None:
     assert four.least([0.9] * 8 + [0.1], [0.9, 0.1]) == math.inf, "the tile is full"
     assert thresholds(4, round_s=0.1).least([0.9] * 4, [0.9] * 4) == math.inf, "the round costs too much"
     assert Thresholds().least([0.5], [0.5]) == Thresholds().round, "nothing is known yet"
+
+
+@pytest.mark.parametrize(("num_sequences", "num_draft_tokens", "expected"), [(1, 5, 11), (4, 2, 2), (1, 40, 47)])
+def test_trees_fill_the_tile_that_chains_began(num_sequences: int, num_draft_tokens: int, expected: int) -> None:
+    assert num_free_nodes(tiles, num_sequences, num_draft_tokens, 63) == expected

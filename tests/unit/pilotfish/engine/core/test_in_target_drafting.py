@@ -150,6 +150,11 @@ def test_drafts_that_pay_for_no_row_are_left_out_unless_they_were_drawn(
     assert not any(verdict.num_draft_tokens for verdict in verdicts)
     _, verdicts = decode(make_drafted(make_drafter), texts, REJECTION, 24, 4)
     assert sum(verdict.num_draft_tokens == 1 for verdict in verdicts) > 20
+    # Where a step has no room for all, the last ones are shorter: they do not all stay or all go by what they are.
+    core = make_drafted(make_drafter, max_batch_tokens=13)
+    monkeypatch.setattr(DraftCosts, "thresholds", lambda *_: Thresholds(0.0, 0.0))
+    _, verdicts = decode(core, texts, REJECTION, 24, 4)
+    assert {verdict.num_draft_tokens for verdict in verdicts} >= {2, 4}
 
 
 @pytest.mark.parametrize("num_draft_tokens", [1, 8])
