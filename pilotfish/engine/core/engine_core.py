@@ -156,7 +156,8 @@ class EngineCore(Engine):
         if self._in_target is not None:
             has_prefill = any(not rows.is_decode for rows in scheduled)
             num_decoded = 0 if has_prefill else sum(len(outcome.token_ids) for _, outcome in decided)
-            self._in_target.after_step(kept, num_decoded, elapsed_ns)
+            num_sequences = sum(isinstance(each.task, DecodeTask) for each in self._sequences.values())
+            self._in_target.after_step(kept, num_decoded, elapsed_ns, num_sequences)
         return verdicts
 
     def _closed(self, event: Event) -> Event:

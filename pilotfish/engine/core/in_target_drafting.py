@@ -88,19 +88,20 @@ class InTargetDrafting:
         self._clock_ns = clock_ns
         self._costs = DraftCosts()
 
-    def after_step(self, kept: Sequence[KeptRows], num_decoded: int, elapsed_ns: int) -> None:
+    def after_step(self, kept: Sequence[KeptRows], num_decoded: int, elapsed_ns: int, num_sequences: int) -> None:
         """Call it when the step is committed, before finished sequences let go of their blocks.
 
         num_decoded: tokens that it committed; 0 for a step with a prefill. elapsed_ns: its time.
+        num_sequences: that decode, in this step or not.
         """
         start_ns, num_rounds = self._clock_ns(), self._drafter.num_rounds
-        self._draft(kept)
+        self._draft(kept, num_sequences)
         if num_decoded:
             num_rounds = self._drafter.num_rounds - num_rounds
             self._costs.add(num_decoded, elapsed_ns / 1e9, num_rounds, (self._clock_ns() - start_ns) / 1e9)
 
-    def _draft(self, kept: Sequence[KeptRows]) -> None:
-        wishes = self._wishes(kept)
+    def _draft(self, kept: Sequence[KeptRows], num_sequences: int) -> None:
+        wishes = self._wishes(kept, num_sequences)
         try:
             drafts = dict(zip(wishes, _worthwhile(self._drafter.follow(kept, wishes), wishes), strict=True))
         except Exception:
@@ -113,7 +114,7 @@ class InTargetDrafting:
             if isinstance(entry.sequence.task, DecodeTask):
                 entry.sequence.task.drafts = drafts.get(index, NO_DRAFTS)
 
-    def _wishes(self, kept: Sequence[KeptRows]) -> dict[int, DraftWish]:
+    def _wishes(self, kept: Sequence[KeptRows], num_sequences: int) -> dict[int, DraftWish]:
         """By index in kept: what the runs ask for, as far as it could be output and the cache has room for it."""
         asked: dict[int, tuple[int, TreeRequest | None]] = {}
         for index, rows in enumerate(kept):
@@ -124,7 +125,6 @@ class InTargetDrafting:
             return {}
         longest = max(length for length, _ in asked.values())
         most = max((tree.max_nodes for _, tree in asked.values() if tree is not None), default=0)
-        num_sequences = sum(isinstance(rows.sequence.task, DecodeTask) for rows in kept)
         num_nodes = num_free_nodes(self._step_s, num_sequences, longest, most)
         thresholds = self._costs.thresholds(self._step_s, num_sequences, len(asked) * max(longest, num_nodes))
         wishes = {}
