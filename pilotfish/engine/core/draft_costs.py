@@ -83,23 +83,26 @@ class DraftCosts:
             self._num_rounds = _DECAY * self._num_rounds + num_rounds
             self._draft_s = _DECAY * self._draft_s + draft_s
 
-    def thresholds(self, step_s: Callable[[float], float], num_sequences: int, num_draft_tokens: int) -> Thresholds:
+    def thresholds(
+        self, step_s: Callable[[float], float], num_sequences: int, num_draft_tokens: int, most: int
+    ) -> Thresholds:
         """For a step of so many sequences; the defaults before the first one.
 
-        step_s: seconds of a step by its rows. num_draft_tokens: of all sequences together, at most.
+        step_s: seconds of a step by its rows. num_draft_tokens: of all chains together. most: of all trees, if more.
         """
         if self._time_s == 0:
             return DEFAULT_THRESHOLDS
         tokens_per_s = self._num_tokens / self._time_s
-        stride = -(-num_draft_tokens // _KNOTS)
-        knots = [tokens_per_s * step_s(num_sequences + count) for count in range(0, num_draft_tokens + stride, stride)]
+        num_rows = max(num_draft_tokens, most)
+        stride = -(-num_rows // _KNOTS)
+        knots = [tokens_per_s * step_s(num_sequences + count) for count in range(0, num_rows + stride, stride)]
         prices = [
             max(0.0, before + (after - before) * place / stride - knots[0])
             for before, after in pairwise(knots)
             for place in range(stride)
         ]
         prices.append(max(0.0, knots[-1] - knots[0]))
-        row_price = prices[-1] / (len(prices) - 1)
+        row_price = prices[num_draft_tokens] / num_draft_tokens
         round_price = tokens_per_s * self._draft_s / self._num_rounds if self._num_rounds else 0.0
         return Thresholds(
             round=min(max(round_price / num_sequences + row_price, 0.02), 0.9),

@@ -126,7 +126,7 @@ class InTargetDrafting:
         longest = max(length for length, _ in asked.values())
         most = max((tree.max_nodes for _, tree in asked.values() if tree is not None), default=0)
         num_nodes = num_free_nodes(self._step_s, num_sequences, longest, most)
-        thresholds = self._costs.thresholds(self._step_s, num_sequences, len(asked) * max(longest, num_nodes))
+        thresholds = self._costs.thresholds(self._step_s, num_sequences, len(asked) * longest, len(asked) * num_nodes)
         wishes = {}
         for index, (length, tree) in asked.items():
             if tree is not None and num_nodes < tree.max_nodes:

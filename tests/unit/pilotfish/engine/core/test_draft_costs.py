@@ -16,7 +16,7 @@ def thresholds(num_sequences: int, round_s: float = 0.001) -> Thresholds:
     costs = DraftCosts()
     for _ in range(300):
         costs.add(2 * num_sequences, STEP_S, 1, round_s)
-    return costs.thresholds(tiles, num_sequences, 5 * num_sequences)
+    return costs.thresholds(tiles, num_sequences, 5 * num_sequences, 0)
 
 
 @pytest.mark.parametrize(("num_sequences", "expected"), [(4, 8), (8, 4), (11, 1)])
