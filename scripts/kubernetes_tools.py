@@ -121,7 +121,8 @@ def _run(command: list[str]) -> None:
 def main() -> int:
     folder = tools_folder()
     try:
-        print(*fetch_programs(folder).values(), " ".join(fetch_generator(folder)), sep="\n")
+        print(*fetch_programs(folder).values(), sep="\n")
+        print(*fetch_generator(folder))
     except ToolError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -87,6 +87,13 @@ FLAGS = (
     ),
     Flag("target.engine.quantization", ("--quantization",)),
     Flag("target.engine.max_context_tokens", ("--max-model-len",), int),
+    Flag(
+        "target.engine.gpu_memory_utilization",
+        ("--gpu-memory-utilization",),
+        float,
+        lambda share: {"target.engine.gpu_memory_utilization": share, "target.engine.kv_cache_tokens": 0},
+        "target.engine.gpu_memory_utilization: the KV cache takes what it leaves.",
+    ),
     Flag("target.tensor_parallel_size", ("--tensor-parallel-size", "-tp"), int),
     Flag("orchestrator.chat_template", ("--chat-template",)),
     Flag("orchestrator.http.reasoning_parser", ("--reasoning-parser",)),

@@ -88,6 +88,11 @@ def test_ranks_have_vllms_short_flag_too(flag: str) -> None:
     assert changed(flag, "2")["target.tensor_parallel_size"] == 2
 
 
+def test_a_share_of_the_gpu_sizes_the_kv_cache() -> None:
+    share = {"target.engine.gpu_memory_utilization": 0.7, "target.engine.kv_cache_tokens": 0}
+    assert changed("--gpu-memory-utilization", "0.7") == share
+
+
 def test_every_key_exists() -> None:
     known = {*flat(yaml.safe_load(config_to_yaml(Config()))), "orchestrator.speculation"}
     assert {flag.key for flag in FLAGS} <= known
