@@ -187,7 +187,7 @@ def _going_on(
     newest = {index: growth.confidences[-1] for index, growth in left.items() if isinstance(growth, _Chain)}
     drafted = [each for growth in growths if isinstance(growth, _Chain) for each in growth.confidences]
     least = thresholds.least(drafted, list(newest.values())) if newest else 0.0
-    return {index for index in left if newest.get(index, 1.0) >= least or index not in newest}
+    return {index for index in left if newest.get(index, math.inf) >= least}
 
 
 def _extend(growths: Sequence[_Chain | _Tree], logits: Tensor, vocabulary: DraftVocabulary, top_m: int) -> list[int]:
