@@ -157,7 +157,7 @@ class AheadDrafts:
 
 def _first(draft: Proposal | None, num_tokens: int | None) -> Proposal | None:
     """The beginning of a chain: the round may want less by now."""
-    if draft is None or num_tokens is None or len(draft.draft_token_ids) <= num_tokens:
+    if draft is None or num_tokens is None:
         return draft
     return msgspec.structs.replace(
         draft, draft_token_ids=draft.draft_token_ids[:num_tokens], draft_probs=draft.draft_probs[:num_tokens]

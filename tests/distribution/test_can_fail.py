@@ -26,7 +26,7 @@ def test_the_right_rule_is_not_caught(world):
 def draft_with_noise_of_acceptance(logits, rows, top_m):
     """Inverse-CDF sampling from the very uniform number that acceptance will use."""
     probs = logits.double().softmax(-1)
-    noise = uniform(keys_of(rows, Stream.ACCEPT, logits.device))
+    noise = uniform(keys_of(rows, Stream.ACCEPT, logits.device), 1)
     token_ids = (probs.cumsum(-1) < noise).sum(-1).clamp(max=logits.shape[1] - 1).tolist()
     everything = tuple(range(logits.shape[1]))
     return [

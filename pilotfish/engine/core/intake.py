@@ -236,7 +236,7 @@ def _rest_after(command: Verify, decoded: Sequence[int]) -> Verify | None:
     """The command as it is once `decoded` came after its base; None when its drafts (a chain) foresaw that not."""
     num_decoded = len(decoded)
     foreseen = command.draft_token_ids[:num_decoded]
-    if command.parents or num_decoded >= len(command.draft_token_ids) or foreseen != tuple(decoded):
+    if command.parents or foreseen != tuple(decoded):
         return None
     return msgspec.structs.replace(
         command,

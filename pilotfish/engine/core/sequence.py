@@ -32,7 +32,7 @@ class DecodeTask:
 
     goal_length: int
     arrival_ns: int
-    num_draft_tokens: int = 0
+    num_draft_tokens: int
     """Drafts of the drafter in the target that a step may verify, at most; of a tree its depth."""
     tree: TreeRequest | None = None
     """Those drafts may branch."""

@@ -156,8 +156,7 @@ class HeadCore(Engine):
             can_draft = isinstance(window, FeatureWindow) and window.covers(sequence)
             if not can_draft or not self._reserve(sequence, task):
                 sequence.task = None
-                now_ns = self._clock_ns()
-                timings = Timings(max(0, now_ns - task.arrival_ns), 0)
+                timings = Timings(self._clock_ns() - task.arrival_ns)
                 events.append(NO_DRAFTS.proposal(sequence.sequence_id, task.base_length, timings))
                 continue
             sequence.last_step = self._num_steps
@@ -187,7 +186,7 @@ class HeadCore(Engine):
         for (sequence, task), drafted in zip(batch, drafts, strict=True):
             _window(sequence).finish(sequence)
             sequence.task = None
-            timings = Timings(max(0, start_ns - task.arrival_ns), compute_time_ns)
+            timings = Timings(start_ns - task.arrival_ns, compute_time_ns)
             proposals.append(drafted.proposal(sequence.sequence_id, task.base_length, timings))
         return proposals
 

@@ -65,7 +65,7 @@ def row_keys(seeds: Sequence[int], positions: Sequence[int], stream: Stream, dev
     return _mix_(keys + places * _GOLDEN).unsqueeze(1)
 
 
-def uniform(keys: Tensor, count: int = 1) -> Tensor:
+def uniform(keys: Tensor, count: int) -> Tensor:
     """float64 [R, count] in (0, 1): independent uniform numbers per key, the same ones whatever their count."""
     return _to_uniform(_mix_(keys + torch.arange(1, count + 1, device=keys.device) * _TOKEN_STRIDE))
 

@@ -48,7 +48,7 @@ def test_siblings_tested_against_the_original_target_are_caught(is_caught, monke
 
 def test_one_random_number_for_all_siblings_is_caught(is_caught, monkeypatch):
     uniform = rejection.uniform
-    monkeypatch.setattr(rejection, "uniform", lambda keys, count: uniform(keys).expand(-1, count))
+    monkeypatch.setattr(rejection, "uniform", lambda keys, count: uniform(keys, 1).expand(-1, count))
     assert is_caught("one_hot", "good")
 
 

@@ -28,6 +28,12 @@ def policy() -> AheadPolicy:
     return AheadPolicy("on", 12)
 
 
+def counted(policy: AheadPolicy) -> tuple[int, int, int, int, int]:
+    counters = policy.counters
+    rounds = counters.num_hits, counters.num_misses, counters.num_late_hits
+    return *rounds, counters.num_prepared_tokens, counters.num_wasted_tokens
+
+
 @pytest.fixture
 def drafter(memory_pool, link, policy) -> RemoteDrafter:
     return RemoteDrafter(memory_pool(link), lambda num_tokens: 5.0, ahead=policy)
@@ -86,19 +92,31 @@ async def test_a_hit_waits_for_nothing_and_is_told(drafter, link, policy, sequen
     assert (told.base_length, told.new_token_ids, told.num_draft_tokens) == (3 + K + 1, committed, K)
     assert told.is_prepared
     assert told.ahead is not None
-    assert (policy.counters.num_hits, policy.counters.num_misses) == (1, 0)
+    assert 0 < min(told.ahead.acceptance) <= max(told.ahead.acceptance) < 1
+    assert counted(policy) == (1, 0, 0, K, 0)
     assert policy.counters.hidden_s > 0
 
 
 async def test_on_a_miss_it_asks(drafter, link, policy, sequence, toy_continuation) -> None:
     link.on_event = pushes(link, toy_continuation, bonus=49)
+    drafter.prepare(sequence)
     await drafter.propose(sequence, K)
     await turns()
     commit(sequence, *toy_continuation(PROMPT, K + 1))
     draft = await drafter.propose(sequence, K)
     assert draft.token_ids == toy_continuation(sequence.tokens_since(0), K)
     assert not link.commands[-1].is_prepared
-    assert (policy.counters.num_hits, policy.counters.num_misses, policy.counters.num_wasted_tokens) == (0, 1, K)
+    assert counted(policy) == (0, 1, 0, K, K)
+
+
+async def test_a_push_that_comes_after_its_round_is_wasted(drafter, link, policy, sequence, toy_continuation) -> None:
+    push = prepared(2, (3,), (5, 6))
+    link.on_event = lambda event: (event, push) if isinstance(event, Proposal) else (event,)
+    await drafter.propose(sequence, K)
+    await turns()
+    commit(sequence, *toy_continuation(PROMPT, K + 1))
+    await drafter.propose(sequence, K)
+    assert (policy.counters.num_stale_drafts, *counted(policy)) == (1, 0, 1, 0, 2, 2)
 
 
 async def test_a_push_that_crosses_the_question_answers_it(drafter, link, policy, sequence, toy_continuation) -> None:
@@ -117,7 +135,7 @@ async def test_a_push_that_crosses_the_question_answers_it(drafter, link, policy
     commit(sequence, *toy_continuation(PROMPT, K + 1))
     draft = await drafter.propose(sequence, K)
     assert draft.token_ids == toy_continuation(sequence.tokens_since(0), K)
-    assert policy.counters.num_late_hits == 1
+    assert counted(policy) == (0, 1, 1, K, 0)
 
 
 async def test_prepared_distributions_come_along(memory_pool, link, policy, sequence_of, toy_continuation) -> None:

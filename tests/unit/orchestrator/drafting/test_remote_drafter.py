@@ -10,7 +10,14 @@ from orchestrator.drafting.feature_feed import FeatureFeed
 from orchestrator.drafting.remote_drafter import RemoteDrafter
 from pilotfish.features import FeatureFormat, FeatureRequest, Features
 from pilotfish.messages import CloseSequence, OpenSequence, Proposal, Propose, SequenceError, Verdict
-from pilotfish.types import AcceptanceMode, SamplingParams, SequenceErrorCode, SparseDistribution, TreeRequest
+from pilotfish.types import (
+    AcceptanceMode,
+    LoadReport,
+    SamplingParams,
+    SequenceErrorCode,
+    SparseDistribution,
+    TreeRequest,
+)
 
 PROMPT = (1, 2, 3)
 
@@ -97,8 +104,19 @@ async def test_a_late_proposal_is_not_taken_for_the_next_one(memory_pool, link, 
     assert (await late.propose(sequence, 2)).problem == "a proposal missed its deadline"
     assert late.num_missed_deadlines == 1
     commit(sequence, 7)
-    link.on_event = lambda event: (*held, event)
+    stale = SequenceError(1, SequenceErrorCode.STALE, "the item stands on 3 tokens", 3)
+    link.on_event = lambda event: (*held, stale, event)
     assert (await late.propose(sequence, 2)).token_ids == toy_continuation((*PROMPT, 7), 2)
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+async def test_a_replica_where_more_wait_than_are_served_is_saturated(memory_pool, link, sequence, is_open) -> None:
+    drafter = drafter_on(memory_pool, link)
+    if is_open:
+        drafter.prepare(sequence)
+    for num_waiting, expected in ((2, False), (3, True)):
+        link.load = LoadReport(num_sequences_running=2, num_sequences_waiting=num_waiting)
+        assert drafter.is_saturated is expected
 
 
 async def test_the_first_miss_after_opening_is_not_held_against_the_replica(memory_pool, link, sequence) -> None:
@@ -120,7 +138,7 @@ async def test_a_replica_whose_circuit_is_open_is_not_asked(memory_pool, link, s
     assert [type(command) for command in link.commands[num_commands:]] == [CloseSequence]
 
 
-GOOD = SparseDistribution((4, 5), (0.5, 0.5))
+GOOD = SparseDistribution((4, 5, 0), (0.5, 0.25, 0.25))
 
 
 async def test_a_replica_without_a_free_place_is_no_failing_replica(memory_pool, memory_link, sequence) -> None:

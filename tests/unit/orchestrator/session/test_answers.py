@@ -104,6 +104,19 @@ async def test_leaving_early_frees_everything(world, mode, num_chunks) -> None:
     world.assert_nothing_is_left()
 
 
+async def test_a_run_tells_how_much_longer_prefills_made_its_tokens(world) -> None:
+    def arriving(event: Event) -> tuple[Event]:
+        world.target_a.load = LoadReport(prefill_time_ns=world.target_a.load.prefill_time_ns + 500_000_000)
+        return (event,)
+
+    world.target_a.decodes_step_by_step, world.target_a.on_event = True, arriving
+    session = world.session()
+    verdicts = session.target.decode(session.sequence, 10)
+    async for verdict in verdicts:
+        session.sequence.commit(verdict)
+    assert verdicts.prefill_s == 0.5
+
+
 async def test_the_controller_hears_of_every_token_every_prefill_and_the_replicas_costs(world) -> None:
     """Half a second of prefill for each event of the target: a step of a run, or a verdict on a draft."""
     session, target, results = world.session(mode="on", max_tokens=30), world.target_a, []
@@ -120,6 +133,7 @@ async def test_the_controller_hears_of_every_token_every_prefill_and_the_replica
     session.controller.decide, session.controller.end, target.on_event = hear, results.append, arriving
     await world.collect(session)
     drafted = [result for result in results if result.num_draft_tokens]
+    assert all(0 < result.target_s < 30 for result in drafted)
     assert [result.prefill_s for result in drafted] == [0.5] * session.sequence.statistics.num_rounds
     assert sum(result.num_committed_tokens for result in results) == 30
     assert {result.replica_id for result in drafted} == {"target-a"}

@@ -6,6 +6,7 @@ import pytest
 
 from orchestrator.drafting.drafter import DraftBlock
 from orchestrator.drafting.lookup_drafter import HybridDrafter, LookupDrafter
+from orchestrator.round import nears_end
 from orchestrator.session import Session
 from pilotfish.config import DraftConfig
 from pilotfish.messages import Decode, Propose, SequenceError, Verify
@@ -45,13 +46,22 @@ def watched(world) -> Session:
     return world.session(max_tokens=60)
 
 
-async def test_a_draft_cuts_into_a_run(world, watched, toy_continuation) -> None:
-    watched.drafter = Watcher(toy_continuation)
+@pytest.mark.parametrize(
+    ("num_coming", "token_s", "expected"),
+    [(16, 0.0, True), (17, 0.0, False), (50, 0.001, True), (51, 0.001, False), (101, 0.0001, False)],
+)
+def test_a_run_is_extended_in_time(num_coming: int, token_s: float, expected: bool) -> None:
+    assert nears_end(400, num_coming, token_s) is expected
+
+
+@pytest.mark.parametrize(("length", "num_left"), [(8, 2), (2, 1)])
+async def test_a_draft_cuts_into_a_run(world, watched, toy_continuation, length, num_left) -> None:
+    watched.drafter = Watcher(lambda tokens, k: toy_continuation(tokens, min(k, length)))
     assert await world.tokens(watched) == toy_continuation(PROMPT, 60)
     statistics = watched.sequence.statistics
     assert statistics.num_rounds >= 5
     # What was decoded while the draft travelled is no part of it any more; all the rest is accepted.
-    assert statistics.num_accepted_tokens == statistics.num_draft_tokens >= 2 * statistics.num_rounds
+    assert statistics.num_accepted_tokens == statistics.num_draft_tokens >= num_left * statistics.num_rounds
     assert watched.target.num_failovers == 0
     world.assert_nothing_is_left()
 

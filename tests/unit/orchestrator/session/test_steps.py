@@ -6,6 +6,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from orchestrator.request_telemetry.round_log import RecordedRounds
 from orchestrator.requests.reasoning import ReasoningMarks, ReasoningParser
 from pilotfish.messages import Decode, Proposal
 from pilotfish.types import FinishReason, TokenOrigin
@@ -17,6 +18,7 @@ from tests.unit.orchestrator.session.conftest import PROMPT, FakeJudge, assert_a
 async def test_every_token_is_of_a_standing_step_or_the_targets_own(world, start, stands, mode, step_by_step) -> None:
     world.target_a.decodes_step_by_step = step_by_step
     session = start(FakeJudge(stands), mode=mode)
+    session.rounds = RecordedRounds(None)
     chunks = await world.collect(session)
     assert world.tokens_of(chunks) == replayed(world.judge.accepted, 40)
     assert chunks[-1].finish_reason is FinishReason.LENGTH
@@ -25,6 +27,7 @@ async def test_every_token_is_of_a_standing_step_or_the_targets_own(world, start
     assert bool(stats.num_accepted_steps) == any(stands)
     assert stats.num_step_tokens == sum(map(len, world.judge.accepted.values()))
     assert_all_are_counted(session)
+    assert sum(record.num_tokens for record in session.rounds.records) == 40
     assert (stats.reason_id, session.steps.limitation.reason) == ("mode_off" if mode == "off" else "", None)
     world.assert_nothing_is_left()
     assert not world.writers.links[0].mailboxes

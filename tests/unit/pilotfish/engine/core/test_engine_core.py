@@ -29,6 +29,8 @@ def test_a_decode_run_is_the_greedy_text(make_core: MakeCore, greedy_text: Greed
     assert text_of(events) == greedy_text(PROMPT, 20)
     assert all(verdict.origins == (TokenOrigin.PLAIN,) for verdict in verdicts_of(events))
     assert [verdict.base_length for verdict in verdicts_of(events)] == list(range(len(PROMPT), len(PROMPT) + 20))
+    timings = [verdict.timings for verdict in verdicts_of(events)]
+    assert all(each.queue_time_ns >= 0 < each.compute_time_ns for each in timings)
 
 
 def test_chained_runs_extend_each_other(make_core: MakeCore, greedy_text: GreedyText) -> None:
@@ -93,8 +95,8 @@ def test_max_tokens_and_context_end_a_sequence(make_core: MakeCore, greedy_text:
 def test_the_prefix_cache_is_used_and_changes_nothing(make_core: MakeCore, greedy_text: GreedyText) -> None:
     core = make_core()
     prompt = tuple(range(50))
-    for sequence_id, cached in ((1, 0), (2, 48)):
-        core.submit(OpenSequence(sequence_id, prompt, GREEDY))
+    for sequence_id, (salt, cached) in enumerate((("", 0), ("", 48), ("a", 0), ("b", 0), ("a", 48))):
+        core.submit(OpenSequence(sequence_id, prompt, GREEDY, cache_salt=salt))
         core.submit(Decode(sequence_id, 50, 5))
         events = settle(core)
         assert [event.num_cached_tokens for event in events if isinstance(event, Opened)] == [cached]

@@ -143,7 +143,7 @@ def test_a_drafter_keeps_to_the_grammar(
 ) -> None:
     """The same model drafts: what it proposes is valid, and without rejection sampling all of it is right."""
     params = sampling(**mode)
-    target, drafter, output = make_core(), make_core(), []
+    target, drafter, output, num_drafted = make_core(), make_core(), [], 0
     for core in (target, drafter):
         ready(core, compiler, OpenSequence(1, PROMPT, params))
     target.submit(Decode(1, len(PROMPT), 1))
@@ -156,12 +156,14 @@ def test_a_drafter_keeps_to_the_grammar(
         drafter.submit(Propose(1, length, tuple(new), 4, tree=tree))
         (proposal,) = (event for event in settle(drafter) if isinstance(event, Proposal))
         _check_paths(params, output, proposal)
+        num_drafted += len(proposal.draft_token_ids)
         target.submit(Verify(1, length, proposal.draft_token_ids, proposal.draft_probs, proposal.parents))
         verdict = verdict_of(settle(target))
         new = verdict.token_ids
         if tree is None and params.acceptance is AcceptanceMode.COUPLED and new[-1] != EOS_TOKEN_ID:
             assert verdict.num_accepted_tokens == len(proposal.draft_token_ids)
     assert is_valid(output, SCHEMA)
+    assert num_drafted > len(output) // 2
 
 
 def _check_paths(params: SamplingParams, output: Sequence[int], proposal: Proposal) -> None:
@@ -235,6 +237,8 @@ def test_a_grammar_or_command_that_fails_costs_its_own_sequence_only(
     events = settle(core)
     assert [(error.sequence_id, error.code) for error in errors_of(events)] == [(1, code)]
     assert len(text_of(events, 2)) == 5
+    core.submit(Decode(1, len(PROMPT), 5))
+    assert [error.code for error in errors_of(settle(core))] == [SequenceErrorCode.UNKNOWN_SEQUENCE]
 
 
 def test_a_sequence_goes_on_from_its_committed_output(make_core: MakeCore, compiler: GrammarCompiler) -> None:

@@ -18,7 +18,7 @@ def make(num_blocks: int = 100, budget: int = 20) -> tuple[Scheduler, BlockPool]
 
 def sequence(order: int, num_tokens: int, num_computed: int = 0) -> EngineSequence:
     result = EngineSequence(OpenSequence(order, (1,) * num_tokens, SamplingParams()), order)
-    result.task = DecodeTask(num_tokens + 100, 0)
+    result.task = DecodeTask(num_tokens + 100, 0, 0)
     result.num_computed_tokens = num_computed
     return result
 

@@ -12,6 +12,7 @@ from pilotfish.engine.core.step_rows import KeptRows
 from pilotfish.engine.drafting.in_target_factory import with_lookup
 from pilotfish.engine.drafting.in_target_lookup import InTargetLookup
 from pilotfish.speculation.lookup.lookups import LOOKUPS
+from pilotfish.speculation.trees.tree import DraftTree
 from pilotfish.types import AcceptanceMode, SamplingParams, TreeRequest
 from tests.support.engine_events import GreedyText, MakeCore, decode
 
@@ -40,7 +41,8 @@ class Other:
 
     def follow(self, kept: Sequence[KeptRows], wishes: Mapping[int, DraftWish]) -> list[Drafts]:
         self.asked.append(list(wishes.values()))
-        return [Drafts((VOCAB - 1,)) for _ in wishes]
+        chain = DraftTree.chain(1)
+        return [Drafts.chosen((VOCAB - 1,), chain, wish.sequence.sampling) for wish in wishes.values()]
 
 
 @pytest.fixture
@@ -103,7 +105,8 @@ def test_a_confident_lookup_spares_the_other_drafter_the_work(make_drafted: Make
 
 
 @pytest.mark.usefixtures("drafts_are_free")
-def test_a_doubtful_lookup_joins_the_others_tree(make_drafted: MakeCore) -> None:
+@pytest.mark.parametrize("sampling", [GREEDY, SAMPLINGS[2]], ids=["greedy", "rejection"])
+def test_a_doubtful_lookup_joins_the_others_tree(make_drafted: MakeCore, sampling: SamplingParams) -> None:
     other = Other()
     drafter = lookup(other=other, min_accepted_tokens=100.0)
     seen: list[Drafts] = []
@@ -117,9 +120,9 @@ def test_a_doubtful_lookup_joins_the_others_tree(make_drafted: MakeCore) -> None
             seen.extend(drafter.follow(kept, wishes))
             return seen[len(seen) - len(wishes) :]
 
-    plain, _, _ = run(make_drafted(None), [REPETITIVE])
-    texts, _, _ = run(make_drafted(Spy()), [REPETITIVE], tree=TREES[1])
-    assert texts == plain
+    plain, _, _ = run(make_drafted(None), [REPETITIVE], sampling)
+    texts, _, _ = run(make_drafted(Spy()), [REPETITIVE], sampling, TREES[1])
+    assert texts == plain or not sampling.is_greedy
     assert {wish.tree.max_nodes for wishes in other.asked for wish in wishes if wish.tree is not None} <= {6, 7, 8}
     grafted = [drafts for drafts in seen if len(drafts) > 1]
     assert grafted

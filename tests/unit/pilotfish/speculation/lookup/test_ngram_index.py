@@ -32,6 +32,14 @@ def test_equals_a_rescan(token_ids: list[int], k: int, smallest: int, extra: int
     assert index.propose(k).token_ids == rescanned(token_ids, k, smallest, smallest + extra)
 
 
+def test_the_more_tokens_match_the_surer_it_is() -> None:
+    expected = [
+        indexed([1, 2, 3, 4, 5, 6, 7, 0, *before, 3, 4, 5, 6]).propose(4).expected_accepted_tokens
+        for before in ((8, 8), (8, 2), (1, 2))
+    ]
+    assert sorted(set(expected)) == expected
+
+
 @given(TOKENS, TOKENS, st.data())
 def test_truncate_leaves_no_trace(kept: list[int], dropped: list[int], data: st.DataObject) -> None:
     index = indexed(kept + dropped)
