@@ -112,7 +112,7 @@ async def test_a_run_that_is_extended_leaves_no_more_waiting_than_the_reader_may
     sequence, link = sequence_of(PROMPT, LONG), memory_link("a")
     link.decodes_step_by_step = True
     target = RemoteTarget(memory_pool(link), acquire_timeout_s=5, max_run_tokens=16)
-    run = target.decode(sequence, 500)
+    run = target.decode(sequence, 8)
     num_coming = []
     async for verdict in run:
         sequence.commit(verdict)

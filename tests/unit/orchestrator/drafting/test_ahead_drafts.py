@@ -92,7 +92,8 @@ async def test_a_hit_waits_for_nothing_and_is_told(drafter, link, policy, sequen
     assert (told.base_length, told.new_token_ids, told.num_draft_tokens) == (3 + K + 1, committed, K)
     assert told.is_prepared
     assert told.ahead is not None
-    assert 0 < min(told.ahead.acceptance) <= max(told.ahead.acceptance) < 1
+    # All were accepted, which is more than is believed before the first round.
+    assert 0.7 < min(told.ahead.acceptance) <= max(told.ahead.acceptance) < 1
     assert counted(policy) == (1, 0, 0, K, 0)
     assert policy.counters.hidden_s > 0
 

@@ -60,19 +60,22 @@ async def test_a_target_that_refuses_is_left_for_another(world, toy_continuation
 
 
 @pytest.mark.parametrize(
-    ("code", "error"),
+    ("code", "error", "num_attempts"),
     [
-        (SequenceErrorCode.INVALID, InvalidRequestError),
-        (SequenceErrorCode.RESOURCE_EXHAUSTED, ResourceExhaustedError),
-        (SequenceErrorCode.INTERNAL, InternalError),
-        (SequenceErrorCode.UNAVAILABLE, UnavailableError),
-        (SequenceErrorCode.UNKNOWN_SEQUENCE, UnavailableError),
+        (SequenceErrorCode.INVALID, InvalidRequestError, 1),
+        (SequenceErrorCode.RESOURCE_EXHAUSTED, ResourceExhaustedError, 1),
+        (SequenceErrorCode.INTERNAL, InternalError, 4),
+        (SequenceErrorCode.UNAVAILABLE, UnavailableError, 1),
+        (SequenceErrorCode.UNKNOWN_SEQUENCE, UnavailableError, 4),
     ],
 )
-async def test_with_nowhere_else_to_go_the_targets_error_reaches_the_caller(world, sequence_error, code, error) -> None:
+async def test_with_nowhere_else_to_go_the_targets_error_reaches_the_caller(
+    world, sequence_error, code, error, num_attempts
+) -> None:
     world.target_a.on_event = sequence_error(code)
     with pytest.raises(error):
         await world.collect(world.session())
+    assert sum(isinstance(command, OpenSequence) for command in world.target_a.commands) == num_attempts
     world.assert_nothing_is_left()
 
 

@@ -62,6 +62,8 @@ async def test_a_draft_cuts_into_a_run(world, watched, toy_continuation, length,
     assert statistics.num_rounds >= 5
     # What was decoded while the draft travelled is no part of it any more; all the rest is accepted.
     assert statistics.num_accepted_tokens == statistics.num_draft_tokens >= num_left * statistics.num_rounds
+    # Each of them ended a run.
+    assert sum(isinstance(command, Decode) for command in world.target_a.commands) >= statistics.num_rounds
     assert watched.target.num_failovers == 0
     world.assert_nothing_is_left()
 

@@ -38,6 +38,15 @@ def test_chains_go_on_where_their_next_tokens_pay_for_the_round() -> None:
     assert Thresholds().least([0.5], [0.5]) == Thresholds().round, "nothing is known yet"
 
 
+def test_what_was_measured_long_ago_is_forgotten() -> None:
+    costs = DraftCosts()
+    for _ in range(600):
+        costs.add(100, STEP_S, 1, 0.1)
+    for _ in range(600):
+        costs.add(2, STEP_S, 1, 0.001)
+    assert costs.thresholds(tiles, 1, 5, 0).round_price == pytest.approx(thresholds(1).round_price, rel=0.01)
+
+
 def test_every_row_has_its_price_however_many_there_are() -> None:
     costs = DraftCosts()
     costs.add(2, STEP_S, 1, STEP_S)

@@ -143,7 +143,7 @@ def test_a_drafter_keeps_to_the_grammar(
 ) -> None:
     """The same model drafts: what it proposes is valid, and without rejection sampling all of it is right."""
     params = sampling(**mode)
-    target, drafter, output, num_drafted = make_core(), make_core(), [], 0
+    target, drafter, output = make_core(), make_core(), []
     for core in (target, drafter):
         ready(core, compiler, OpenSequence(1, PROMPT, params))
     target.submit(Decode(1, len(PROMPT), 1))
@@ -156,14 +156,12 @@ def test_a_drafter_keeps_to_the_grammar(
         drafter.submit(Propose(1, length, tuple(new), 4, tree=tree))
         (proposal,) = (event for event in settle(drafter) if isinstance(event, Proposal))
         _check_paths(params, output, proposal)
-        num_drafted += len(proposal.draft_token_ids)
         target.submit(Verify(1, length, proposal.draft_token_ids, proposal.draft_probs, proposal.parents))
         verdict = verdict_of(settle(target))
         new = verdict.token_ids
         if tree is None and params.acceptance is AcceptanceMode.COUPLED and new[-1] != EOS_TOKEN_ID:
             assert verdict.num_accepted_tokens == len(proposal.draft_token_ids)
     assert is_valid(output, SCHEMA)
-    assert num_drafted > len(output) // 2
 
 
 def _check_paths(params: SamplingParams, output: Sequence[int], proposal: Proposal) -> None:

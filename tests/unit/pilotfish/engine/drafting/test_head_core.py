@@ -22,6 +22,7 @@ from pilotfish.messages import (
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.eagle3.factory import build_eagle3_head
 from pilotfish.models.eagle3.module import Eagle3Head
+from pilotfish.speculation.trees.tree import DraftTree
 from pilotfish.structured.compiler import GrammarCompiler
 from pilotfish.structured.guard import GrammarGuard
 from pilotfish.types import (
@@ -108,22 +109,30 @@ def test_the_drafts_are_those_of_the_head_beside_the_target(
     }
 
 
-def test_a_head_keeps_to_the_grammar(target_model: LlamaForCausalLM, make_head_core: MakeHeadCore) -> None:
+@pytest.mark.parametrize("tree", [None, TREE], ids=["chains", "trees"])
+def test_a_head_keeps_to_the_grammar(
+    target_model: LlamaForCausalLM, make_head_core: MakeHeadCore, tree: TreeRequest | None
+) -> None:
     vocabulary = SmallVocabulary()
     compiler = GrammarCompiler(vocabulary.tokenizer)
-    letters = Grammar(GrammarKind.REGEX, "[a-z]{60}")
+    letters = Grammar(GrammarKind.REGEX, "([b-m][n-z]){30}")
     compiler.compile(letters).result(timeout=30)
     decoder = TransformersDecoder(copy.deepcopy(target_model), deterministic=True, max_context_tokens=CONTEXT)
     features = FeatureStore(decoder, LAYERS)
     target = EngineCore(decoder, engine_config(), info(), features=features, grammars=Grammars(compiler))
     sampling = SamplingParams(temperature=0, max_tokens=40, grammar=letters)
-    rounds = Rounds(target, make_head_core(grammars=Grammars(compiler)), sampling, TREE)
+    rounds = Rounds(target, make_head_core(grammars=Grammars(compiler)), sampling, tree)
     rounds.start(PROMPTS)
     while rounds.running:
         rounds.play()
-    drafted = [token_id for proposal in rounds.proposals.values() for token_id in proposal.draft_token_ids]
+    drafted = [
+        (vocabulary.texts[proposal.draft_token_ids[node]], length - len(PROMPTS[number]) + depth)
+        for (number, length), proposal in rounds.proposals.items()
+        for path in DraftTree.of_message(proposal.parents, len(proposal.draft_token_ids)).paths
+        for depth, node in enumerate(path)
+    ]
     assert len(drafted) > 20
-    assert all(vocabulary.texts[token_id].isalpha() for token_id in drafted)
+    assert all("bn"[place % 2] <= text <= "mz"[place % 2] for text, place in drafted)
     compiler.close()
 
 

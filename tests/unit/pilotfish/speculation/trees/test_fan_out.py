@@ -20,9 +20,10 @@ def test_rivals_share_what_the_draft_leaves() -> None:
     assert [math.exp(rival.log_prob) for rival in left] == pytest.approx([0.5, 0.25])
 
 
-def test_the_likeliest_outcomes_come_first() -> None:
+@pytest.mark.parametrize("acceptance", [(0.5,), (0.5, 0.5), (0.5, 0.5, 0.9)])
+def test_the_likeliest_outcomes_come_first(acceptance: tuple[float, ...]) -> None:
     at_positions = [candidates(0.5, 0.25), candidates(0.5), candidates(0.8, 0.1)]
-    outcomes = likeliest_outcomes((0.5, 0.5), at_positions, 4)
+    outcomes = likeliest_outcomes(acceptance, at_positions, 4)
     # 0 accepted: 0.5 * (0.5, 0.25); 1: 0.25 * 0.5; both: 0.25 * (0.8, 0.1).
     assert outcomes == [
         AssumedOutcome(0, 10),
