@@ -149,3 +149,5 @@ async def test_a_trace_says_what_was_lossy(collector, run_stack) -> None:
     assert stats.num_accepted_steps == stats.num_steps > 0
     expected = {"level": "step", "lossy": True, "num_steps": stats.num_steps, "num_accepted_steps": stats.num_steps}
     assert {name: root.attributes[f"pilotfish.speculation.{name}"] for name in expected} == expected
+    spans = [*collector.named("round"), *collector.named("decode")]
+    assert sum(int(span.attributes["pilotfish.num_tokens"]) for span in spans) == len(answer.token_ids)
