@@ -100,7 +100,6 @@ async def test_a_hit_waits_for_nothing_and_is_told(drafter, link, policy, sequen
 
 async def test_on_a_miss_it_asks(drafter, link, policy, sequence, toy_continuation) -> None:
     link.on_event = pushes(link, toy_continuation, bonus=49)
-    drafter.prepare(sequence)
     await drafter.propose(sequence, K)
     await turns()
     commit(sequence, *toy_continuation(PROMPT, K + 1))

@@ -91,6 +91,7 @@ async def test_what_a_target_must_never_see_is_not_handed_on(world: World, sessi
     world.draft_a.on_event = spoil
     assert await world.tokens(session) == continuation(PROMPT, 40)
     assert not world.target_a.prepared
+    assert bool(world.draft_a.failures) == (fault == "a token that does not exist")
 
 
 async def test_nothing_is_handed_on_into_a_plain_run(world: World, session: Session) -> None:

@@ -54,16 +54,13 @@ def test_a_run_is_extended_in_time(num_coming: int, token_s: float, expected: bo
     assert nears_end(400, num_coming, token_s) is expected
 
 
-@pytest.mark.parametrize(("length", "num_left"), [(8, 2), (2, 1)])
-async def test_a_draft_cuts_into_a_run(world, watched, toy_continuation, length, num_left) -> None:
-    watched.drafter = Watcher(lambda tokens, k: toy_continuation(tokens, min(k, length)))
+async def test_a_draft_cuts_into_a_run(world, watched, toy_continuation) -> None:
+    watched.drafter = Watcher(toy_continuation)
     assert await world.tokens(watched) == toy_continuation(PROMPT, 60)
     statistics = watched.sequence.statistics
     assert statistics.num_rounds >= 5
     # What was decoded while the draft travelled is no part of it any more; all the rest is accepted.
-    assert statistics.num_accepted_tokens == statistics.num_draft_tokens >= num_left * statistics.num_rounds
-    # Each of them ended a run.
-    assert sum(isinstance(command, Decode) for command in world.target_a.commands) >= statistics.num_rounds
+    assert statistics.num_accepted_tokens == statistics.num_draft_tokens >= 2 * statistics.num_rounds
     assert watched.target.num_failovers == 0
     world.assert_nothing_is_left()
 
