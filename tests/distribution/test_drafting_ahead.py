@@ -77,7 +77,6 @@ class AheadDrafter:
         self._step(growths, [(samplings[index], positions[index], contexts[index]) for index in chosen])
         self._step(growths, [(samplings[index], positions[index], contexts[index]) for index in chosen])
         for index, growth in zip(chosen, growths, strict=True):
-            assert growth.is_complete
             self.prepared[id(contexts[index])] = {
                 branch_.assumed_token_ids: branch_.drafts for branch_ in growth.branches
             }
@@ -96,7 +95,9 @@ class AheadDrafter:
             if growth.is_choosing:
                 growth.choose(candidates[0])
             else:
-                growth.extend([(chain.token_ids[0], next(iter(chain.probs), None)) for chain in drafted], candidates)
+                assert growth.extend(
+                    [(chain.token_ids[0], next(iter(chain.probs), None)) for chain in drafted], candidates
+                )
 
     def _history(self, sampling: SamplingParams, output: Sequence[int]) -> TokenHistory | None:
         return TokenHistory(self.world.prompt, output) if sampling.has_penalties else None

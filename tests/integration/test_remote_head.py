@@ -82,7 +82,8 @@ async def test_a_head_that_dies_and_comes_back_costs_only_drafts(make_config: Ma
             assert before
             await stack.draft.drain_and_stop(0)
             await read(call, answer, 20)
-            head = await start_draft(config, engine=head_engine(config, proposals))
+            anywhere = dataclasses.replace(config, draft=dataclasses.replace(config.draft, port=0))
+            head = await start_draft(anywhere, engine=head_engine(config, proposals))
             stack.directory.set_replicas("draft", {head.address: head.address})
             await until(lambda: any(link.is_connected for link in stack.orchestrator.service.drafts.links))
             await read(call, answer)

@@ -47,8 +47,6 @@ class AheadGrowth:
         self.branches: list[AheadBranch] = []
         self.num_computed = num_nodes - 1
         """Nodes in the KV cache, if all tokens of the sequence are."""
-        self.is_complete = False
-        """Whether every prepared draft is there."""
 
     @property
     def has_room(self) -> bool:
@@ -70,8 +68,6 @@ class AheadGrowth:
     @property
     def num_logit_rows(self) -> int:
         """Nodes whose next tokens are wanted: the last ones."""
-        if self.is_complete:
-            return 0
         return len(self.branches) or 1
 
     @property
@@ -97,7 +93,6 @@ class AheadGrowth:
             num_accepted = outcome.num_accepted_tokens
             assumed = (*verified.token_ids[:num_accepted], outcome.token_id)
             self.branches.append(AheadBranch(assumed, [self._add(outcome.token_id, num_accepted - 1)]))
-        self.is_complete = not self.branches
 
     def extend(
         self, drafts: Sequence[tuple[int, SparseDistribution | None]], candidates: Sequence[list[Candidate]]
@@ -106,11 +101,11 @@ class AheadGrowth:
         wanted."""
         for branch, (token_id, probs), at in zip(self.branches, drafts, candidates, strict=True):
             branch.drafts.add(token_id, probs, at)
-        self.is_complete = len(self.branches[0].drafts.token_ids) == self._depth
-        if not self.is_complete:
+        is_complete = len(self.branches[0].drafts.token_ids) == self._depth
+        if not is_complete:
             for branch in self.branches:
                 branch.nodes.append(self._add(branch.drafts.token_ids[-1], branch.nodes[-1]))
-        return self.is_complete
+        return is_complete
 
     def prepared(self, sequence_id: int, base_length: int) -> PreparedDrafts:
         """A draft for each outcome, once they are complete."""

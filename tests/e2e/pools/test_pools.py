@@ -56,16 +56,16 @@ def test_more_gpus_than_the_pool_has_are_refused_with_what_to_change(run: dict[s
     ("event", "replicas"),
     [
         ("scale-out", "2 target 2 draft"),
-        ("target node lost", ""),  # the run has waited for both elsewhere; under less load one may have gone since
+        ("target node lost", None),  # its run waits for two of each; the pool may shrink after that
         ("scale-in", "1 target 1 draft"),
         ("rolling update", "1 target 1 draft"),
     ],
 )
-def test_no_request_fails_through(run: dict[str, Any], event: str, replicas: str) -> None:
+def test_no_request_fails_through(run: dict[str, Any], event: str, replicas: str | None) -> None:
     happened = row(run, event)
     assert happened["failed"] == 0, [each["event"] for each in run["rows"] if each["event"].startswith("problem")]
     assert happened["requests"] > 0
-    assert happened["replicas"].startswith(replicas)
+    assert replicas is None or happened["replicas"] == replicas
 
 
 def test_no_request_fails_at_all(run: dict[str, Any]) -> None:

@@ -142,7 +142,7 @@ async def test_sampled_rounds_are_few_and_from_all_over_the_request(collector, r
 
 async def test_a_trace_says_what_was_lossy(collector, run_stack) -> None:
     steps = {"mode": pb.SPECULATION_MODE_ON, "level": "step", "step_max_tokens": 8, "step_threshold": 0}
-    async with run_stack(TelemetryConfig(otlp_endpoint=collector.endpoint)) as stack:
+    async with run_stack(TelemetryConfig(otlp_endpoint=collector.endpoint, round_spans="all")) as stack:
         answer = await stack.ask(PROMPT, max_tokens=40, speculation=steps)
     (root,) = [span for span in collector.spans if not span.parent_id]
     stats = answer.speculation

@@ -30,7 +30,7 @@ def test_a_decode_run_is_the_greedy_text(make_core: MakeCore, greedy_text: Greed
     assert all(verdict.origins == (TokenOrigin.PLAIN,) for verdict in verdicts_of(events))
     assert [verdict.base_length for verdict in verdicts_of(events)] == list(range(len(PROMPT), len(PROMPT) + 20))
     timings = [verdict.timings for verdict in verdicts_of(events)]
-    assert all(each.queue_time_ns >= 0 < each.compute_time_ns for each in timings)
+    assert all(each.queue_time_ns >= 0 and each.compute_time_ns > 0 for each in timings)
 
 
 def test_chained_runs_extend_each_other(make_core: MakeCore, greedy_text: GreedyText) -> None:

@@ -10,8 +10,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pilotfish.engine.core.ahead_growth import AheadGrowth
-from pilotfish.engine.core.drafts import DraftedChain
 from pilotfish.messages import (
     AheadRequest,
     CloseSequence,
@@ -166,15 +164,6 @@ def test_a_proposal_waits_for_no_more_than_the_step_in_flight(make_core) -> None
     core.submit(Propose(2, len(TEXT), (), 2))
     assert [proposal.sequence_id for _ in range(2) for proposal in proposals_of(core.step())] == [2]
     assert {draft.sequence_id for _ in range(K) for draft in prepared_of(core.step())} == {1}
-
-
-def test_where_nothing_may_follow_no_more_rows_are_wanted() -> None:
-    chain = DraftedChain()
-    chain.add(5, None, [])
-    growth = AheadGrowth(chain, AHEAD)
-    assert growth.num_logit_rows == 1
-    growth.choose([])  # a grammar that has ended, with tokens still due
-    assert growth.num_logit_rows == 0, "or the engine would take steps for it for ever"
 
 
 def test_a_sequence_moves_on_in_the_middle_of_drafting_ahead(make_core, asked) -> None:

@@ -122,7 +122,7 @@ def test_a_doubtful_lookup_joins_the_others_tree(make_drafted: MakeCore, samplin
 
     plain, _, _ = run(make_drafted(None), [REPETITIVE], sampling)
     texts, _, _ = run(make_drafted(Spy()), [REPETITIVE], sampling, TREES[1])
-    assert texts == plain or not sampling.is_greedy
+    assert texts == plain if sampling.is_greedy else list(map(len, texts)) == list(map(len, plain))
     assert {wish.tree.max_nodes for wishes in other.asked for wish in wishes if wish.tree is not None} <= {6, 7, 8}
     grafted = [drafts for drafts in seen if len(drafts) > 1]
     assert grafted
