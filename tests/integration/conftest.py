@@ -11,7 +11,7 @@ from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
 from tests.support.tiny_llama import PRINTABLE_VOCAB_SIZE, save_printable_tokenizer, tiny_llama
 from tests.support.tiny_models import tiny_eagle3_config
 
-VOCAB, NUM_LAYERS, CONTEXT = PRINTABLE_VOCAB_SIZE, 6, 512
+VOCAB, CONTEXT = PRINTABLE_VOCAB_SIZE, 512
 
 
 @pytest.fixture(scope="session")
@@ -21,7 +21,6 @@ def target_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_printable_tokenizer(folder)
     model = tiny_llama(
         vocab_size=VOCAB,
-        num_hidden_layers=NUM_LAYERS,
         max_position_embeddings=CONTEXT,
         bos_token_id=None,
         eos_token_id=None,
@@ -39,7 +38,7 @@ def head_folder(target_folder: Path, tmp_path_factory: pytest.TempPathFactory) -
             vocab_size=VOCAB,
             draft_vocab_size=VOCAB - 20,
             max_position_embeddings=CONTEXT,
-            feature_layers=(2, NUM_LAYERS // 2, NUM_LAYERS - 3),
+            feature_layers=(0, 1, 1),
             tokenizer_fingerprint=tokenizer_fingerprint(target_folder),
         )
     )

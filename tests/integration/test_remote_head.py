@@ -3,18 +3,21 @@
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from draft_service.server import start_draft
 from pilotfish.config import Config, config_from_dict
 from pilotfish.engine.process.factory import build_engine, build_head_engine
+from pilotfish.errors import ConfigError
 from pilotfish.messages import Event, Proposal
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from tests.support.stack import Answer, running_stack
 from tests.support.threaded_engine import ThreadedEngine
 from tests.support.until import until
 
+LAYERS = (0, 1, 1)
 MakeConfig = Callable[..., Config]
 REQUEST = {"text": "The pilot fish swims ahead; the big one decides.", "max_tokens": 60, "seed": 11}
 PLAIN = {"mode": pb.SPECULATION_MODE_OFF}
@@ -45,7 +48,7 @@ def make_config(target_folder: Path, head_folder: Path, tmp_path: Path) -> MakeC
         service = {"model": str(target_folder), "engine": {"compile": False, "num_threads": 1, "kv_cache_tokens": 1024}}
         return config_from_dict(
             {
-                "target": service,
+                "target": {**service, "feature_layers": list(LAYERS)},
                 "draft": {"proposer": "eagle3", "head": str(head_folder), **service, **draft},
                 "orchestrator": {"speculation": {"draft_deadline_ms": 10000, "decode_run_tokens": 4}},
                 "cache_dir": str(tmp_path),
@@ -96,13 +99,22 @@ async def test_a_head_that_dies_and_comes_back_costs_only_drafts(make_config: Ma
 
 
 async def test_a_target_that_keeps_no_features_says_so(make_config: MakeConfig) -> None:
-    config = make_config()
-    config = dataclasses.replace(config, target=dataclasses.replace(config.target, feature_layers=()))
+    config = keeping(make_config(), ())
     engines = {"target_engine": target_engine(config), "draft_engine": head_engine(config, [])}
     async with running_stack(config, **engines) as stack:
         speculation = (await stack.ask(**REQUEST, temperature=0, speculation=DRAFTED)).speculation
     assert speculation.num_draft_tokens == 0
-    assert "needs features of the target's layers [2, 3, 3], and the target keeps none" in speculation.reason
+    assert "needs features of the target's layers [0, 1, 1], and the target keeps none" in speculation.reason
+
+
+async def test_unless_told_a_target_keeps_the_layers_of_published_heads(make_config: MakeConfig) -> None:
+    """Which this one of two layers has not."""
+    with pytest.raises(ConfigError, match=r"target\.feature_layers is \[2, 1, -1\]: layer 2 cannot be captured"):
+        target_engine(keeping(make_config(), "auto"))
+
+
+def keeping(config: Config, layers: Any) -> Config:
+    return dataclasses.replace(config, target=dataclasses.replace(config.target, feature_layers=layers))
 
 
 async def read(call, answer: Answer, num_tokens: int = 1 << 30) -> None:

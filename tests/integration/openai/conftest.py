@@ -9,15 +9,12 @@ from typing import Any
 
 import openai
 import pytest
-import torch
 
 from pilotfish.config import config_from_dict
 from pilotfish.emulation.engine import start_emulated_engine
 from pilotfish.engine.process.factory import build_engine
-from tests.support.byte_tokenizer import VOCAB_SIZE, byte_backend
 from tests.support.stack import StackThread
 from tests.support.threaded_engine import ThreadedEngine
-from tests.support.tiny_llama import tiny_llama
 
 CHAT_TEMPLATE = (
     "{% if mood %}{{ mood }}:{% endif %}"
@@ -45,17 +42,6 @@ def lossy_server(target_folder: Path, tmp_path: Path) -> Iterator[StackThread]:
     folder = tmp_path / "tiny"
     shutil.copytree(target_folder, folder)
     with tiny_server(folder, tmp_path / "cache", speculation={"allow_lossy": True}) as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def bytes_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackThread]:
-    """As real_server, over tokens that are single bytes or straddle characters; some ids stand for no token at all."""
-    folder = tmp_path_factory.mktemp("bytes")
-    tiny_llama(vocab_size=VOCAB_SIZE).to(torch.bfloat16).save_pretrained(folder)
-    byte_backend().save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": CHAT_TEMPLATE}))
-    with tiny_server(folder, tmp_path_factory.mktemp("cache")) as server:
         yield server
 
 

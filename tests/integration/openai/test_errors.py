@@ -141,9 +141,9 @@ MESSAGE = {"role": "user", "content": "x" * 70_000}
         ("/detokenize", {"tokens": [5] * 2049}, "tokens"),
     ],
 )
-def test_what_is_far_beyond_the_context_is_refused(bytes_server, path: str, fields: dict[str, Any], param: str) -> None:
-    """2,048 tokens of 12 bytes at most, or the 65,536 characters that are always tokenised."""
-    status, body = post(bytes_server.url, path, fields)
+def test_what_is_far_beyond_the_context_is_refused(real_server, path: str, fields: dict[str, Any], param: str) -> None:
+    """The context has 2,048 tokens; 65,536 characters are always tokenised."""
+    status, body = post(real_server.url, path, fields)
     assert (status, body["error"]["code"], body["error"]["param"]) == (400, "context_length_exceeded", param)
 
 

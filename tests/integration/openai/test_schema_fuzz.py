@@ -1,7 +1,11 @@
 """Requests made from the API's own description, good and bad: each gets an answer that the description knows."""
 
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
+import requests
 import schemathesis
 from hypothesis import HealthCheck, settings
 from schemathesis.checks import CHECKS
@@ -44,13 +48,29 @@ def _be_patient(headers: Any) -> None:
         headers[TIMEOUT_HEADER] = "60000"
 
 
+@pytest.fixture(scope="module")
+def wrong_types() -> Iterator[int]:
+    return itertools.count()
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[requests.Session]:
+    with requests.Session() as session:
+        yield session
+
+
 @schema.parametrize()
 @settings(max_examples=5, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None)
-def test_every_answer_is_one_that_is_described(case: Any, emulated_server: Any) -> None:
+def test_every_answer_is_one_that_is_described(
+    case: Any, emulated_server: Any, session: requests.Session, wrong_types: Iterator[int]
+) -> None:
+    # Each field gets three wrong types at least, one after the other: one of them, and not the same for all.
+    if "Incorrect type" in str(getattr(case.meta.phase.data, "description", "")) and next(wrong_types) % 3:
+        return
     if isinstance(case.body, dict) and case.operation.path.startswith("/v1/"):
         _shorten(case.body)
     _be_patient(case.headers)
-    response = case.call(base_url=emulated_server.url, timeout=60)
+    response = case.call(base_url=emulated_server.url, session=session, timeout=60)
     assert "Traceback" not in response.text
     assert "site-packages" not in response.text
     case.validate_response(response, checks=_CHECKS)
