@@ -19,9 +19,8 @@ from ray_pools.cluster import NODES, LabelledCluster
 from ray_pools.scenario import (
     HIGH,
     LOW,
-    MAX_REPLICAS,
-    NUM_ORCHESTRATORS,
     QUICK_MAX_REPLICAS,
+    QUICK_NUM_ORCHESTRATORS,
     TARGET_SEQUENCES,
     Scenario,
     config,
@@ -30,7 +29,7 @@ from ray_pools.scenario import (
 from ray_pools.traffic import MAX_TOKENS, Traffic
 from shared.report import Report, parser
 
-from pilotfish.config import environment
+from pilotfish.config import Config, environment
 from pilotfish.launch.specs import FOREIGN_RAY_VARIABLES, ray_environment
 
 QUICK_START = {"RAY_prestart_worker_first_driver": "0"}
@@ -48,20 +47,24 @@ def run_in_child(arguments: Sequence[str]) -> int:
         return subprocess.run(command, env=variables, check=False).returncode
 
 
-def run(report: Report, folder: Path, *, rounds: int, quick: bool) -> None:
-    """Everything once per round, on one cluster. quick: fewer replicas, of which none is killed by itself."""
-    max_replicas = QUICK_MAX_REPLICAS if quick else MAX_REPLICAS
-    first = config(max_replicas)
+def max_replicas(of: Config) -> int:
+    """A pool's."""
+    return of.deployment.target.autoscaling.max_replicas
+
+
+def run(report: Report, folder: Path, first: Config, *, rounds: int, quick: bool) -> None:
+    """Everything once per round, on one cluster. quick: no replica is killed by itself."""
+    num_orchestrators = first.orchestrator.num_replicas
     versions = itertools.cycle([first, updated(first)])
     start_s = time.monotonic()
     with LabelledCluster(folder) as cluster:
         print(f"cluster: {time.monotonic() - start_s:.1f} s", flush=True)
         cluster.deploy(next(versions))
-        cluster.wait("orchestrators", lambda: len(cluster.replicas("orchestrator")) == NUM_ORCHESTRATORS)
+        cluster.wait("orchestrators", lambda: len(cluster.replicas("orchestrator")) == num_orchestrators)
         cluster.wait("pools", lambda: bool(cluster.replicas("target") and cluster.replicas("draft")))
         report.row(event="cluster and applications started", seconds=round(time.monotonic() - start_s, 1))
         with Traffic(Truth(first), cluster.addresses, LOW) as traffic:
-            scenario = Scenario(cluster, traffic, report, max_replicas)
+            scenario = Scenario(cluster, traffic, report, max_replicas(first))
             start_s = time.monotonic()
             scenario.placement()
             scenario.refusal()
@@ -84,20 +87,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.folder is None:
         return run_in_child(sys.argv[1:] if arguments is None else arguments)
     rounds = options.rounds or (1 if options.quick else 3)
-    max_replicas = QUICK_MAX_REPLICAS if options.quick else MAX_REPLICAS
+    first = config(QUICK_MAX_REPLICAS, QUICK_NUM_ORCHESTRATORS) if options.quick else config()
     report = Report(
         "Does anything that happens to the pools of a Ray cluster fail a request?",
         {
             "engines": "EMULATED, steps of 60 ms",
             "nodes": " ".join(f"{name} ({pool})" for name, (pool, _) in NODES.items()),
             "requests at once": f"{LOW} and {HIGH}, of {MAX_TOKENS} tokens",
-            "replicas": f"1 to {max_replicas} a pool, for {TARGET_SEQUENCES} sequences each",
-            "orchestrators": NUM_ORCHESTRATORS,
+            "replicas": f"1 to {max_replicas(first)} a pool, for {TARGET_SEQUENCES} sequences each",
+            "orchestrators": first.orchestrator.num_replicas,
             "rounds": rounds,
             "cores shared by all": len(os.sched_getaffinity(0)),
         },
     )
-    run(report, options.folder, rounds=rounds, quick=options.quick)
+    run(report, options.folder, first, rounds=rounds, quick=options.quick)
     report.finish(options)
     return 0
 

@@ -32,7 +32,7 @@ LOW, HIGH = 3, 12
 TARGET_SEQUENCES = 4
 MAX_SEQUENCES_PER_REPLICA = 6
 """So that requests wait in line until the target pool has grown."""
-NUM_ORCHESTRATORS = 2
+NUM_ORCHESTRATORS, QUICK_NUM_ORCHESTRATORS = 2, 1
 TARGETS_PER_NODE = 2
 """Of the GPUs that a target node has."""
 SCALED: tuple[Pool, ...] = ("target", "draft")
@@ -41,7 +41,7 @@ AFTERMATH_S = 1.0
 """Of traffic after each event."""
 
 
-def config(max_replicas: int = MAX_REPLICAS) -> Config:
+def config(max_replicas: int = MAX_REPLICAS, num_orchestrators: int = NUM_ORCHESTRATORS) -> Config:
     """Emulated engines, three pools on nodes of their own, quick to scale."""
     scaling = AutoscalingConfig(
         max_replicas=max_replicas,
@@ -62,7 +62,7 @@ def config(max_replicas: int = MAX_REPLICAS) -> Config:
         orchestrator=OrchestratorConfig(
             # Free ports, because all nodes are this machine.
             port=0,
-            num_replicas=NUM_ORCHESTRATORS,
+            num_replicas=num_orchestrators,
             speculation=SpeculationConfig(mode="on"),
         ),
         deployment=DeploymentConfig(
@@ -160,7 +160,7 @@ class Scenario:
 
         def is_done() -> bool:
             now = [{replica.replica_id for replica in self._cluster.replicas(pool)} for pool in pools]
-            return all(now) and not old & set().union(*now) and len(now[2]) == NUM_ORCHESTRATORS
+            return all(now) and not old & set().union(*now) and len(now[2]) == version.orchestrator.num_replicas
 
         with self._event(f"rolling update of all pools, {len(old)} replicas"):
             self._cluster.deploy(version)

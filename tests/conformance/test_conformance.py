@@ -17,6 +17,7 @@ from tests.support.conformance import CASES, TIGHT_CACHE, Server, difference
 SETTINGS = (
     *("target.drafter.proposer=eagle3", "target.drafter.lookup=suffix", "draft.proposer=suffix"),
     "orchestrator.speculation.tree_nodes=16",
+    "target.engine.num_threads=1",
     TIGHT_CACHE,
 )
 PROPOSERS = ("eagle3", "draft", "ngram")

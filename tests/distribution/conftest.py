@@ -27,7 +27,7 @@ from pilotfish.types import SamplingParams, SparseDistribution
 
 VOCAB_SIZE = 12
 PROMPT = (3, 5, 5)
-NUM_DRAWS = 20_000
+NUM_DRAWS = 15_000
 NUM_SEEDS = 40
 """Each with NUM_DRAWS / NUM_SEEDS positions: both keys of the noise vary."""
 TOP_M = {"top_m": 3}

@@ -120,15 +120,15 @@ def run(world, sampling, drafter_name, **changes) -> tuple[tuple[float, float], 
 def test_output_has_the_targets_distribution(world, mode, drafter_name):
     p_values, drafter = run(world, SamplingParams(acceptance=mode), drafter_name)
     assert min(p_values) > 1e-4
-    assert drafter.num_hits > 500
-    assert drafter.num_misses > 1000
+    assert drafter.num_hits > world.num_draws // 40
+    assert drafter.num_misses > world.num_draws // 20
 
 
 def test_with_penalties(world):
     sampling = SamplingParams(acceptance=AcceptanceMode.REJECTION, repetition_penalty=1.4, presence_penalty=0.7)
     p_values, drafter = run(world, sampling, "good")
     assert min(p_values) > 1e-4
-    assert drafter.num_hits > 500
+    assert drafter.num_hits > world.num_draws // 40
 
 
 def test_choosing_a_draft_by_its_content_is_caught(world):

@@ -41,7 +41,7 @@ def check(run: dict[str, Any], name: str) -> dict[str, Any]:
 def test_every_replica_is_on_a_node_of_its_pool(run: dict[str, Any]) -> None:
     assert check(run, "misplaced replicas")["holds"]
     assert row(run, "placement of the draft pool")["replicas"] == "draft-a"
-    assert row(run, "placement of the orchestrator pool")["replicas"] == "head head"
+    assert row(run, "placement of the orchestrator pool")["replicas"] == "head"
 
 
 def test_more_gpus_than_the_pool_has_are_refused_with_what_to_change(run: dict[str, Any]) -> None:
