@@ -52,12 +52,16 @@ class Curve:
         self.points = [point for point in self.points if point.step <= step]
 
     def add(self, point: CurvePoint) -> None:
-        """Append and write both files."""
+        """Append and write the table."""
         self.points.append(point)
-        self.write(self._folder)
+        self._write_table(self._folder)
 
     def write(self, folder: Path) -> None:
         """Write curve.csv and curve.png into a folder, each as a whole."""
+        self._write_table(folder)
+        self._draw(folder / "curve.png")
+
+    def _write_table(self, folder: Path) -> None:
         depths = range(1, self._num_depths + 1)
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
@@ -67,7 +71,6 @@ class Curve:
             head = [point.step, f"{point.epoch:.3f}", f"{point.minutes:.2f}", f"{point.loss:.5f}"]
             writer.writerow(head + [f"{value:.5f}" for value in (*point.agreement, *point.chained)])
         write_text_atomically(folder / _FILE, text.getvalue())
-        self._draw(folder / "curve.png")
 
     def _draw(self, path: Path) -> None:
         # No pyplot: it keeps every figure in a global.

@@ -56,7 +56,7 @@ def target_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = LlamaConfig(
         hidden_size=24,
         intermediate_size=40,
-        num_hidden_layers=6,
+        num_hidden_layers=4,
         num_attention_heads=3,
         num_key_value_heads=1,
         vocab_size=258,
@@ -68,7 +68,7 @@ def target_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     model = LlamaForCausalLM(config).requires_grad_(False)
     vocab = _write_tokenizer(folder)
-    _only_say(model, {**{vocab[char]: 0.0 for char in "abcdefghijkl"}, vocab["Ġ"]: 0.3, END: -0.3})
+    _only_say(model, {**{vocab[char]: 0.0 for char in "abcdefghijkl"}, vocab["Ġ"]: 0.3, END: -0.05})
     model.to(torch.bfloat16).save_pretrained(folder)
     return folder
 

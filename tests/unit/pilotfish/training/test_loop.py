@@ -52,7 +52,7 @@ def loop(folder: Path, config: LoopConfig = CONFIG, **options: Callable[[], floa
     return TrainingLoop(objective, samples(23), samples(4), config, folder, **options), objective
 
 
-def test_it_learns_and_draws_its_curve(tmp_path: Path) -> None:
+def test_it_learns_and_keeps_its_curve(tmp_path: Path) -> None:
     run, _ = loop(tmp_path)
     shares: list[float] = []
     point = run.run(lambda share, loss: shares.append(share))
@@ -65,7 +65,6 @@ def test_it_learns_and_draws_its_curve(tmp_path: Path) -> None:
     assert [int(row["step"]) for row in rows][:2] == [4, 8]
     assert int(rows[-1]["step"]) == run.total_steps
     assert float(rows[-1]["loss"]) < float(rows[0]["loss"])
-    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
     assert not list(tmp_path.glob(".*"))
 
 

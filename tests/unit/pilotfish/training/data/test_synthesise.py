@@ -28,11 +28,11 @@ from pilotfish.training.data.synthesise import SynthesisConfig, Synthesiser, use
 from pilotfish.types import ModelInfo
 
 END = 1
-LAYERS = (2, 3, 5)
+LAYERS = (1, 2, 3)
 CONFIG = SynthesisConfig(
-    num_answer_tokens=120,
+    num_answer_tokens=80,
     num_sequences=6,
-    max_question_tokens=60,
+    max_question_tokens=24,
     max_answer_tokens=20,
     max_prompt_tokens=400,
     max_document_tokens=100,
@@ -86,7 +86,7 @@ def test_what_the_engine_computed_is_what_extraction_would_compute(
     few_blocks = EngineConfig(kv_cache_tokens=640, max_sequences=8, max_batch_tokens=64)
     info = ModelInfo(model_id="tiny", tokenizer_fingerprint="", vocab_size=258, max_context_tokens=512)
     core = EngineCore(decoder, few_blocks, info, features=recorder)
-    config = replace(CONFIG, num_answer_tokens=500, max_answer_tokens=60, answers_per_prompt=4)
+    config = replace(CONFIG, num_answer_tokens=250, max_answer_tokens=60, answers_per_prompt=4)
     prompts = [prompt(tokenizer, f"Number {index}: {'abc ' * (30 + index)}") for index in range(12)]
     Synthesiser(core, recorder, tokenizer, config, prompts).run(SampleStore(tmp_path))
     assert core.num_preemptions > 0
@@ -104,17 +104,17 @@ def test_what_the_engine_computed_is_what_extraction_would_compute(
 
 
 def test_given_prompts_are_answered_first(target_folder: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
-    prompts = [prompt(tokenizer, f"Number {index} {'x' * 40 * index}") for index in range(12)]
+    prompts = [prompt(tokenizer, f"Number {index} {'x' * 80 * index}") for index in range(7)]
     notes: list[str] = []
-    config = replace(CONFIG, num_answer_tokens=260)
+    config = replace(CONFIG, num_answer_tokens=120)
     store = SampleStore(tmp_path)
     Synthesiser(*engine(target_folder), tokenizer, config, prompts).run(store, lambda _, note: notes.append(note))
     given = {one.token_ids for one in prompts}
-    assert store.answered == Counter(range(10))  # the others are too long
+    assert store.answered == Counter(range(5))  # the others are too long
     order = [sample.prompt in given for sample in store.read()]
     assert set(order[:3]) == {True}
     assert set(order[-3:]) == {False}  # the target's own
-    assert notes[-1] == "10 of 10 answers to prompts begun, 2 prompts are too long"
+    assert notes[-1] == "5 of 5 answers to prompts begun, 2 prompts are too long"
 
 
 def prompt(tokenizer: Tokenizer, text: str) -> Prompt:
@@ -139,9 +139,9 @@ def test_a_killed_run_goes_on_without_repeating_itself(
     target_folder: Path, tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed while it writes its second shard: those before are kept, prompts that they answer are not asked again."""
-    monkeypatch.setattr(synthesis, "SHARD_TOKENS", 150)
-    prompts = [prompt(tokenizer, f"Number {index}") for index in range(9)]
-    config = replace(CONFIG, answers_per_prompt=2, num_answer_tokens=360)
+    monkeypatch.setattr(synthesis, "SHARD_TOKENS", 70)
+    prompts = [prompt(tokenizer, f"Number {index}") for index in range(4)]
+    config = replace(CONFIG, answers_per_prompt=2, num_answer_tokens=140)
     written = 0
 
     def save(columns: dict[str, torch.Tensor], path: Path, metadata: dict[str, str]) -> None:
@@ -159,10 +159,10 @@ def test_a_killed_run_goes_on_without_repeating_itself(
     store = SampleStore(tmp_path)
     before, answered = tokens(list(store.read())), store.answered
     assert before
-    assert 0 < answered.total() < 18
+    assert 0 < answered.total() < 8
     finished = synthesise(target_folder, tokenizer, tmp_path, config, prompts)
     assert tokens(finished)[: len(before)] == before
-    assert SampleStore(tmp_path).answered == Counter(dict.fromkeys(range(9), 2))
+    assert SampleStore(tmp_path).answered == Counter(dict.fromkeys(range(4), 2))
     asked = Counter(sample.prompt for sample in finished)
     assert max(asked[one.token_ids] for one in prompts) <= 2
     assert sum(sample.num_answer_tokens for sample in finished) >= config.num_answer_tokens
