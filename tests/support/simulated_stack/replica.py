@@ -16,7 +16,7 @@ _NS = 1e9
 """In a second."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Rows:
     """What one sequence has in a step."""
 
