@@ -3,11 +3,12 @@
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 import grpc.aio
+import httpx
 import uvloop
 
 from draft_service.server import start_draft
@@ -120,6 +121,8 @@ class StackThread:
         self._exits = contextlib.AsyncExitStack()
         self.engine: Any = None
         self.stack: Stack
+        self.http: httpx.Client
+        """Of its HTTP API. One for all, because each reads this machine's certificates unless told not to."""
 
     def __enter__(self) -> Self:
         self._loop = LoopThread(make_loop=uvloop.new_event_loop, name="services")
@@ -128,10 +131,12 @@ class StackThread:
         except BaseException:
             self._loop.close()  # else its thread keeps pytest from ending
             raise
+        self.http = httpx.Client(base_url=self.url, timeout=60, verify=False)
         return self
 
     def __exit__(self, *error: object) -> None:
         try:
+            self.http.close()
             self.stop()
         finally:
             self._loop.close()
@@ -166,6 +171,21 @@ class StackThread:
         """Until no request runs and no sequence is held."""
         service = self.orchestrator.service
         self.wait_until(lambda: service.num_active_requests == 0 and self.engine.num_sequences == 0)
+
+    @contextlib.contextmanager
+    def other_orchestrator(self, **settings: Any) -> Iterator[httpx.Client]:
+        """Of the same target, with these settings in its section; a client of its HTTP API."""
+        section = dataclasses.replace(
+            self._config.orchestrator, port=0, target_addresses=(self.stack.target.address,), **settings
+        )
+        config = dataclasses.replace(self._config, orchestrator=section)
+        orchestrator = self.call(OrchestratorServer.start(config))
+        try:
+            assert self.call(orchestrator.wait_ready(READY_TIMEOUT_S))
+            with httpx.Client(base_url=orchestrator.http_url, timeout=60, verify=False) as client:
+                yield client
+        finally:
+            self.call(orchestrator.drain_and_stop(0))
 
     def stop(self) -> None:
         """All services. Idempotent."""

@@ -36,17 +36,8 @@ def real_server(target_folder: Path, tmp_path_factory: pytest.TempPathFactory) -
         yield server
 
 
-@pytest.fixture
-def lossy_server(target_folder: Path, tmp_path: Path) -> Iterator[StackThread]:
-    """As real_server; its operator allows lossy acceptance."""
-    folder = tmp_path / "tiny"
-    shutil.copytree(target_folder, folder)
-    with tiny_server(folder, tmp_path / "cache", speculation={"allow_lossy": True}) as server:
-        yield server
-
-
 @contextlib.contextmanager
-def tiny_server(folder: Path, cache_dir: Path, **orchestrator: Any) -> Iterator[StackThread]:
+def tiny_server(folder: Path, cache_dir: Path) -> Iterator[StackThread]:
     """A real engine with the tiny model in a folder, whose token 0 ends an answer."""
     # Room for tools, which take a token for each character; and grammars need an end.
     (folder / "generation_config.json").unlink(missing_ok=True)
@@ -55,7 +46,7 @@ def tiny_server(folder: Path, cache_dir: Path, **orchestrator: Any) -> Iterator[
     (folder / "config.json").write_text(json.dumps(config))
     engine = {"compile": False, "num_threads": 1, "kv_cache_tokens": 4096}
     service = {"model": str(folder), "port": 0, "engine": engine}
-    settings = config_from_dict({"target": service, "cache_dir": str(cache_dir), "orchestrator": orchestrator})
+    settings = config_from_dict({"target": service, "cache_dir": str(cache_dir)})
     with StackThread(settings, lambda: ThreadedEngine(build_engine(settings, "target"))) as server:
         yield server
 
@@ -81,7 +72,10 @@ def emulated_server(start_server: Callable[..., StackThread]) -> Iterator[StackT
 
 
 def closing_client(server: StackThread) -> contextlib.closing[openai.OpenAI]:
-    return contextlib.closing(openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=60))
+    client = openai.OpenAI(
+        base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=60, http_client=server.http
+    )
+    return contextlib.closing(client)
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,6 @@ import subprocess
 import threading
 from collections.abc import Callable
 
-import httpx
 import openai
 import pytest
 
@@ -101,10 +100,10 @@ def test_a_server_that_ends_lets_answers_end(start_server, client_of) -> None:
         next(stream)
         end = threading.Thread(target=server.call, args=(server.orchestrator.drain_and_stop(30),))
         end.start()
-        while httpx.get(f"{server.url}/ready").status_code == 200:
+        while server.http.get("/ready").status_code == 200:
             pass
-        assert httpx.get(f"{server.url}/health").status_code == 503
-        refusal = httpx.post(f"{server.url}/v1/completions", json={"prompt": "sea"})
+        assert server.http.get("/health").status_code == 503
+        refusal = server.http.post("/v1/completions", json={"prompt": "sea"})
         assert (refusal.status_code, refusal.json()["error"]["code"]) == (503, "service_unavailable")
         assert refusal.headers["connection"] == "close"
         events = list(stream)

@@ -2,12 +2,11 @@
 
 from typing import Any
 
-import httpx
 import openai
 
 
 def fleet_of(server: Any) -> dict[str, Any]:
-    response = httpx.get(f"{server.url}/fleet", timeout=30)
+    response = server.http.get("/fleet")
     assert response.status_code == 200
     body: dict[str, Any] = response.json()
     return body

@@ -10,6 +10,7 @@ import pytest
 import torch
 from transformers import GptOssForCausalLM
 
+from pilotfish.config import HttpConfig
 from tests.integration.openai.conftest import tiny_server
 from tests.support.stack import StackThread
 from tests.support.tiny_llama import PRINTABLE_VOCAB_SIZE, save_printable_tokenizer
@@ -41,41 +42,44 @@ def server(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
         yield server
 
 
-def post(server: StackThread, path: str, **fields: Any) -> dict[str, Any]:
-    answer = httpx.post(f"{server.url}/v1/{path}", json={"temperature": 0, **fields}, timeout=60)
+@pytest.fixture
+def http(server: StackThread) -> httpx.Client:
+    return server.http
+
+
+def post(http: httpx.Client, path: str, **fields: Any) -> dict[str, Any]:
+    answer = http.post(f"/v1/{path}", json={"temperature": 0, **fields})
     assert answer.status_code == 200, answer.text
     return answer.json()
 
 
-def message_of(server: StackThread, **fields: Any) -> dict[str, Any]:
+def message_of(http: httpx.Client, **fields: Any) -> dict[str, Any]:
     fields = {"messages": [{"role": "user", "content": "ab"}], "max_tokens": 60, **fields}
-    return post(server, "chat/completions", **fields)["choices"][0]["message"]
+    return post(http, "chat/completions", **fields)["choices"][0]["message"]
 
 
-@pytest.mark.parametrize("mode", ["off", "on"])
-def test_tokens_are_those_of_transformers(server: StackThread, model_folder: Path, mode: str) -> None:
+def test_tokens_are_those_of_transformers(http: httpx.Client, model_folder: Path) -> None:
     """Also where the prompt is in the cache, and with drafts."""
     prompt = [10, 20, 30, 40, 50] * 9
     model = GptOssForCausalLM.from_pretrained(model_folder, dtype=torch.bfloat16)
     expected = model.generate(
-        torch.tensor([prompt]), max_new_tokens=40, do_sample=False, pad_token_id=0, eos_token_id=0
+        torch.tensor([prompt]), max_new_tokens=24, do_sample=False, pad_token_id=0, eos_token_id=0
     )
-    speculation = {"mode": mode, "proposer": "ngram"}
-    for _ in range(2):
-        answer = post(
-            server, "completions", prompt=prompt, max_tokens=40, return_token_ids=True, speculation=speculation
-        )
-        assert answer["choices"][0]["token_ids"] == expected[0, len(prompt) :].tolist()
+    fields = {"prompt": prompt, "max_tokens": 24, "return_token_ids": True}
+    for mode in ("off", "on"):
+        (choice,) = post(http, "completions", **fields, speculation={"mode": mode, "proposer": "ngram"})["choices"]
+        assert choice["token_ids"] == expected[0, len(prompt) :].tolist()
+    assert choice["speculation"]["report"]["num_draft_tokens"] > 0
 
 
 @pytest.mark.parametrize("mode", ["off", "on"])
-def test_calls_and_documents_are_written_on_their_channels(server: StackThread, mode: str) -> None:
+def test_calls_and_documents_are_written_on_their_channels(http: httpx.Client, mode: str) -> None:
     fields = {"tools": [TOOL], "parallel_tool_calls": False, "speculation": {"mode": mode, "proposer": "ngram"}}
-    message = message_of(server, tool_choice="required", **fields)
+    message = message_of(http, tool_choice="required", **fields)
     (call,) = message["tool_calls"]
     assert (call["function"]["name"], message["content"]) == ("f", None)
     assert json.loads(call["function"]["arguments"]).keys() <= {"a"}
-    content = message_of(server, structured_outputs=FORMAT, speculation=fields["speculation"])["content"]
+    content = message_of(http, structured_outputs=FORMAT, speculation=fields["speculation"])["content"]
     assert (len(content), set(content) <= {"a", "b"}) == (3, True)
 
 
@@ -86,33 +90,31 @@ def test_calls_and_documents_are_written_on_their_channels(server: StackThread, 
         {"chat_template_kwargs": {"begun": "<|channel|>final<|message|>"}},
     ],
 )
-def test_a_document_goes_on_where_the_prompt_is_on_its_channel(server: StackThread, fields: dict[str, Any]) -> None:
-    content = message_of(server, structured_outputs=FORMAT, add_generation_prompt="messages" not in fields, **fields)[
+def test_a_document_goes_on_where_the_prompt_is_on_its_channel(http: httpx.Client, fields: dict[str, Any]) -> None:
+    content = message_of(http, structured_outputs=FORMAT, add_generation_prompt="messages" not in fields, **fields)[
         "content"
     ]
     assert (len(content), set(content) <= {"a", "b"}) == (3, True)
 
 
-def test_a_document_has_no_channel_where_none_is_told(model_folder: Path, tmp_path: Path) -> None:
-    with tiny_server(model_folder, tmp_path, http={"reasoning_parser": "none"}) as server:
-        assert set(message_of(server, structured_outputs=FORMAT)["content"]) <= {"a", "b"}
+def test_a_document_has_no_channel_where_none_is_told(server: StackThread) -> None:
+    with server.other_orchestrator(http=HttpConfig(reasoning_parser="none")) as http:
+        assert set(message_of(http, structured_outputs=FORMAT)["content"]) <= {"a", "b"}
 
 
 @pytest.mark.parametrize(("channel", "name"), [("analysis", "reasoning"), ("final", "content")])
-def test_an_answer_goes_by_its_channel(server: StackThread, channel: str, name: str) -> None:
+def test_an_answer_goes_by_its_channel(http: httpx.Client, channel: str, name: str) -> None:
     """The prompt has the header: the model's own text is noise."""
     begun = {"chat_template_kwargs": {"begun": f"<|channel|>{channel}<|message|>"}}
     fields = {**begun, "logit_bias": {str(index): -100 for index in range(len(MARKS))}}
-    message = message_of(server, **fields)
+    message = message_of(http, **fields)
     assert [each for each in ("reasoning", "content") if message.get(each)] == [name]
-    assert message_of(server, **fields, separate_reasoning=False)["content"] == message[name]
+    assert message_of(http, **fields, separate_reasoning=False)["content"] == message[name]
 
 
-def test_the_template_gets_thoughts_by_their_name(server: StackThread) -> None:
+def test_the_template_gets_thoughts_by_their_name(http: httpx.Client) -> None:
     said = {"role": "assistant", "content": "b", "reasoning": "(so)"}
     messages = [said, {"role": "user", "content": "ab"}]
-    tokens = post(server, "chat/completions", messages=messages, max_tokens=1, return_token_ids=True)[
-        "prompt_token_ids"
-    ]
-    prompt = httpx.post(f"{server.url}/detokenize", json={"tokens": tokens}, timeout=60).json()["prompt"]
+    tokens = post(http, "chat/completions", messages=messages, max_tokens=1, return_token_ids=True)["prompt_token_ids"]
+    prompt = http.post("/detokenize", json={"tokens": tokens}).json()["prompt"]
     assert "b(so)" in prompt

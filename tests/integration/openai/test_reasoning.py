@@ -34,7 +34,7 @@ def thinking_server(target_folder: Path, tmp_path_factory: pytest.TempPathFactor
 
 
 def ask(server: StackThread, **fields: Any) -> dict[str, Any]:
-    answer = httpx.post(f"{server.url}/v1/chat/completions", json={**BODY, **fields}, timeout=60)
+    answer = server.http.post("/v1/chat/completions", json={**BODY, **fields})
     assert answer.status_code == 200, answer.text
     return answer.json()
 
@@ -54,7 +54,7 @@ def test_thoughts_are_told_apart(thinking_server: StackThread) -> None:
 def test_a_response_has_its_thoughts_as_an_item(thinking_server: StackThread) -> None:
     def respond(**fields: Any) -> httpx.Response:
         body = {"input": [ASKED], "seed": 11, "max_output_tokens": 10, **fields}
-        return httpx.post(f"{thinking_server.url}/v1/responses", json=body, timeout=60)
+        return thinking_server.http.post("/v1/responses", json=body)
 
     (item,) = respond().json()["output"]
     thoughts = message_of(thinking_server)["reasoning"]
@@ -72,7 +72,7 @@ def test_a_response_has_its_thoughts_as_an_item(thinking_server: StackThread) ->
 
 
 def test_what_follows_the_mark_is_content(thinking_server: StackThread) -> None:
-    tokens = httpx.post(f"{thinking_server.url}/tokenize", json={"prompt": "</think>"}).json()["tokens"]
+    tokens = thinking_server.http.post("/tokenize", json={"prompt": "</think>"}).json()["tokens"]
     fields = {"logit_bias": {str(tokens[0]): 5}, "bad_words": ["ab"], "max_tokens": 30}
     text = message_of(thinking_server, **fields, separate_reasoning=False, skip_special_tokens=False)["content"]
     thoughts, mark, content = text.partition("</think>")
@@ -82,7 +82,7 @@ def test_what_follows_the_mark_is_content(thinking_server: StackThread) -> None:
 
 
 def test_usage_tells_how_many_tokens_were_thoughts(thinking_server: StackThread) -> None:
-    (end,) = httpx.post(f"{thinking_server.url}/tokenize", json={"prompt": "</think>"}).json()["tokens"]
+    (end,) = thinking_server.http.post("/tokenize", json={"prompt": "</think>"}).json()["tokens"]
     fields = {"logit_bias": {str(end): 5}, "bad_words": ["ab"], "max_tokens": 30}
     answer = ask(thinking_server, **fields, n=2, return_token_ids=True)
     token_ids = [choice["token_ids"] for choice in answer["choices"]]
@@ -90,18 +90,18 @@ def test_usage_tells_how_many_tokens_were_thoughts(thinking_server: StackThread)
     assert 0 < counts[0] < len(token_ids[0])
     assert answer["usage"]["completion_tokens_details"] == {"reasoning_tokens": sum(counts)}
     body = {**BODY, **fields, "n": 2, "stream": True, "stream_options": {"include_usage": True}}
-    lines = httpx.post(f"{thinking_server.url}/v1/chat/completions", json=body, timeout=60).text.split("\n\n")[:-2]
+    lines = thinking_server.http.post("/v1/chat/completions", json=body).text.split("\n\n")[:-2]
     usage = json.loads(lines[-1].removeprefix("data: "))["usage"]
     assert usage["completion_tokens_details"] == {"reasoning_tokens": sum(counts)}
     body = {"input": [ASKED], "seed": 11, "max_output_tokens": 30, "logit_bias": fields["logit_bias"]}
-    usage = httpx.post(f"{thinking_server.url}/v1/responses", json={**body, "bad_words": ["ab"]}).json()["usage"]
+    usage = thinking_server.http.post("/v1/responses", json={**body, "bad_words": ["ab"]}).json()["usage"]
     assert usage["output_tokens_details"] == {"reasoning_tokens": counts[0]}
     assert ask(thinking_server, separate_reasoning=False)["usage"]["completion_tokens_details"] is None
 
 
 def test_streamed_thoughts_join_to_the_whole(thinking_server: StackThread) -> None:
     body = {**BODY, "stream": True}
-    lines = httpx.post(f"{thinking_server.url}/v1/chat/completions", json=body, timeout=60).text.split("\n\n")[:-2]
+    lines = thinking_server.http.post("/v1/chat/completions", json=body).text.split("\n\n")[:-2]
     deltas = [json.loads(line.removeprefix("data: "))["choices"][0]["delta"] for line in lines]
     assert "".join(delta.get("reasoning_content", "") for delta in deltas) == message_of(thinking_server)["reasoning"]
     assert not any(delta.get("content") for delta in deltas)
@@ -129,5 +129,5 @@ def test_a_thought_goes_on_as_one(thinking_server: StackThread, said: str) -> No
 def test_the_template_sees_thoughts_that_are_sent_back(thinking_server: StackThread) -> None:
     messages = [ASKED, {"role": "assistant", "content": "b", "reasoning_content": "(so)"}, ASKED]
     tokens = ask(thinking_server, messages=messages, return_token_ids=True)["prompt_token_ids"]
-    prompt = httpx.post(f"{thinking_server.url}/detokenize", json={"tokens": tokens}).json()["prompt"]
+    prompt = thinking_server.http.post("/detokenize", json={"tokens": tokens}).json()["prompt"]
     assert "assistant:b(so)|" in prompt

@@ -2,7 +2,6 @@
 
 import json
 
-import httpx
 import openai
 import pytest
 
@@ -129,7 +128,7 @@ def test_what_a_response_does_not_use_is_named_as_it_was_sent(real_server: Stack
     unused = {"return_token_ids": True, "speculation": {"return_tokens": True}, "reasoning": {"effort": "low"}}
     read = {"chat_template_kwargs": {"mood": "wry"}, "stream_options": {"include_usage": True}, "stream": True}
     body = {"input": "a", "max_output_tokens": 1, **unused, **read}
-    response = httpx.post(f"{real_server.url}/v1/responses", json=body, timeout=60)
+    response = real_server.http.post("/v1/responses", json=body)
     assert response.status_code == 200
     assert response.headers["x-pilotfish-ignored-fields"].split(", ") == [
         "return_token_ids (responses do not tell it)",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import httpx
 import pytest
 
 from tests.integration.openai.test_vllm_fields import PROMPT, ask, events_of, text_of
@@ -73,7 +72,7 @@ def test_prompts_are_scored(real_server: StackThread, path: str) -> None:
         assert 2 <= len(told) <= 3
         likeliest = sorted(told.values(), key=lambda score: -score["logprob"])
         assert [score["rank"] for score in likeliest[:2]] == [1, 2]
-        tokens = httpx.post(f"{real_server.url}/detokenize", json={"tokens": [token_id]}).json()["prompt"]
+        tokens = real_server.http.post("/detokenize", json={"tokens": [token_id]}).json()["prompt"]
         assert told[str(token_id)]["decoded_token"] == tokens
 
 
@@ -90,7 +89,7 @@ def test_a_scored_prompt_may_be_echoed_with_fewer(real_server: StackThread) -> N
 @pytest.mark.parametrize("fields", [{"prompt_logprobs": 21}, {"prompt_logprobs": -1}, {"stream": True}])
 def test_prompts_that_cannot_be_scored_are_refused(real_server: StackThread, fields: dict[str, Any]) -> None:
     body = {**PROMPT, "prompt_logprobs": 1, **fields}
-    response = httpx.post(f"{real_server.url}/v1/completions", json=body)
+    response = real_server.http.post("/v1/completions", json=body)
     assert (response.status_code, response.json()["error"]["param"]) == (400, "prompt_logprobs")
 
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ BODY = {"messages": [{"role": "user", "content": "ab"}], "seed": 3, "max_tokens"
 
 
 @pytest.fixture(scope="module")
-def mistral_url(target_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def mistral(target_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     folder = tmp_path_factory.mktemp("mistral") / "tiny"
     shutil.copytree(target_folder, folder)
     template = CHAT_TEMPLATE + "{# [TOOL_CALLS]name[ARGS] #}"
@@ -27,22 +28,22 @@ def mistral_url(target_folder: Path, tmp_path_factory: pytest.TempPathFactory) -
     )
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     with tiny_server(folder, tmp_path_factory.mktemp("cache")) as server:
-        yield server.url
+        yield server.http
 
 
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "f"}}])
-def test_a_demanded_call(mistral_url: str, choice: Any) -> None:
+def test_a_demanded_call(mistral: httpx.Client, choice: Any) -> None:
     body = {**BODY, "tool_choice": choice, "parallel_tool_calls": False, "return_token_ids": True}
-    answer = httpx.post(f"{mistral_url}/v1/chat/completions", json=body, timeout=60).json()
-    (mark,) = httpx.post(f"{mistral_url}/tokenize", json={"prompt": "[TOOL_CALLS]"}).json()["tokens"]
+    answer = mistral.post("/v1/chat/completions", json=body).json()
+    (mark,) = mistral.post("/tokenize", json={"prompt": "[TOOL_CALLS]"}).json()["tokens"]
     (call,) = answer["choices"][0]["message"]["tool_calls"]
     assert (call["function"]["name"], len(call["id"])) == ("f", 9)
     assert json.loads(call["function"]["arguments"]).keys() <= {"a"}
     assert answer["choices"][0]["token_ids"][0] == mark
 
 
-def test_a_demanded_call_of_a_response(mistral_url: str) -> None:
+def test_a_demanded_call_of_a_response(mistral: httpx.Client) -> None:
     tool = {"type": "function", **TOOL["function"]}
     body = {"input": "ab", "tools": [tool], "tool_choice": "required", "parallel_tool_calls": False}
-    (call,) = httpx.post(f"{mistral_url}/v1/responses", json=body, timeout=60).json()["output"]
+    (call,) = mistral.post("/v1/responses", json=body).json()["output"]
     assert (call["type"], call["name"]) == ("function_call", "f")

@@ -7,7 +7,6 @@ import json
 import statistics
 from typing import Any
 
-import httpx
 import pytest
 
 from tests.support.stack import StackThread
@@ -18,7 +17,7 @@ CHAT = {"messages": [{"role": "user", "content": "ab ab ab ab"}], "seed": 11, "m
 
 def ask(server: StackThread, path: str = "/v1/completions", **fields: Any) -> dict[str, Any]:
     body = {**(CHAT if "chat" in path else PROMPT), **fields}
-    response = httpx.post(f"{server.url}{path}", json=body, timeout=60)
+    response = server.http.post(path, json=body)
     assert response.status_code == 200, response.text
     return response.json()
 
@@ -93,12 +92,12 @@ def test_token_ids_are_told(real_server: StackThread, path: str, stream: bool) -
         output = [token for event in events for token in event["choices"][0].get("token_ids", ())]
         assert output == ask(real_server, path, **options)["choices"][0]["token_ids"]
     tokenize = {"prompt": PROMPT["prompt"]} if path == "/v1/completions" else {"messages": CHAT["messages"]}
-    assert prompt == httpx.post(f"{real_server.url}/tokenize", json=tokenize).json()["tokens"]
+    assert prompt == real_server.http.post("/tokenize", json=tokenize).json()["tokens"]
 
 
 def events_of(server: StackThread, path: str, **fields: Any) -> list[dict[str, Any]]:
     body = {**(CHAT if "chat" in path else PROMPT), "stream": True, **fields}
-    response = httpx.post(f"{server.url}{path}", json=body, timeout=60)
+    response = server.http.post(path, json=body)
     assert response.status_code == 200, response.text
     return [json.loads(line.removeprefix("data: ")) for line in response.text.split("\n\n")[:-2]]
 
@@ -134,7 +133,7 @@ def test_of_a_long_prompt_the_end_is_kept(real_server: StackThread) -> None:
     most = ask(real_server, prompt=tokens, truncate_prompt_tokens=-1)
     assert most["usage"]["prompt_tokens"] == 2048 - 10
     for refused in (0, 2049):
-        response = httpx.post(f"{real_server.url}/v1/completions", json={**PROMPT, "truncate_prompt_tokens": refused})
+        response = real_server.http.post("/v1/completions", json={**PROMPT, "truncate_prompt_tokens": refused})
         assert (response.status_code, response.json()["error"]["param"]) == (400, "truncate_prompt_tokens")
 
 
@@ -151,8 +150,8 @@ def test_of_a_prompt_that_was_cut_the_rest_is_echoed(real_server: StackThread) -
 def test_a_chat_is_tokenised_as_it_is_answered(real_server: StackThread, fields: dict[str, Any]) -> None:
     answered = ask(real_server, "/v1/chat/completions", return_token_ids=True, **fields)["prompt_token_ids"]
     body = {"messages": CHAT["messages"], **fields}
-    assert httpx.post(f"{real_server.url}/tokenize", json=body).json()["tokens"] == answered
-    assert httpx.post(f"{real_server.url}/tokenize", json={"messages": CHAT["messages"]}).json()["tokens"] != answered
+    assert real_server.http.post("/tokenize", json=body).json()["tokens"] == answered
+    assert real_server.http.post("/tokenize", json={"messages": CHAT["messages"]}).json()["tokens"] != answered
 
 
 def test_prompts_are_cached_for_the_same_salt(real_server: StackThread) -> None:
@@ -170,7 +169,7 @@ def test_prompts_are_cached_for_the_same_salt(real_server: StackThread) -> None:
 def prompt_of(server: StackThread, messages: list[dict[str, str]], **fields: Any) -> str:
     """What becomes of a chat."""
     answer = ask(server, "/v1/chat/completions", messages=messages, return_token_ids=True, **fields)
-    return httpx.post(f"{server.url}/detokenize", json={"tokens": answer["prompt_token_ids"]}).json()["prompt"]
+    return server.http.post("/detokenize", json={"tokens": answer["prompt_token_ids"]}).json()["prompt"]
 
 
 def test_a_chat_may_end_otherwise(real_server: StackThread) -> None:
@@ -179,7 +178,7 @@ def test_a_chat_may_end_otherwise(real_server: StackThread) -> None:
     assert prompt_of(real_server, messages, add_generation_prompt=False) == "user:a|assistant:b c|"
     assert prompt_of(real_server, messages, continue_final_message=True) == "user:a|assistant:b c"
     body = {**CHAT, "continue_final_message": True, "add_generation_prompt": True}
-    response = httpx.post(f"{real_server.url}/v1/chat/completions", json=body)
+    response = real_server.http.post("/v1/chat/completions", json=body)
     assert (response.status_code, response.json()["error"]["param"]) == (400, "continue_final_message")
 
 
@@ -188,7 +187,7 @@ def test_the_template_gets_what_it_reads_and_the_rest_is_named(real_server: Stac
     assert prompt_of(real_server, messages, chat_template_kwargs={"mood": "wry"}) == "wry:user:a|assistant:"
     body = {**CHAT, "chat_template_kwargs": {"mood": 1.5, "tide": [1]}, "reasoning_effort": "low", "priority": 1}
     body["messages"] = [*CHAT["messages"], {"role": "assistant", "content": "a", "reasoning": "b"}]
-    response = httpx.post(f"{real_server.url}/v1/chat/completions", json=body, timeout=60)
+    response = real_server.http.post("/v1/chat/completions", json=body)
     assert response.headers["x-pilotfish-ignored-fields"].split(", ") == [
         "priority (the queue is fair by client)",
         "chat_template_kwargs.tide (the chat template does not read it)",
@@ -217,10 +216,10 @@ def test_the_best_of_several_answers_are_given(real_server: StackThread, mode: s
 
 @pytest.mark.parametrize("fields", [{"n": 3, "best_of": 2}, {"best_of": 2, "stream": True}])
 def test_what_best_of_cannot_be(real_server: StackThread, fields: dict[str, Any]) -> None:
-    response = httpx.post(f"{real_server.url}/v1/completions", json={**PROMPT, **fields})
+    response = real_server.http.post("/v1/completions", json={**PROMPT, **fields})
     assert (response.status_code, response.json()["error"]["param"]) == (400, "best_of")
 
 
 def test_one_of_the_best_answers_at_least_is_wanted(real_server: StackThread) -> None:
-    response = httpx.post(f"{real_server.url}/v1/completions", json={**PROMPT, "n": 0, "best_of": 2})
+    response = real_server.http.post("/v1/completions", json={**PROMPT, "n": 0, "best_of": 2})
     assert (response.status_code, response.json()["error"]["param"]) == (400, "n")
