@@ -65,50 +65,50 @@ async def client(address: str):
         yield inference_pb2_grpc.InferenceStub(channel)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
-async def test_replicas_free_what_a_lost_orchestrator_held(cluster, processes, number) -> None:
-    """Those of another orchestrator go on."""
+async def test_replicas_free_what_lost_orchestrators_held(cluster, processes) -> None:
+    """One is killed, one stopped; those of another go on."""
     other = await cluster.start(2, 1)
     proxies = {replica: await replica.link() for replica in cluster.replicas}
-    addresses = {
-        pool: [proxies[replica].address for replica in cluster.replicas if replica.pool == pool]
+    addresses = [
+        [proxies[replica].address for replica in cluster.replicas if replica.pool == pool]
         for pool in ("target", "draft")
-    }
-    process, address = await processes.start("orchestrator", addresses["target"], addresses["draft"])
-    async with client(address) as stub:
-        lost = [cluster.ask(stub, prompt, **COUPLED, max_tokens=4000) for prompt in ("one", "two", "three")]
+    ]
+    doomed = await asyncio.gather(*(processes.start("orchestrator", *addresses) for _ in range(2)))
+    async with client(doomed[0][1]) as killed, client(doomed[1][1]) as stopped:
+        lost = [cluster.ask(stub, prompt, **COUPLED, max_tokens=4000) for stub in (killed, stopped) for prompt in "ab"]
         for call in lost:
             await call.has_said(20)
         own = other.ask(**COUPLED, max_tokens=400)
         await own.has_said(20)
-        process.send_signal(number)
+        for (process, _), number in zip(doomed, (signal.SIGKILL, signal.SIGSTOP), strict=True):
+            process.send_signal(number)
         await own.finish()
         await until(lambda: not any(replica.num_held for replica in cluster.replicas))
         for call in lost:
             call.call.cancel()
-    # One that takes its place serves at once.
-    _, address = await processes.start("orchestrator", addresses["target"], addresses["draft"])
+    # One that takes their place serves at once.
+    _, address = await processes.start("orchestrator", *addresses)
     async with client(address) as stub:
         await cluster.ask(stub, **COUPLED).finish()
     await cluster.nothing_is_left()
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"steps": {"level": "step", "step_max_tokens": 8, "step_threshold": 5}}], ids=["tokens", "steps"]
-)
-async def test_signals_to_replicas_reach_no_client(cluster, processes, options) -> None:
+async def test_signals_to_replicas_reach_no_client(cluster, processes) -> None:
     (first, first_address), (second, second_address), (draft, draft_address) = await asyncio.gather(
         *(processes.start(service) for service in ("target_service", "target_service", "draft_service"))
     )
     _, address = await processes.start("orchestrator", (first_address, second_address), (draft_address,))
     async with client(address) as stub:
-        prompts = ("one", "two", "three", "four")
-        calls = [cluster.ask(stub, prompt, **COUPLED, **options, max_tokens=600) for prompt in prompts]
+        asked = [{}, {"steps": {"level": "step", "step_max_tokens": 8, "step_threshold": 5}}] * 2
+        calls = [
+            cluster.ask(stub, prompt, **COUPLED, **options, max_tokens=600)
+            for prompt, options in zip(("one", "two", "three", "four"), asked, strict=True)
+        ]
         for process, number in ((draft, signal.SIGSTOP), (first, signal.SIGKILL), (draft, signal.SIGCONT)):
             for call in calls:
                 await call.has_said(len(call.token_ids) + 40)
             process.send_signal(number)
-        for call in calls:
+        for call, options in zip(calls, asked, strict=True):
             summary = await call.finish()
             assert bool(summary.speculation.num_accepted_steps) == bool(options)
         assert second.returncode is None
