@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
@@ -105,18 +104,8 @@ def helm(programs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) ->
     return Helm(programs, tmp_path_factory.mktemp("helm-home"))
 
 
-@pytest.fixture(scope="session")
-def arguments_of() -> Callable[[str, bool], list[str]]:
-    return value_files
-
-
-@pytest.fixture(scope="session")
-def only() -> Callable[..., dict[str, Any]]:
+def only(objects: Objects, kind: str, name: str | None = None) -> dict[str, Any]:
     """The one object of a kind, and of a name if several have the kind."""
-
-    def find(objects: Objects, kind: str, name: str | None = None) -> dict[str, Any]:
-        found = [each for each in objects if each["kind"] == kind and name in (None, each["metadata"]["name"])]
-        assert len(found) == 1, f"{len(found)} objects of kind {kind}"
-        return found[0]
-
-    return find
+    found = [each for each in objects if each["kind"] == kind and name in (None, each["metadata"]["name"])]
+    assert len(found) == 1, f"{len(found)} objects of kind {kind}"
+    return found[0]

@@ -1,14 +1,13 @@
 """What the pods are: who may what, on which nodes, asked by which probes, with which secrets."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import yaml
 
 from pilotfish.rpc.server import LIVENESS, READINESS
-
-Objects = list[dict[str, Any]]
+from tests.helm.conftest import Objects, only
 
 
 def pod_templates(objects: Objects) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -180,8 +179,7 @@ def test_autoscalers_own_the_number_of_replicas(helm: Any) -> None:
     deployments = {each["metadata"]["name"]: each["spec"] for each in objects if each["kind"] == "Deployment"}
     assert scaled == set(deployments)
     assert not any("replicas" in spec for spec in deployments.values())
-    (keda,) = (each for each in objects if each["kind"] == "ScaledObject")
-    assert 'namespace="llm"' in keda["spec"]["triggers"][0]["metadata"]["query"]
+    assert 'namespace="llm"' in only(objects, "ScaledObject")["spec"]["triggers"][0]["metadata"]["query"]
 
 
 def test_the_orchestrator_finds_all_pods_of_a_pool(helm: Any) -> None:
@@ -198,7 +196,7 @@ def test_the_orchestrator_finds_all_pods_of_a_pool(helm: Any) -> None:
     assert services["pilotfish"]["ports"][0]["appProtocol"] == "kubernetes.io/h2c"
 
 
-def test_a_draft_pool_alone(helm: Any, only: Callable[..., dict[str, Any]]) -> None:
+def test_a_draft_pool_alone(helm: Any) -> None:
     objects = helm.objects("draft-pool", False, "helm4")
     assert set(pods(objects)) == {"draft", "test"}
     service = only(objects, "Service")
@@ -207,7 +205,7 @@ def test_a_draft_pool_alone(helm: Any, only: Callable[..., dict[str, Any]]) -> N
     assert test["args"] == ["health", f"{service['metadata']['name']}:50062"]
 
 
-def test_ray_pins_each_pool_to_its_worker_group(helm: Any, only: Callable[..., dict[str, Any]]) -> None:
+def test_ray_pins_each_pool_to_its_worker_group(helm: Any) -> None:
     spec = only(helm.objects("rayservice-gpu", False, "helm4"), "RayService")["spec"]
     applications = yaml.safe_load(spec["serveConfigV2"])["applications"]
     deployments = {each["deployments"][0]["name"]: each["deployments"][0] for each in applications}
@@ -225,7 +223,7 @@ def test_ray_pins_each_pool_to_its_worker_group(helm: Any, only: Callable[..., d
     assert not any(group["template"]["spec"]["automountServiceAccountToken"] for group in groups.values())
 
 
-def test_under_ray_the_public_ports_are_the_orchestrators_own(helm: Any, only: Callable[..., dict[str, Any]]) -> None:
+def test_under_ray_the_public_ports_are_the_orchestrators_own(helm: Any) -> None:
     objects = helm.objects("rayservice", False, "helm4")
     service = only(objects, "Service")
     assert service["spec"]["selector"]["app.kubernetes.io/component"] == "orchestrator"
@@ -238,7 +236,7 @@ def test_under_ray_the_public_ports_are_the_orchestrators_own(helm: Any, only: C
 
 
 @pytest.mark.parametrize("values", ["default", "rayservice"])
-def test_a_network_policy_covers_every_pod(helm: Any, only: Callable[..., dict[str, Any]], values: str) -> None:
+def test_a_network_policy_covers_every_pod(helm: Any, values: str) -> None:
     objects = helm.objects(values, True, "helm4")
     policy = only(objects, "NetworkPolicy")["spec"]
     selected = policy["podSelector"]["matchLabels"].items()

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from pilotfish.config import config_from_yaml
+from tests.helm.conftest import only
 
 CHART = Path(__file__).parents[2] / "helm" / "pilotfish"
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
@@ -125,9 +126,7 @@ def test_on_and_off_are_words(helm: Any, tmp_path: Path) -> None:
     """YAML 1.1, which Helm reads, takes them for booleans."""
     values = tmp_path / "values.yaml"
     values.write_text("config: {orchestrator: {speculation: {mode: off}}}")
-    (config,) = (
-        each["data"]["config.yaml"] for each in helm.template("--values", str(values)) if each["kind"] == "ConfigMap"
-    )
+    config = only(helm.template("--values", str(values)), "ConfigMap")["data"]["config.yaml"]
     assert config_from_yaml(config).orchestrator.speculation.mode == "off"
 
 
@@ -149,13 +148,8 @@ ROUTE = ("--set-json", 'httpRoute={"enabled":true,"parentRefs":[{"name":"gateway
 POOL = "inferencePool.enabled=true,inferencePool.endpointPicker=picker,config.telemetry.metrics_prefix=vllm:"
 
 
-def spec_of(objects: list[dict[str, Any]], kind: str) -> dict[str, Any]:
-    (found,) = (each["spec"] for each in objects if each["kind"] == kind)
-    return dict(found)
-
-
 def test_http_has_a_route_to_the_orchestrators(helm: Any) -> None:
-    assert spec_of(helm.template(*ROUTE), "HTTPRoute") == {
+    assert only(helm.template(*ROUTE), "HTTPRoute")["spec"] == {
         "parentRefs": [{"name": "gateway"}],
         "rules": [{"backendRefs": [{"name": "pilotfish", "port": 8000}], "timeouts": {"request": "0s"}}],
     }
@@ -163,25 +157,21 @@ def test_http_has_a_route_to_the_orchestrators(helm: Any) -> None:
 
 def test_the_route_may_go_through_an_inference_pool(helm: Any) -> None:
     objects = helm.template(*ROUTE, "--set", POOL)
-    (rule,) = spec_of(objects, "HTTPRoute")["rules"]
+    (rule,) = only(objects, "HTTPRoute")["spec"]["rules"]
     assert rule["backendRefs"] == [
         {"group": "inference.networking.k8s.io", "kind": "InferencePool", "name": "pilotfish"}
     ]
-    pool = spec_of(objects, "InferencePool")
+    pool = only(objects, "InferencePool")["spec"]
     assert pool["targetPorts"] == [{"number": 8000}]
     assert pool["endpointPickerRef"] == {"name": "picker", "port": {"number": 9002}, "failureMode": "FailOpen"}
-    (orchestrators,) = (
-        each["spec"]["template"]["metadata"]["labels"]
-        for each in objects
-        if each["kind"] == "Deployment" and each["metadata"]["name"].endswith("-orchestrator")
-    )
+    orchestrators = only(objects, "Deployment", "pilotfish-orchestrator")["spec"]["template"]["metadata"]["labels"]
     assert pool["selector"]["matchLabels"].items() <= orchestrators.items()
     assert pool["selector"]["matchLabels"]["app.kubernetes.io/component"] == "orchestrator"
 
 
 def test_a_service_monitor_finds_the_ports_of_services_and_pods(helm: Any) -> None:
     objects = helm.template("--set", "monitoring.serviceMonitor.enabled=true")
-    monitor = spec_of(objects, "ServiceMonitor")
+    monitor = only(objects, "ServiceMonitor")["spec"]
     assert [(each.get("port"), each.get("targetPort")) for each in monitor["endpoints"]] == [
         ("http", None),
         (None, "metrics"),
