@@ -45,7 +45,7 @@ def throughput(
     concurrency: int, acceptance: float, make, warm_up_s: float = 1.0, *, delays: bool = False, ahead: float = 0.0
 ) -> float:
     """Tokens per second of all sequences. Of one alone, the mean over three: the luck of its first rounds is much."""
-    measured_s = max(1.5, 12 / concurrency)
+    measured_s = max(1.0, 8 / concurrency)
     seeds = range(3 if concurrency == 1 else 1)
     num_tokens, end_s = 0, 0.0
     for seed in seeds:
@@ -66,7 +66,7 @@ def throughput(
 def test_never_slower_than_the_better_of_always_on_and_off(concurrency, acceptance) -> None:
     state = fresh()
     off = throughput(concurrency, acceptance, always_off)
-    on = max(throughput(concurrency, acceptance, lambda k=k: always_on(k)) for k in (1, 3, 5))
+    on = max(throughput(concurrency, acceptance, lambda k=k: always_on(k)) for k in (1, 5))
     auto = throughput(concurrency, acceptance, lambda: adaptive(state, 5))
     assert auto >= CLOSE * max(off, on), (auto, off, on)
 
@@ -81,7 +81,7 @@ def test_never_slower_beside_prefills(concurrency: int, acceptance: float) -> No
         stack = SimulatedStack(A100, acceptance, prompt_tokens=(150, 900, 250, 80, 330), ahead=0.3)
         make = partial(controller, mode, fresh(), 5)
         tokens_per_s[mode] = closed_loop_tokens_per_s(
-            stack, make, concurrency, (96, 160, 128), warm_up_s=2.0, duration_s=max(8.0, 80 / concurrency)
+            stack, make, concurrency, (96, 160, 128), warm_up_s=2.0, duration_s=8.0
         )
     assert tokens_per_s["auto"] >= 0.97 * max(tokens_per_s["off"], tokens_per_s["on"]), tokens_per_s
 
@@ -104,7 +104,7 @@ def test_never_slower_with_a_drafter_that_often_has_no_answer(
         stack = SimulatedStack(load_profile(profile_name), acceptance, answered=answered)
         make = partial(controller, mode, fresh(), 5)
         tokens_per_s[mode] = closed_loop_tokens_per_s(
-            stack, make, concurrency, (96, 160, 128), warm_up_s=2.0, duration_s=max(4.0, 60 / concurrency)
+            stack, make, concurrency, (96, 160, 128), warm_up_s=2.0, duration_s=max(2.0, 20 / concurrency)
         )
     # With 64 of which every other has a draft, those that have none wait for the steps of the others.
     bound = 0.9 if (concurrency, answered) == (64, 0.5) else CLOSE
@@ -117,9 +117,8 @@ def rate_between(stack: SimulatedStack, seconds: float) -> float:
     return (stack.num_tokens - before) / seconds
 
 
-@pytest.mark.parametrize("acceptance", [0.5, 0.7])
-def test_a_load_step_switches_once_each_way(acceptance) -> None:
-    state = fresh()
+def test_a_load_step_switches_once_each_way() -> None:
+    state, acceptance = fresh(), 0.5
     stack = SimulatedStack(A100, acceptance, delays=False)
     SimulatedSequence(stack, adaptive(state, 5))
     alone = rate_between(stack, 5.0)
@@ -141,10 +140,10 @@ def test_short_answers_of_many_are_a_steady_load() -> None:
     stack = SimulatedStack(A100, 0.5, noise=BUSY_MACHINE)
     for number in range(concurrency):
         Client(stack, lambda: adaptive(state, 8), lengths, number, concurrency)
-    stack.world.run(4.0)
+    stack.world.run(2.0)
     replica, loads = state.replicas["t"], []
-    for tick in range(40):
-        stack.world.run(4.1 + 0.1 * tick)
+    for tick in range(20):
+        stack.world.run(2.1 + 0.1 * tick)
         loads.append(replica.load(stack.world.now_s))
     assert min(loads) >= 0.75 * concurrency
     assert state.num_switches[True] == 0
@@ -189,7 +188,7 @@ def test_never_slower_in_the_noise_of_a_busy_machine(concurrency: int, acceptanc
         for name, make in arms.items():
             stack = SimulatedStack(A100, acceptance, seed, ahead=0.5, noise=BUSY_MACHINE)
             rates[name] += closed_loop_tokens_per_s(
-                stack, make, concurrency, (96, 160, 128), warm_up_s=1.0, duration_s=max(4.0, 20 / concurrency)
+                stack, make, concurrency, (96, 160, 128), warm_up_s=1.0, duration_s=max(1.5, 12 / concurrency)
             )
     assert rates["auto"] >= 0.975 * max(rates["off"], rates["on"]), rates
 
@@ -212,7 +211,7 @@ def test_never_slower_by_a_table_that_is_wrong(concurrency: int, acceptance: flo
 
     fixed = [throughput(concurrency, acceptance, make) for make in (always_off, lambda: always_on(5))]
     state = fresh()
-    auto = throughput(concurrency, acceptance, lambda: misled(state), warm_up_s=8.0)
+    auto = throughput(concurrency, acceptance, lambda: misled(state), warm_up_s=4.0)
     assert auto >= 0.9 * max(fixed), (auto, fixed)
 
 
