@@ -7,7 +7,7 @@ import random
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -81,7 +81,8 @@ class Workload:
         for index in range(num_requests):
             lap, place = divmod(index, len(self.sample))
             request = self.sample[place]
-            yield request._replace(arrival_s=(lap * len(self.sample) + request.arrival_s) / self.rate)
+            arrival_s = (lap * len(self.sample) + request.arrival_s) / self.rate
+            yield Request(arrival_s, request.num_prompt_tokens, request.num_output_tokens)
 
 
 def recorded_workload(requests: Sequence[Request], rate: float | None = None) -> Workload:
@@ -110,7 +111,12 @@ def read_workload(path: Path, rate: float | None = None) -> Workload:
 
 def poisson_workload(rate: float, prompt_lengths: Lengths, output_lengths: Lengths) -> Workload:
     """Independent arrivals, independent lengths; the same ones each time."""
+    return Workload(rate, _drawn(prompt_lengths, output_lengths))
+
+
+@lru_cache(maxsize=4)
+def _drawn(prompt_lengths: Lengths, output_lengths: Lengths) -> Sequence[Request]:
     source = random.Random(0)
     arrivals = accumulate(source.expovariate(1.0) for _ in range(_NUM_DRAWN))
     requests = [Request(arrival, prompt_lengths.draw(source), output_lengths.draw(source)) for arrival in arrivals]
-    return recorded_workload(requests, rate)
+    return recorded_workload(requests).sample

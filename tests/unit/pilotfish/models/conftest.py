@@ -5,7 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 
 from pilotfish.config import default_cache_dir
 from pilotfish.models.native.build import NativeKernelsUnavailableError, build_kernels
@@ -55,13 +54,11 @@ def token_of() -> Callable[[bytes], int]:
 
 
 @pytest.fixture(scope="session")
-def kernel_cache(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache folder with the native kernels compiled, once for all workers of a run."""
-    run = tmp_path_factory.getbasetemp()
-    cache = (run.parent if hasattr(request.config, "workerinput") else run) / "kernels"
+def kernel_cache() -> Path:
+    """The cache folder that the services use as well, with the native kernels compiled."""
+    cache = Path(default_cache_dir())
     try:
-        with FileLock(f"{cache}.lock"):
-            build_kernels(cache)
+        build_kernels(cache)
     except NativeKernelsUnavailableError as error:
         pytest.skip(f"native kernels: {error}")
     return cache

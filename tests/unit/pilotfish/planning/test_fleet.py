@@ -39,7 +39,7 @@ def test_waiting_in_line_is_that_of_m_d_1(make_profile: Profile) -> None:
     # One request at a time, of one step of fixed length each.
     rates = ReplicaRates(DecodingModel(make_profile(max_sequences=1), PLAIN))
     service_s, load = 0.008, 0.7
-    outcome = run(rates, 1, poisson(load / service_s, output="1"), 60_000)
+    outcome = run(rates, 1, poisson(load / service_s, output="1"), 40_000)
     # Pollaczek and Khinchine.
     waiting_s = statistics.fmean(outcome.first_token_s) - service_s
     assert waiting_s == pytest.approx(load * service_s / (2 * (1 - load)), rel=0.05)
