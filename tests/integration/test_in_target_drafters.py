@@ -64,13 +64,14 @@ async def test_the_text_is_that_of_plain_decoding(
     proposer = "eagle3"
     async with run_stack({"proposer": proposer, "model": str(head_folder)}, tree_nodes=tree_nodes) as stack:
         for sampling in samplings:
-            off = await stack.ask(PROMPT, seed=11, **sampling, speculation={"mode": OFF, "proposer": proposer})
+            request = {"seed": 11, "max_tokens": 24, **sampling}
+            off = await stack.ask(PROMPT, **request, speculation={"mode": OFF, "proposer": proposer})
             assert len(off.token_ids) > 20
             assert "grammar" not in sampling or IN_TURNS.fullmatch(text_of(off.token_ids))
             assert off.speculation.num_draft_tokens == 0
             for mode in (ON, pb.SPECULATION_MODE_AUTO):
                 speculation = {"mode": mode, "proposer": proposer, "num_speculative_tokens": 4}
-                drafted = await stack.ask(PROMPT, seed=11, **sampling, speculation=speculation)
+                drafted = await stack.ask(PROMPT, **request, speculation=speculation)
                 assert drafted.token_ids == off.token_ids
                 if mode == ON:
                     assert drafted.speculation.num_draft_tokens > 5  # those that pay

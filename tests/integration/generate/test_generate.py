@@ -169,7 +169,7 @@ async def test_a_slow_reader_pauses_its_own_sequence_only(stack) -> None:
     orchestrator = await stack.serve(slow_reader_tokens=64)
     # A small window that does not grow: else all of it is on the way when a busy machine makes few, large messages.
     options = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 4096))
-    request = pb.GenerateRequest(text="abc", max_tokens=10_000, speculation=pb.SpeculationOptions(mode=OFF))
+    request = pb.GenerateRequest(text="abc", max_tokens=5_000, speculation=pb.SpeculationOptions(mode=OFF))
     async with grpc.aio.insecure_channel(orchestrator.server.address, options=options) as channel:
         idle_reader = inference_pb2_grpc.InferenceStub(channel).Generate(request)
         await until(lambda: engine.num_sequences == 1)
@@ -180,21 +180,21 @@ async def test_a_slow_reader_pauses_its_own_sequence_only(stack) -> None:
             num_idle_looks = 0 if engine.core.has_work else num_idle_looks + 1
         assert engine.num_sequences == 1
         assert len((await orchestrator.generate(mode=OFF)).token_ids) == 40
-        assert sum([len(message.chunk.token_ids) async for message in idle_reader]) == 10_000
+        assert sum([len(message.chunk.token_ids) async for message in idle_reader]) == 5_000
     await stack.nothing_is_left()
 
 
-@pytest.mark.parametrize("mode", [OFF, AUTO])
-async def test_fifty_requests_at_once_get_their_own_answers(stack, mode) -> None:
+async def test_fifty_requests_at_once_get_their_own_answers(stack) -> None:
     await stack.add("target")
     await stack.add("target")
     await stack.add("draft")
     orchestrator = await stack.serve()
     prompts = [f"Request number {number}" for number in range(50)]
-    alone = [await orchestrator.generate(mode=OFF, text=prompt) for prompt in prompts]
-    together = await asyncio.gather(*(orchestrator.generate(mode=mode, text=prompt) for prompt in prompts))
-    assert [answer.text for answer in together] == [answer.text for answer in alone]
-    assert len({answer.text for answer in together}) == 50
+    alone = [await orchestrator.generate(mode=OFF, text=prompt, max_tokens=20) for prompt in prompts]
+    assert len({answer.text for answer in alone}) == 50
+    for mode in (OFF, AUTO):
+        asked = (orchestrator.generate(mode=mode, text=prompt, max_tokens=20) for prompt in prompts)
+        assert [answer.text for answer in await asyncio.gather(*asked)] == [answer.text for answer in alone]
     await stack.nothing_is_left()
 
 

@@ -106,7 +106,7 @@ def test_a_document_has_no_channel_where_none_is_told(server: StackThread) -> No
 def test_an_answer_goes_by_its_channel(http: httpx.Client, channel: str, name: str) -> None:
     """The prompt has the header: the model's own text is noise."""
     begun = {"chat_template_kwargs": {"begun": f"<|channel|>{channel}<|message|>"}}
-    fields = {**begun, "logit_bias": {str(index): -100 for index in range(len(MARKS))}}
+    fields = {**begun, "max_tokens": 20, "logit_bias": {str(index): -100 for index in range(len(MARKS))}}
     message = message_of(http, **fields)
     assert [each for each in ("reasoning", "content") if message.get(each)] == [name]
     assert message_of(http, **fields, separate_reasoning=False)["content"] == message[name]
