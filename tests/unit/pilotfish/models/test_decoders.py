@@ -55,7 +55,7 @@ def transformers_pair(request: pytest.FixtureRequest) -> tuple[PreTrainedModel, 
     return model, decoder
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(case=pieces(), data=st.data())
 def test_rejected_drafts_leave_no_trace(
     transformers_pair: tuple[PreTrainedModel, Decoder],
@@ -123,7 +123,7 @@ def test_several_sequences_in_one_step(transformers_pair: tuple[PreTrainedModel,
     assert (ours - theirs).abs().max() < 1e-3
 
 
-@pytest.fixture(params=["llama", "llama3-rope", "qwen2", "qwen3", "mistral"])
+@pytest.fixture(scope="module", params=["llama", "llama3-rope", "qwen2", "qwen3", "mistral"])
 def native_pair(request: pytest.FixtureRequest, kernel_cache: Path) -> tuple[PreTrainedModel, NativeDecoder]:
     model = tiny_model(request.param, torch.bfloat16)
     assert unsupported_reason(model) is None

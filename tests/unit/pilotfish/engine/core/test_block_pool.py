@@ -62,7 +62,7 @@ class PoolMachine(RuleBasedStateMachine):
 
 
 TestPool = PoolMachine.TestCase
-TestPool.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestPool.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
 
 
 def test_a_freed_prefix_is_found_until_its_space_is_needed() -> None:

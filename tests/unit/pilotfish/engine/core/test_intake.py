@@ -80,7 +80,7 @@ def test_the_distributions_are_cut_with_their_tokens(make_core: MakeCore) -> Non
 def test_drafts_at_any_time_leave_the_greedy_text(
     make_core: MakeCore, greedy_text: GreedyText, data: st.DataObject
 ) -> None:
-    core, expected = make_core(kv_cache_tokens=64), greedy_text(PROMPT, 40)
+    core, expected = make_core(kv_cache_tokens=64), greedy_text(PROMPT, 30)
     core.submit(OpenSequence(1, PROMPT, SamplingParams(temperature=0, max_tokens=24)))
     output: list[int] = []
     goal = 0

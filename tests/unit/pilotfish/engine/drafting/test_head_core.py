@@ -35,7 +35,6 @@ from pilotfish.types import (
 from tests.support.engine_events import settle
 from tests.support.head_rounds import (
     CONTEXT,
-    GREEDY,
     LAYERS,
     NUM_DRAFTS,
     PROMPTS,
@@ -46,8 +45,9 @@ from tests.support.head_rounds import (
 )
 from tests.support.small_vocabulary import SmallVocabulary
 
-COUPLED = SamplingParams(temperature=1.0, seed=7, max_tokens=40, frequency_penalty=0.3, repetition_penalty=1.2)
-REJECTION = SamplingParams(temperature=0.7, seed=3, max_tokens=40, acceptance=AcceptanceMode.REJECTION)
+GREEDY = SamplingParams(temperature=0, max_tokens=24)
+COUPLED = SamplingParams(temperature=1.0, seed=7, max_tokens=24, frequency_penalty=0.3, repetition_penalty=1.2)
+REJECTION = SamplingParams(temperature=0.7, seed=3, max_tokens=24, acceptance=AcceptanceMode.REJECTION)
 TREE = TreeRequest(8, 3)
 
 
@@ -115,12 +115,12 @@ def test_a_head_keeps_to_the_grammar(
 ) -> None:
     vocabulary = SmallVocabulary()
     compiler = GrammarCompiler(vocabulary.tokenizer)
-    letters = Grammar(GrammarKind.REGEX, "([b-m][n-z]){30}")
+    letters = Grammar(GrammarKind.REGEX, "([b-m][n-z]){20}")
     compiler.compile(letters).result(timeout=30)
     decoder = TransformersDecoder(copy.deepcopy(target_model), deterministic=True, max_context_tokens=CONTEXT)
     features = FeatureStore(decoder, LAYERS)
     target = EngineCore(decoder, engine_config(), info(), features=features, grammars=Grammars(compiler))
-    sampling = SamplingParams(temperature=0, max_tokens=40, grammar=letters)
+    sampling = SamplingParams(temperature=0, max_tokens=24, grammar=letters)
     rounds = Rounds(target, make_head_core(grammars=Grammars(compiler)), sampling, tree)
     rounds.start(PROMPTS)
     while rounds.running:
