@@ -122,10 +122,10 @@ def test_a_drafter_that_had_no_ideas_for_long_is_asked_again(virtual_replica) ->
     replica = virtual_replica()
     replica.answered, replica.acceptance, replica.draft_token_s = 0.0, 0.9, 0.002
     request = replica.begin(k=5)
-    replica.run(60.0)
+    replica.run(30.0)
     assert not request.latest.num_draft_tokens
     replica.answered, replica.draft_token_s = 1.0, 0.0002
-    replica.run(100.0)
+    replica.run(60.0)
     assert request.latest.reason is Reason.FASTEST
 
 

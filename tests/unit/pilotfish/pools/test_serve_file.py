@@ -11,10 +11,13 @@ def applications(*overrides: str) -> dict[str, dict[str, Any]]:
     return {application["name"]: application for application in listed}
 
 
+BEFORE = applications()
+
+
 def restarted(*overrides: str) -> set[str]:
     """Applications whose args a setting changes: Serve replaces their replicas."""
-    before, after = applications(), applications(*overrides)
-    return {name for name in before if before[name]["args"] != after[name]["args"]}
+    after = applications(*overrides)
+    return {name for name in BEFORE if BEFORE[name]["args"] != after[name]["args"]}
 
 
 def test_one_application_per_pool() -> None:
