@@ -206,7 +206,9 @@ def test_pieces_make_no_difference(parts: list[str], cuts: list[int]) -> None:
 
 @given(
     value=st.recursive(
-        st.text() | st.integers() | st.none(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+        st.text() | st.integers() | st.none(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+        max_leaves=20,
     )
 )
 def test_any_argument_arrives(value: object) -> None:

@@ -83,7 +83,7 @@ def test_a_helper_that_stays_away_is_overtaken_and_comes_back(tmp_path: Path) ->
 def test_nothing_races_but_what_an_overtaken_helper_reads(tmp_path: Path) -> None:
     if not has_thread_sanitizer(tmp_path):
         pytest.skip("no C++ compiler with ThreadSanitizer")
-    program = built("linear_races", tmp_path, "-O1", "-g", "-march=native", "-fsanitize=thread")
+    program = built("linear_races", tmp_path, "-O1", "-g1", "-march=native", "-fsanitize=thread")
     suppressions = Path(__file__).with_name("thread_sanitizer.supp")
     environment = {"TSAN_OPTIONS": f"suppressions={suppressions}"}
     result = subprocess.run([program], check=False, capture_output=True, text=True, timeout=60, env=environment)
