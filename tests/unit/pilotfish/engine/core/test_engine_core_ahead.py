@@ -122,7 +122,7 @@ def test_rounds_of_hits_and_misses_are_as_if_all_were_asked_for(make_core, asked
     core.submit(Propose(1, len(text), (), K, ahead=AHEAD))
     events = settle(core)
     (proposal,), prepared = proposals_of(events), prepared_of(events)
-    for _ in range(8):
+    for _ in range(5):
         hit = generator.choice(prepared) if generator.random() < 0.7 else None
         if hit is None:
             new = (*proposal.draft_token_ids[: generator.randrange(K + 1)], generator.randrange(VOCAB))
@@ -138,7 +138,7 @@ def test_rounds_of_hits_and_misses_are_as_if_all_were_asked_for(make_core, asked
         assert same_draft(proposal, asked(text, sampling))
         for draft in prepared[::4]:
             assert same_draft(draft, asked((*text, *draft.assumed_token_ids), sampling))
-    assert num_hits > 3
+    assert 0 < num_hits < 5
 
 
 def test_asked_for_what_it_has_prepared_it_answers_without_a_step(make_core) -> None:
