@@ -51,10 +51,12 @@ def test_a_streams_events_make_up_the_response(real_client: openai.OpenAI, mode:
     assert events[-1].response.usage.output_tokens == whole.usage.output_tokens == 24
 
 
-def test_the_clients_own_accumulation_works(real_client: openai.OpenAI) -> None:
+def test_a_format_is_held_to_and_the_clients_own_accumulation_works(real_client: openai.OpenAI) -> None:
+    answer = real_client.responses.create(input="which fish?", text=FORMAT, **LONG)
+    assert answer.status == "completed"
+    assert set(json.loads(answer.output_text)) == {"n"}
     with real_client.responses.stream(input="which fish?", text=FORMAT, **LONG) as stream:
-        final = stream.get_final_response()
-    assert final.output_text == real_client.responses.create(input="which fish?", text=FORMAT, **LONG).output_text
+        assert stream.get_final_response().output_text == answer.output_text
 
 
 def test_a_call_and_its_result_go_on_in_the_next_request(real_client: openai.OpenAI) -> None:
@@ -90,12 +92,6 @@ def test_a_call_that_is_cut_off_is_incomplete(real_client: openai.OpenAI) -> Non
     body = {**CALLING, "max_output_tokens": 45}
     (call,) = real_client.responses.create(input="which fish?", **body).output
     assert (call.status, call.arguments[0]) == ("incomplete", "{")
-
-
-def test_a_format_is_held_to(real_client: openai.OpenAI) -> None:
-    answer = real_client.responses.create(input="which fish?", text=FORMAT, **LONG)
-    assert answer.status == "completed"
-    assert set(json.loads(answer.output_text)) == {"n"}
 
 
 @pytest.mark.parametrize(
