@@ -12,7 +12,6 @@ from pilotfish.emulation.engine import start_emulated_engine
 from pilotfish.engine.process.process_engine import ProcessEngine
 from pilotfish.errors import ConfigError
 from pilotfish.messages import EngineClient
-from pilotfish.models.store.catalogue import resolve
 from pilotfish.rpc.draft_frames import DraftFrames
 from pilotfish.rpc.replica.server import ReplicaServer, start_replica
 from pilotfish.speculation.lookup.lookups import LOOKUPS
@@ -29,7 +28,6 @@ the Propose asks for one. How to add a proposer: docs/proposers.md.
 async def start_engine(config: Config) -> EngineClient:
     """A causal language model with the target's tokenizer (config.draft.model), or a head on the target's features,
     which come with each Propose (config.draft.head), in an engine process. Raises ModelError kinds."""
-    resolve(config.draft.model)  # a wrong name is told at once: torch takes seconds to import
     return await ProcessEngine.start(config, "draft")
 
 

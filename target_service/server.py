@@ -6,7 +6,6 @@ from pilotfish.config import Config
 from pilotfish.emulation.engine import start_emulated_engine
 from pilotfish.engine.process.process_engine import ProcessEngine
 from pilotfish.messages import EngineClient
-from pilotfish.models.store.catalogue import resolve
 from pilotfish.rpc.replica.server import ReplicaServer, start_replica
 from pilotfish.rpc.target_frames import TargetFrames
 
@@ -24,7 +23,6 @@ async def start_target(config: Config, *, engine: EngineClient | None = None, ra
     async def start_engine() -> EngineClient:
         if config.emulation.is_on:
             return start_emulated_engine(config, "target")
-        resolve(config.target.model)  # a wrong name is told at once: torch takes seconds to import
         return await ProcessEngine.start(config, "target", rank_folder=rank_folder)
 
     return await start_replica(config, TargetFrames(), start_engine, engine=engine)

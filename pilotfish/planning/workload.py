@@ -115,8 +115,8 @@ def poisson_workload(rate: float, prompt_lengths: Lengths, output_lengths: Lengt
 
 
 @lru_cache(maxsize=4)
-def _drawn(prompt_lengths: Lengths, output_lengths: Lengths) -> Sequence[Request]:
+def _drawn(prompt_lengths: Lengths, output_lengths: Lengths) -> tuple[Request, ...]:
     source = random.Random(0)
     arrivals = accumulate(source.expovariate(1.0) for _ in range(_NUM_DRAWN))
     requests = [Request(arrival, prompt_lengths.draw(source), output_lengths.draw(source)) for arrival in arrivals]
-    return recorded_workload(requests).sample
+    return tuple(recorded_workload(requests).sample)

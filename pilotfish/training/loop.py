@@ -215,7 +215,7 @@ def _groups(module: nn.Module, weight_decay: float) -> list[dict[str, object]]:
     ]
 
 
-_ROWS, _WIDTH = 256, 1024
+_ROWS, _WIDTH = 512, 1024
 
 
 def prefers_bfloat16() -> bool:

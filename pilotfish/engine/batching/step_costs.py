@@ -26,8 +26,7 @@ class StepCosts:
         self._first_ns = list(step_ns)
         """As the cells began."""
         self._scale = 1.0
-        """Moving average of what steps take over what their cells began with: what no step has visited follows it when
-        the table is published."""
+        """Moving average of what steps take over what their cells began with: what no step has visited follows it."""
         self._visited: set[int] = set()
         self._publish()
 
@@ -69,14 +68,13 @@ class StepCosts:
             return
         self._ns[at] *= 1 + _WEIGHT * (step_ns / expected_ns - 1)
         self._scale += _WEIGHT * (step_ns / interpolate(self._rows, self._first_ns, num_rows) - self._scale)
-        pairs = (self._ns[at], self.table.step_ns[at]), (self._scale, self._told_scale)
-        if any(abs(now - told) > _PUBLISHED_CHANGE * told for now, told in pairs):
-            for index, (rows, first_ns) in enumerate(zip(self._rows, self._first_ns, strict=True)):
-                if rows not in self._visited:
-                    self._ns[index] = first_ns * self._scale
+        for index, (rows, first_ns) in enumerate(zip(self._rows, self._first_ns, strict=True)):
+            if rows not in self._visited:
+                self._ns[index] = first_ns * self._scale
+        told = zip(self._ns, self.table.step_ns, strict=True)
+        if any(abs(ns - told_ns) > _PUBLISHED_CHANGE * told_ns for ns, told_ns in told):
             self._publish()
 
     def _publish(self) -> None:
-        self._told_scale = self._scale
         self.table = StepTable(tuple(self._rows), tuple(round(ns) for ns in self._ns))
         """What peers are told: another one when a cell was added or has moved."""

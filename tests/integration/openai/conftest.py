@@ -71,25 +71,23 @@ def emulated_server(start_server: Callable[..., StackThread]) -> Iterator[StackT
         yield server
 
 
-def closing_client(server: StackThread) -> contextlib.closing[openai.OpenAI]:
-    client = openai.OpenAI(
+def client(server: StackThread) -> openai.OpenAI:
+    """Over the server's own connections, which end with it."""
+    return openai.OpenAI(
         base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=60, http_client=server.http
     )
-    return contextlib.closing(client)
 
 
 @pytest.fixture(scope="session")
-def client_of() -> Callable[[StackThread], contextlib.closing[openai.OpenAI]]:
-    return closing_client
+def client_of() -> Callable[[StackThread], openai.OpenAI]:
+    return client
 
 
 @pytest.fixture(scope="session")
-def real_client(real_server: StackThread) -> Iterator[openai.OpenAI]:
-    with closing_client(real_server) as client:
-        yield client
+def real_client(real_server: StackThread) -> openai.OpenAI:
+    return client(real_server)
 
 
 @pytest.fixture(scope="session")
-def emulated_client(emulated_server: StackThread) -> Iterator[openai.OpenAI]:
-    with closing_client(emulated_server) as client:
-        yield client
+def emulated_client(emulated_server: StackThread) -> openai.OpenAI:
+    return client(emulated_server)

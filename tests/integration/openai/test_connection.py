@@ -38,7 +38,8 @@ def test_models(emulated_client: openai.OpenAI) -> None:
 
 
 def test_the_model_may_have_names_of_our_own(start_server: Callable[..., StackThread], client_of) -> None:
-    with start_server(served_model_name=["gpt-x", "alias"]) as server, client_of(server) as client:
+    with start_server(served_model_name=["gpt-x", "alias"]) as server:
+        client = client_of(server)
         assert [model.id for model in client.models.list().data] == ["gpt-x", "alias"]
         assert client.models.retrieve("alias").id == "alias"
         for name in ("", "gpt-x", "alias"):
@@ -93,7 +94,8 @@ def test_curl(emulated_server) -> None:
 
 
 def test_a_server_that_ends_lets_answers_end(start_server, client_of) -> None:
-    with start_server() as server, client_of(server) as client:
+    with start_server() as server:
+        client = client_of(server)
         stream = client.completions.create(
             model="", prompt="sea", max_tokens=4000, stream=True, extra_body={"ignore_eos": True}
         )
@@ -115,7 +117,8 @@ def test_a_server_that_ends_lets_answers_end(start_server, client_of) -> None:
 
 def test_a_full_server_says_when_to_come_back(start_server, client_of) -> None:
     limits = {"max_concurrent_requests": 1, "max_queued_requests": 0}
-    with start_server(**limits) as server, client_of(server) as client:
+    with start_server(**limits) as server:
+        client = client_of(server)
         with client.completions.create(model="", prompt="sea", stream=True, **LONG) as stream:
             next(stream)
             with pytest.raises(openai.RateLimitError) as failure:
@@ -127,7 +130,8 @@ def test_a_full_server_says_when_to_come_back(start_server, client_of) -> None:
 
 
 def test_without_a_replica_nothing_is_ready(start_server, client_of) -> None:
-    with start_server(connect_timeout_s=0.2) as server, client_of(server) as client:
+    with start_server(connect_timeout_s=0.2) as server:
+        client = client_of(server)
         server.call(server.stack.target.drain_and_stop(0))
         server.wait_until(lambda: server.orchestrator.service.targets.num_connected == 0)
         assert client.models.list().data == []

@@ -31,7 +31,8 @@ def test_a_stream_says_that_it_was_ended(emulated_server, emulated_client: opena
 
 
 def test_it_holds_in_the_queue(start_server, client_of) -> None:
-    with start_server(max_concurrent_requests=1) as server, client_of(server) as client:
+    with start_server(max_concurrent_requests=1) as server:
+        client = client_of(server)
         with client.completions.create(model="", prompt="sea", stream=True, **LONG) as stream:
             next(stream)
             with pytest.raises(openai.InternalServerError, match="waited for its turn") as failure:

@@ -7,7 +7,7 @@ import pytest
 import typer.main
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="package", autouse=True)
 def _built_once() -> Iterator[None]:
     """For typer's CliRunner, which builds them for each call."""
     with pytest.MonkeyPatch.context() as patched:

@@ -31,7 +31,7 @@ def model() -> LlamaForCausalLM:
     return tiny_llama(2, spread=1.0, max_position_embeddings=64)
 
 
-@pytest.mark.parametrize(("quantization", "graphs"), [("none", True), ("int8", False)])
+@pytest.mark.parametrize(("quantization", "graphs"), [("none", False), ("int8", True)])
 def test_a_decoder_computes_the_model(
     model: LlamaForCausalLM, quantization: Quantization, graphs: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,6 +51,15 @@ def test_a_table_that_is_wrong_is_corrected_where_no_step_goes(factor: float, vi
     assert costs.step_ns(256) == pytest.approx(roofline_ns(256), rel=0.05)
 
 
+def test_cells_that_join_the_table_do_not_hide_how_far_it_is_off() -> None:
+    costs = StepCosts((1, 2, 3, 4), (8e6,) * 4)
+    for num_rows in (16, 24, 32, 48, 64):
+        costs.add(1, 0, 10e6)
+        costs.add(num_rows, 0, 20e6)
+    assert costs.step_ns(3) > 8.5e6
+    assert costs.table.step_ns[2] == round(costs.step_ns(3))
+
+
 def test_a_step_that_stalled_moves_the_other_cells_little(costs: StepCosts) -> None:
     costs.add(4, 0, 2000 * MS)
     assert costs.step_ns(64) < 1.15 * 8.0 * MS
