@@ -66,7 +66,11 @@ def tiny_head(own_embeddings: bool) -> Eagle3Head:
     return module.eval().requires_grad_(False)
 
 
-@pytest.fixture(scope="module", params=["torch", "native", "native-own-embeddings"])
+NATIVE = ("native", "native-own-embeddings")
+only_native = pytest.mark.parametrize("case", NATIVE, indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module", params=["torch", *NATIVE])
 def case(request: pytest.FixtureRequest, kernel_cache: Path) -> Case:
     torch.manual_seed(11)
     target, module = tiny_target(), tiny_head(request.param == "native-own-embeddings")
@@ -123,9 +127,8 @@ def test_features_give_what_the_module_gives(case: Case, cuts: list[int]) -> Non
     assert_close(torch.cat([part.hidden for part in parts]), theirs.hidden, case.tolerance)
 
 
+@only_native
 def test_cuts_and_blocks_do_not_change_the_kernels_results(case: Case) -> None:
-    if case.decoder.name != "native":
-        pytest.skip("torch rounds by the number of rows")
     tokens, features = inputs(case.decoder.dtype)
     whole = run(case.head, tokens, features)
     other = [3, 8, 4, 6, 10]
@@ -162,8 +165,7 @@ def test_several_sequences_and_few_logits(case: Case) -> None:
     assert ours.hidden.shape == (42, HIDDEN)
 
 
+@only_native
 def test_sizes_that_the_kernels_cannot_cut_are_refused(case: Case) -> None:
-    if case.decoder.name != "native":
-        pytest.skip("torch knows all sizes")
     with pytest.raises(UnsupportedModelError, match=r"head_dim is 24.*engine\.compile"):
         build_eagle3_head(case.decoder, Eagle3Head(replace(CONFIG, head_dim=24)))
