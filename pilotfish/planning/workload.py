@@ -7,7 +7,7 @@ import random
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -111,12 +111,7 @@ def read_workload(path: Path, rate: float | None = None) -> Workload:
 
 def poisson_workload(rate: float, prompt_lengths: Lengths, output_lengths: Lengths) -> Workload:
     """Independent arrivals, independent lengths; the same ones each time."""
-    return Workload(rate, _drawn(prompt_lengths, output_lengths))
-
-
-@lru_cache(maxsize=4)
-def _drawn(prompt_lengths: Lengths, output_lengths: Lengths) -> tuple[Request, ...]:
     source = random.Random(0)
     arrivals = accumulate(source.expovariate(1.0) for _ in range(_NUM_DRAWN))
     requests = [Request(arrival, prompt_lengths.draw(source), output_lengths.draw(source)) for arrival in arrivals]
-    return tuple(recorded_workload(requests).sample)
+    return recorded_workload(requests, rate)

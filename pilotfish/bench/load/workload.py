@@ -21,7 +21,6 @@ class Lengths:
     """A distribution of lengths."""
 
     name: str
-    """Says which: two of one name draw alike."""
     smallest: int
     """No draw is below it; at least 1."""
     draw: Callable[[Random], int] = field(compare=False)
