@@ -8,6 +8,7 @@ steps        Llama-3.1-8B by sequences and rows, recorded, eager and on SDPA, ag
 head         the forward of its EAGLE-3 head, recorded and eager
 speculation  the engine on both: plain decoding beside rounds of K draft tokens, at given shares of acceptance
 others       Qwen3-8B, and one of eight ranks of Llama-3.1-70B in fp8
+ranks        that model as the only rank of a tensor-parallel group, its sums over NCCL recorded and not
 stack        `pilotfish bench load` over a real model's folder (`--model`) on the GPU, if there is one
 
 `--device cpu --shape tiny` shows that it runs; its figures mean nothing. `gpu_wheels.sh` collects what a bare machine
@@ -18,6 +19,7 @@ import copy
 import json
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Sequence
@@ -42,6 +44,8 @@ from pilotfish.models.device import enter_device, resolve_device
 from pilotfish.models.eagle3.config import default_feature_layers
 from pilotfish.models.eagle3.runtime import FeatureHead, HeadStep
 from pilotfish.models.gpu_factory import build_gpu_decoder
+from pilotfish.parallel.group import ProcessGroup
+from pilotfish.parallel.sharded_model import cut_modules
 from pilotfish.types import ModelInfo, SamplingParams
 
 SEQUENCES = (1, 4, 16, 64)
@@ -49,7 +53,7 @@ ROWS_EACH = (1, 4, 8)
 CONTEXT = 512
 ACCEPTANCE = (0.6, 0.7, 0.8)
 DRAFT_TOKENS = (3, 5)
-STAGES = ("equality", "steps", "head", "speculation", "others", "stack")
+STAGES = ("equality", "steps", "head", "speculation", "others", "ranks", "stack")
 
 
 def equality(bench: Bench) -> None:
@@ -174,6 +178,20 @@ def others(bench: Bench) -> None:
             times = _time_steps(bench, name, f"graphs, {quantization}", decoder, model, few=True)
             floor = bench.floor_ms(read_bytes(model))
         bench.report.check(f"{name}: a decode over the bandwidth floor", times[1, 1] / floor, 1.5)
+
+
+def ranks(bench: Bench) -> None:
+    """What the group's calls cost a step. With one rank no bytes travel."""
+    name = bench.options.shape
+    group = ProcessGroup(0, 1, bench.device, in_rank_order=False)
+    with tempfile.TemporaryDirectory() as folder, bench.model(name) as model:
+        group.connect(Path(folder) / "store")
+        cut_modules(model, group)
+        model.requires_grad_(False)
+        times = _time_steps(bench, name, "rank, graphs", bench.decoder(model), model, few=True)
+        plain = bench.decoder(model, cuda_graphs=False, compile=False)
+        eager = _time_steps(bench, name, "rank, no graphs", plain, model, few=True)
+    bench.report.check(f"{name}: a decode of a rank with graphs over one without", times[1, 1] / eager[1, 1], 1.0)
 
 
 def stack(bench: Bench) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from shared.report import Report, times_ms
-from torch import nn
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel, Qwen3Config
 
 from pilotfish.config import EngineConfig
@@ -124,12 +123,11 @@ class Bench:
         return runtime, sum(parameter.nbytes for parameter in head.parameters()) - head.fc.weight.nbytes
 
 
-def read_bytes(model: nn.Module) -> int:
+def read_bytes(model: PreTrainedModel) -> int:
     """Weights that a step reads: all but the embeddings, of which it takes a few rows, unless they are the head."""
-    head = model.get_output_embeddings().weight  # type: ignore[operator]
-    embeddings = model.get_input_embeddings().weight  # type: ignore[operator]
+    (embeddings,) = model.get_input_embeddings().parameters()
     kept = [*model.parameters(), *model.buffers()]
-    return sum(t.nbytes for t in kept if t is not embeddings or embeddings is head)
+    return sum(t.nbytes for t in kept if t is not embeddings or model.config.tie_word_embeddings)
 
 
 def bandwidth_gb_s(device: torch.device) -> float:

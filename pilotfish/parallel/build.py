@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -44,18 +45,18 @@ def build_parallel_decoder(
     setup = Setup(
         num_ranks=config.target.tensor_parallel_size,
         folder=str(loaded.folder),
-        dtype=engine.dtype,
-        device=device,
-        quantization=engine.quantization,
-        attention=engine.attention,
-        num_threads=num_threads,
-        # As in one process, see models.factory.build_decoder: not attempted on a GPU.
-        deterministic=engine.deterministic and not _is_cuda(device),
-        max_context_tokens=engine.max_context_tokens or loaded.max_context_tokens,
+        engine=replace(
+            engine,
+            device=device,
+            num_threads=num_threads,
+            # As in one process, see models.factory.build_decoder: not attempted on a GPU.
+            deterministic=engine.deterministic and not _is_cuda(device),
+            max_context_tokens=engine.max_context_tokens or loaded.max_context_tokens,
+        ),
         log_level=config.log_level,
         log_format=config.telemetry.log_format,
     )
-    return loaded, probed(start_ranks(setup, rank_folder), deterministic=setup.deterministic)
+    return loaded, probed(start_ranks(setup, rank_folder), deterministic=setup.engine.deterministic)
 
 
 def _described(config: Config) -> LoadedModel:

@@ -7,9 +7,10 @@ from typing import TypeVar
 
 from torch import Tensor
 
-from pilotfish.models.decoder import Decoder, KVPool, StepInput
+from pilotfish.models.decoder import KVPool, StepInput
+from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.parallel.channel import RankChannel
-from pilotfish.parallel.messages import Allocate, MoveKV, Order
+from pilotfish.parallel.messages import Allocate, MoveKV, Order, RecordGraphs
 from pilotfish.parallel.step_codec import StepPacker
 from pilotfish.parallel.watch import end_process
 
@@ -24,12 +25,13 @@ class ParallelDecoder:
     and whether they still wait for this one, is unknown. It ends the process.
     """
 
-    def __init__(self, decoder: Decoder, channel: RankChannel) -> None:
+    def __init__(self, decoder: TransformersDecoder, channel: RankChannel) -> None:
         self.name = f"{decoder.name}, {channel.num_ranks} ranks"
         self.vocab_size = decoder.vocab_size
         self.max_context_tokens = decoder.max_context_tokens
         self.dtype = decoder.dtype
         self.device = decoder.device
+        self.num_graphs = decoder.num_graphs
         self.features: Tensor
         self.last_hidden: Tensor
         self._decoder = decoder
@@ -44,6 +46,10 @@ class ParallelDecoder:
 
     def allocate(self, num_blocks: int) -> KVPool:
         return self._together(Allocate(num_blocks), lambda: self._decoder.allocate(num_blocks))
+
+    def record_graphs(self) -> None:
+        """See TransformersDecoder. All ranks record the same steps in the same order."""
+        self._together(RecordGraphs(), self._decoder.record_graphs)
 
     def move_kv(self, moves: Sequence[tuple[int, int]]) -> None:
         if moves:

@@ -5,13 +5,14 @@ Legend: T rows of a step, W width of a result, P width of a rank's part, N ranks
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.distributed import FileStore, GatherOptions, ProcessGroupGloo  # type: ignore[attr-defined]
+from torch.distributed import AllreduceOptions, FileStore, GatherOptions, ProcessGroupGloo  # type: ignore[attr-defined]
 
 TIMEOUT = timedelta(minutes=30)
 """No rank waits that long: a lost one is noticed by its closed connection (see `watch.py`)."""
@@ -33,7 +34,8 @@ class RankGroup(Protocol):
 class ProcessGroup:
     """Ranks in processes of one machine: gloo on CPU (on the loopback interface), NCCL on CUDA.
 
-    It uses torch's backends themselves, without the process-wide default group.
+    It uses torch's backends themselves, without the process-wide default group. NCCL works on the current stream: a
+    recorded step contains what it does.
     """
 
     def __init__(self, rank: int, num_ranks: int, device: torch.device, *, in_rank_order: bool) -> None:
@@ -52,9 +54,12 @@ class ProcessGroup:
         # NCCL reads the store at its first call only.
         self.add(torch.ones(1, device=self._device))
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def add(self, partial: Tensor) -> Tensor:
         if not self._in_rank_order:
-            self._backend.allreduce([partial]).wait()
+            options = AllreduceOptions()
+            options.asyncOp = False
+            _wait(self._backend.allreduce([partial], options))
             return partial
         parts = [torch.empty_like(partial) for _ in range(self.num_ranks)]
         self._backend.allgather([parts], [partial]).wait()
@@ -70,7 +75,8 @@ class ProcessGroup:
         parts = [torch.empty_like(part) for _ in range(self.num_ranks)] if self.rank == 0 else []
         options = GatherOptions()
         options.rootRank = 0
-        self._backend.gather([parts] if parts else [], [part], options).wait()
+        options.asyncOp = False
+        _wait(self._backend.gather([parts] if parts else [], [part], options))
         return torch.cat(parts, dim=-1) if parts else part
 
     def _open(self, store: FileStore) -> Any:
@@ -82,9 +88,17 @@ class ProcessGroup:
         return ProcessGroupGloo(store, self.rank, self.num_ranks, options)
 
 
+def _wait(work: Any) -> None:
+    """For gloo. NCCL gives nothing to wait for where it works on the current stream."""
+    if work is not None:
+        work.wait()
+
+
 def _open_nccl(store: FileStore, rank: int, num_ranks: int) -> Any:
     from torch.distributed import ProcessGroupNCCL  # builds for CPU have none
 
+    # Its monitor would go on looking into the store, which is gone.
+    os.environ.setdefault("TORCH_NCCL_ENABLE_MONITORING", "0")
     options = ProcessGroupNCCL.Options()
     options._timeout = TIMEOUT
     return ProcessGroupNCCL(store, rank, num_ranks, options)

@@ -2,7 +2,7 @@
 
 1. Rank: `Hello`. Rank 0: `Setup`. Rank: `Loaded`, or `Failed` before it ends.
 2. Rank 0: `Join`, once all have loaded: now they meet for their collective operations.
-3. Rank 0: `Forward`, `MoveKV`, `Allocate`, each of which all ranks carry out.
+3. Rank 0: `Forward`, `MoveKV`, `Allocate`, `RecordGraphs`, each of which all ranks carry out.
 4. A closed connection ends whoever is left.
 """
 
@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from pilotfish.config import AttentionKernels, Quantization
+from pilotfish.config import EngineConfig
 
 _INT = "i"
 
@@ -31,19 +31,17 @@ class Setup(msgspec.Struct, frozen=True, tag=True, array_like=True):
     num_ranks: int
     folder: str
     """Of the model; it is there."""
-    dtype: Literal["bfloat16", "float32"]
-    device: str
-    quantization: Quantization
-    attention: AttentionKernels
-    num_threads: int
-    deterministic: bool
-    max_context_tokens: int
+    engine: EngineConfig
+    """Of each rank, with nothing left to decide: no device `auto`, no 0 for threads or context."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"]
     log_format: Literal["human", "json"]
 
 
 class Loaded(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """The rank has its part of the model."""
+
+    num_graphs: int
+    """That it would record."""
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -65,6 +63,10 @@ class Allocate(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """Decoder.allocate."""
 
     num_blocks: int
+
+
+class RecordGraphs(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """TransformersDecoder.record_graphs: the ranks wait for each other in every step that is recorded."""
 
 
 class MoveKV(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -90,7 +92,7 @@ class Forward(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """Parents of the nodes, by slice that has a tree."""
 
 
-Order = Setup | Join | Allocate | MoveKV | Forward
+Order = Setup | Join | Allocate | RecordGraphs | MoveKV | Forward
 """Of rank 0."""
 Answer = Hello | Loaded | Failed
 """Of another rank."""

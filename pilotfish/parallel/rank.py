@@ -11,6 +11,7 @@ import logging
 import os
 import shutil
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn, assert_never
 
@@ -25,7 +26,7 @@ from pilotfish.models.gpu_factory import build_gpu_decoder
 from pilotfish.models.scaled_linear import quantise_linears
 from pilotfish.parallel.channel import RankPeer, dial
 from pilotfish.parallel.group import ProcessGroup
-from pilotfish.parallel.messages import Allocate, Failed, Forward, Join, Loaded, MoveKV, Setup
+from pilotfish.parallel.messages import Allocate, Failed, Forward, Join, Loaded, MoveKV, RecordGraphs, Setup
 from pilotfish.parallel.sharded_model import load_shard
 from pilotfish.parallel.step_codec import StepUnpacker
 from pilotfish.parallel.watch import end_process, watch
@@ -41,28 +42,28 @@ _HANG_UP_S = 1.0
 
 def load_rank(setup: Setup, rank: int) -> tuple[TransformersDecoder, ProcessGroup]:
     """This rank's part of the model, and its group, which is not connected yet. Raises PilotfishError kinds."""
-    torch.set_num_threads(setup.num_threads)
-    device = rank_device(setup.device, rank, setup.num_ranks)
-    group = ProcessGroup(rank, setup.num_ranks, device, in_rank_order=setup.deterministic)
-    quantised = setup.quantization in ("int8", "fp8")
+    engine = setup.engine
+    torch.set_num_threads(engine.num_threads)
+    device = rank_device(engine.device, rank, setup.num_ranks)
+    group = ProcessGroup(rank, setup.num_ranks, device, in_rank_order=engine.deterministic)
+    quantised = engine.quantization in ("int8", "fp8")
     # What is to be rounded comes through the CPU, so that a GPU never holds it as it was.
-    model = load_shard(Path(setup.folder), group, DTYPES[setup.dtype], torch.device("cpu") if quantised else device)
-    return _decoder(model, setup, device), group
+    model = load_shard(Path(setup.folder), group, DTYPES[engine.dtype], torch.device("cpu") if quantised else device)
+    return _decoder(model, engine, device), group
 
 
-def _decoder(model: PreTrainedModel, setup: Setup, device: torch.device) -> TransformersDecoder:
+def _decoder(model: PreTrainedModel, engine: EngineConfig, device: torch.device) -> TransformersDecoder:
     if device.type != "cuda":
         return TransformersDecoder(
-            model, deterministic=setup.deterministic, max_context_tokens=setup.max_context_tokens
+            model, deterministic=engine.deterministic, max_context_tokens=engine.max_context_tokens
         )
-    if setup.quantization == "fp8":
+    if engine.quantization == "fp8":
         require_fp8(device)
-    if setup.quantization == "int8" or setup.quantization == "fp8":
+    if engine.quantization == "int8" or engine.quantization == "fp8":
         # Of the layers alone: a part of the output projection is a linear like any other.
-        quantise_linears(model.get_decoder(), setup.quantization, device)
-    # No graphs: they would have to be recorded by all ranks at once. Nor compiled layers: these wait for other ranks.
-    engine = EngineConfig(attention=setup.attention, cuda_graphs=False, compile=False)
-    return build_gpu_decoder(model, engine, device, max_context_tokens=setup.max_context_tokens)
+        quantise_linears(model.get_decoder(), engine.quantization, device)
+        engine = replace(engine, quantization="none")
+    return build_gpu_decoder(model, engine, device, max_context_tokens=engine.max_context_tokens)
 
 
 def rank_device(device: str, rank: int, num_ranks: int) -> torch.device:
@@ -86,6 +87,8 @@ def serve(peer: RankPeer, decoder: TransformersDecoder, group: ProcessGroup) -> 
                 decoder.move_kv(order.moves)
             case Allocate():
                 decoder.allocate(order.num_blocks)
+            case RecordGraphs():
+                decoder.record_graphs()
             case Join():
                 group.connect(Path(order.store))
             case Setup():
@@ -128,7 +131,7 @@ def start(peer: RankPeer, rank: int) -> tuple[TransformersDecoder, ProcessGroup]
     except PilotfishError as error:
         peer.send(Failed(type(error).__name__, str(error)))
         raise
-    peer.send(Loaded())
+    peer.send(Loaded(decoder.num_graphs))
     return decoder, group
 
 

@@ -31,8 +31,8 @@ def start_ranks(setup: Setup, folder: Path | None = None) -> ParallelDecoder:
         channel.broadcast(setup)
         decoder, group = load_rank(setup, 0)
         for answer in channel.collect():
-            if not isinstance(answer, Loaded):
-                raise InternalError(f"a rank answered its setup with {type(answer).__name__}")
+            if answer != Loaded(decoder.num_graphs):
+                raise InternalError(f"rank 0 would record {decoder.num_graphs} graphs, and another answered {answer}")
         store = meeting_place / _STORE
         channel.broadcast(Join(str(store)))
         group.connect(store)

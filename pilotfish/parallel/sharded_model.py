@@ -39,7 +39,7 @@ def load_shard(folder: Path, group: RankGroup, dtype: torch.dtype, device: torch
     embedding = next(name for name, module in model.named_modules() if module is model.get_input_embeddings())
     is_tied = model.get_output_embeddings().weight is model.get_input_embeddings().weight
     _fill_buffers(model, device)
-    _cut_modules(model, group)
+    cut_modules(model, group)
     if is_tied:
         _tie(model)
     with Checkpoint(folder) as checkpoint:
@@ -70,7 +70,7 @@ def _fill_buffers(model: PreTrainedModel, device: torch.device) -> None:
                 model._init_weights(module)
 
 
-def _cut_modules(model: PreTrainedModel, group: RankGroup) -> None:
+def cut_modules(model: PreTrainedModel, group: RankGroup) -> None:
     """Put this rank's part in the place of every module that is cut."""
     for name, cut in module_cuts(model).items():
         parent, _, child = name.rpartition(".")

@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import warnings
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -32,6 +33,17 @@ def no_memory_stays(device: torch.device) -> Iterator[None]:
     yield
     gc.collect()
     torch.cuda.empty_cache()
+
+
+@pytest.fixture
+def no_waiting() -> Iterator[None]:
+    """Whatever makes the host wait for the device is an error."""
+    torch.cuda.synchronize()
+    with warnings.catch_warnings():  # torch calls the mode a prototype
+        warnings.simplefilter("ignore")
+        torch.cuda.set_sync_debug_mode("error")
+    yield
+    torch.cuda.set_sync_debug_mode("default")
 
 
 @pytest.fixture(scope="session")

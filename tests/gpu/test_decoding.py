@@ -1,8 +1,7 @@
 """Steps on a GPU against float32 on the CPU: prefill, decode, verification, trees, rollback; recorded and not."""
 
 import gc
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -106,17 +105,6 @@ def test_graphs_equal_eager_steps(make_decoder: Make) -> None:
     for parts in STEPS.values():
         ours, theirs = (decoder.forward(step_of(parts)).float() for decoder in (recorded, plain))
         assert (ours - theirs).norm() / theirs.norm() < 0.02
-
-
-@pytest.fixture
-def no_waiting() -> Iterator[None]:
-    """Whatever makes the host wait for the device is an error."""
-    torch.cuda.synchronize()
-    with warnings.catch_warnings():  # torch calls the mode a prototype
-        warnings.simplefilter("ignore")
-        torch.cuda.set_sync_debug_mode("error")
-    yield
-    torch.cuda.set_sync_debug_mode("default")
 
 
 def test_a_step_never_waits_for_the_device(decoder: TransformersDecoder, no_waiting: None) -> None:

@@ -12,6 +12,7 @@ from pilotfish.errors import ConfigError
 from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import Decoder, StepInput
 from pilotfish.models.decoder_transformers import TransformersDecoder
+from pilotfish.parallel.decoder import ParallelDecoder
 from pilotfish.types import BLOCK_SIZE
 
 logger = logging.getLogger(__name__)
@@ -67,7 +68,7 @@ def with_kv_cache_tokens(engine: EngineConfig, decoder: Decoder, extra_bytes_per
 
 def record_graphs(decoder: Decoder) -> None:
     """Record the decoder's usual steps, once its pool and captured layers are what they stay."""
-    if not isinstance(decoder, TransformersDecoder) or not decoder.num_graphs:
+    if not isinstance(decoder, TransformersDecoder | ParallelDecoder) or not decoder.num_graphs:
         return
     if decoder.device.type != "cuda":
         decoder.record_graphs()

@@ -23,7 +23,10 @@ from transformers import (
 
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.decoder_transformers import TransformersDecoder
+from pilotfish.models.graphs.recorder import EagerRecorder
+from pilotfish.models.graphs.runner import GraphPlan
 from pilotfish.parallel.sharded_model import load_shard
+from tests.support.row_attention import ReferenceBatch
 
 CONTEXT = 256
 VOCAB = 98
@@ -94,7 +97,8 @@ class ThreadGroup:
 class ThreadedRanks:
     """A Decoder over ranks in threads."""
 
-    def __init__(self, folder: Path, num_ranks: int, dtype: torch.dtype) -> None:
+    def __init__(self, folder: Path, num_ranks: int, dtype: torch.dtype, sizes: tuple[int, ...]) -> None:
+        """sizes: numbers of rows of which steps are recorded, by repeating them; then attention is the reference's."""
         slots: list[Tensor | None] = [None] * num_ranks
         barrier = threading.Barrier(num_ranks)
         groups = [ThreadGroup(rank, slots, barrier) for rank in range(num_ranks)]
@@ -104,12 +108,16 @@ class ThreadedRanks:
                 load_shard(folder, group, dtype, torch.device("cpu")),
                 deterministic=False,
                 max_context_tokens=CONTEXT,
+                row_attention=ReferenceBatch if sizes else None,
+                graphs=GraphPlan(sizes, 4, CONTEXT, EagerRecorder()) if sizes else None,
             )
             for group in groups
         ]
 
     def allocate(self, num_blocks: int) -> Sequence[int]:
-        return [rank.allocate(num_blocks).num_bytes for rank in self.ranks]
+        num_bytes = [rank.allocate(num_blocks).num_bytes for rank in self.ranks]
+        list(self._pool.map(lambda rank: rank.record_graphs(), self.ranks))
+        return num_bytes
 
     def move_kv(self, moves: Sequence[tuple[int, int]]) -> None:
         for rank in self.ranks:
@@ -117,7 +125,7 @@ class ThreadedRanks:
 
     def forward(self, step: StepInput) -> Tensor:
         first, *_ = self._pool.map(lambda rank: rank.forward(step), self.ranks)
-        return first
+        return first.clone()  # a recorded step is overwritten by the next one
 
     def close(self) -> None:
         self._pool.shutdown()
@@ -142,8 +150,8 @@ def saved_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tup
 def in_ranks(request: pytest.FixtureRequest) -> Callable[..., ThreadedRanks]:
     """ThreadedRanks of a folder."""
 
-    def start(folder: Path, num_ranks: int, dtype: torch.dtype = torch.float32) -> ThreadedRanks:
-        ranks = ThreadedRanks(folder, num_ranks, dtype)
+    def start(folder: Path, num_ranks: int, *, sizes: tuple[int, ...] = ()) -> ThreadedRanks:
+        ranks = ThreadedRanks(folder, num_ranks, torch.float32, sizes)
         request.addfinalizer(ranks.close)
         return ranks
 

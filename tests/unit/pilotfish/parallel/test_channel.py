@@ -31,7 +31,7 @@ def test_what_a_rank_failed_with_is_raised(tmp_path: Path) -> None:
 
 def test_a_rank_that_ends_instead_of_answering_is_named(tmp_path: Path) -> None:
     channel, peers = connected(tmp_path, 3)
-    peers[0].send(Loaded())
+    peers[0].send(Loaded(0))
     peers[1].close()
     with pytest.raises(UnavailableError, match="rank 2 of 3 ended"):
         channel.collect()
@@ -42,7 +42,7 @@ def test_a_lost_rank_is_noticed_at_once(tmp_path: Path) -> None:
     lost: list[int] = []
     noticed = threading.Event()
     watch(channel, lambda ranks: (lost.extend(ranks), noticed.set()))  # type: ignore[func-returns-value]
-    peers[0].send(Loaded())  # what is said is no loss
+    peers[0].send(Loaded(0))  # what is said is no loss
     assert channel.wait_for_loss(0) == []
     assert not noticed.is_set()
     peers[1].close()

@@ -1,0 +1,149 @@
+"""Ranks on a GPU: their steps are recorded with the sums over NCCL inside, and compute what one process does."""
+
+import asyncio
+import gc
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import LlamaForCausalLM
+
+from pilotfish.config import Config, EngineConfig, TargetConfig
+from pilotfish.engine.process.process_engine import ProcessEngine
+from pilotfish.messages import Decode, OpenSequence, Verdict, Verify
+from pilotfish.models.gpu_factory import build_gpu_decoder
+from pilotfish.parallel.group import ProcessGroup
+from pilotfish.parallel.meeting import rank_command
+from pilotfish.parallel.sharded_model import load_shard
+from pilotfish.types import SamplingParams
+from tests.gpu.conftest import CONTEXT, NUM_BLOCKS
+from tests.gpu.test_decoding import STEPS, expected, prefill, step_of
+from tests.support.tiny_llama import PRINTABLE_VOCAB_SIZE, save_printable_tokenizer, tiny_llama
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning"),
+]
+
+
+class WatchedGroup(ProcessGroup):
+    """Says of each sum whether it was recorded."""
+
+    recorded: tuple[bool, ...] = ()
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def add(self, partial: Tensor) -> Tensor:
+        self.recorded += (torch.cuda.is_current_stream_capturing(),)
+        total: Tensor = super().add(partial)
+        return total
+
+
+@pytest.fixture
+def group(device: torch.device, tmp_path: Path) -> Iterator[WatchedGroup]:
+    """The only rank of its group: NCCL refuses two on one GPU."""
+    group = WatchedGroup(0, 1, device, in_rank_order=False)
+    group.connect(tmp_path / "store")
+    yield group
+    gc.collect()  # NCCL waits for the graphs that it is part of
+    group._backend.shutdown()
+
+
+@pytest.mark.parametrize(("graphs", "compiled"), [(False, False), (True, False), (True, True)])
+def test_a_rank_computes_what_the_cpu_does(
+    reference: LlamaForCausalLM, device: torch.device, group: WatchedGroup, tmp_path: Path, graphs: bool, compiled: bool
+) -> None:
+    reference.save_pretrained(tmp_path)
+    model = load_shard(tmp_path, group, torch.float32, device)
+    engine = EngineConfig(cuda_graphs=graphs, compile=compiled, max_sequences=4)
+    decoder = build_gpu_decoder(model, engine, device, max_context_tokens=CONTEXT)
+    decoder.allocate(NUM_BLOCKS)
+    decoder.record_graphs()
+    sums_of_a_step = 1 + 2 * decoder.num_layers
+    assert sum(group.recorded) == decoder.num_graphs * sums_of_a_step
+    prefill(decoder)
+    for parts in STEPS.values():
+        group.recorded = ()
+        ours = decoder.forward(step_of(parts)).cpu()
+        assert len(group.recorded) == (0 if graphs else sums_of_a_step)
+        theirs = expected(reference, parts)
+        assert (ours - theirs).abs().max() < 1e-3
+        assert torch.equal(ours.argmax(-1), theirs.argmax(-1))
+
+
+def test_a_step_of_a_rank_never_waits_for_the_device(
+    reference: LlamaForCausalLM, device: torch.device, group: WatchedGroup, tmp_path: Path, request: Any
+) -> None:
+    reference.save_pretrained(tmp_path)
+    model = load_shard(tmp_path, group, torch.float32, device)
+    engine = EngineConfig(cuda_graphs=False, compile=False)
+    decoder = build_gpu_decoder(model, engine, device, max_context_tokens=CONTEXT)
+    decoder.allocate(NUM_BLOCKS)
+    prefill(decoder)
+    request.getfixturevalue("no_waiting")
+    for parts in STEPS.values():
+        decoder.forward(step_of(parts))
+
+
+PROMPT = tuple((7 * index + 3) % 90 for index in range(40))
+
+
+def greedy_text(model: LlamaForCausalLM, num_tokens: int) -> list[int]:
+    tokens = list(PROMPT)
+    for _ in range(num_tokens):
+        tokens.append(int(model(torch.tensor([tokens])).logits[0, -1].argmax()))
+    return tokens[len(PROMPT) :]
+
+
+async def output_of(engine: ProcessEngine, num_tokens: int) -> list[int]:
+    tokens: list[int] = []
+    while len(tokens) < num_tokens:
+        for event in await engine.receive():
+            if isinstance(event, Verdict):
+                tokens += event.token_ids
+    return tokens
+
+
+@pytest.mark.timeout(240)
+async def test_a_replica_of_two_ranks_gives_the_targets_own_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On one GPU: NCCL takes it for that of two machines, which are connected by sockets."""
+    monkeypatch.setenv("NCCL_HOSTID", "first")
+    monkeypatch.setenv("NCCL_NET", "Socket")
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "lo")
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64}
+    model = tiny_llama(
+        spread=4.0, vocab_size=PRINTABLE_VOCAB_SIZE, hidden_size=256, max_position_embeddings=CONTEXT, **heads
+    )
+    with tempfile.TemporaryDirectory() as name:
+        folder, meeting_place = Path(name) / "model", Path(name) / "ranks"
+        meeting_place.mkdir()
+        model.save_pretrained(folder)
+        save_printable_tokenizer(folder)
+        settings = EngineConfig(
+            device="cuda", dtype="float32", compile=False, kv_cache_tokens=1024, max_batch_tokens=64, max_sequences=4
+        )
+        config = Config(target=TargetConfig(model=str(folder), tensor_parallel_size=2, engine=settings))
+        # Started by somebody else, as under Ray: then each rank takes the first GPU.
+        environment = {**os.environ, "NCCL_HOSTID": "second"}
+        rank = await asyncio.create_subprocess_exec(*rank_command(meeting_place, 1), env=environment)
+        try:
+            async with asyncio.timeout(200):
+                engine = await ProcessEngine.start(config, "target", rank_folder=str(meeting_place))
+                try:
+                    text = greedy_text(model, 12)
+                    engine.send([OpenSequence(1, PROMPT, SamplingParams(temperature=0, max_tokens=100))])
+                    engine.send([Decode(1, len(PROMPT), 6)])
+                    assert await output_of(engine, 6) == text[:6]
+                    engine.send([Verify(1, len(PROMPT) + 6, (*text[6:8], (text[8] + 1) % 90))])
+                    assert await output_of(engine, 3) == text[6:9]
+                finally:
+                    await engine.close()
+                assert await rank.wait() == 0
+        finally:
+            if rank.returncode is None:
+                rank.kill()
+                await rank.wait()

@@ -1,0 +1,101 @@
+"""Ranks record the same steps in the same order, or none of them runs."""
+
+import copy
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from pilotfish.config import EngineConfig
+from pilotfish.errors import InternalError
+from pilotfish.models.decoder_transformers import TransformersDecoder
+from pilotfish.parallel import decoder as parallel_decoder
+from pilotfish.parallel.channel import RankPeer, accept_ranks, dial, listen
+from pilotfish.parallel.decoder import ParallelDecoder
+from pilotfish.parallel.messages import Loaded, Setup
+from pilotfish.parallel.rank import serve
+from pilotfish.parallel.ranks import start_ranks
+from tests.unit.pilotfish.parallel.test_sharded_model import conversation
+
+SIZES = (1, 4, 8, 32)
+
+
+def test_recorded_ranks_equal_one_process(saved_model: Callable[[str], Any], in_ranks: Callable[..., Any]) -> None:
+    """Each sum waits for all ranks, and sums of other steps would have other shapes."""
+    model, folder = saved_model("llama")
+    ranks = in_ranks(folder, 2, sizes=SIZES)
+    parts = conversation(ranks)
+    assert all(rank._graphs.is_recorded for rank in ranks.ranks)
+    whole = TransformersDecoder(copy.deepcopy(model), deterministic=False, max_context_tokens=256)
+    for name, expected in conversation(whole).items():
+        assert (parts[name] - expected).abs().max() < 1e-3, name
+
+
+class Fake:
+    """A decoder that says when it records, or cannot."""
+
+    name, vocab_size, max_context_tokens, dtype, device = "fake", 8, 64, torch.float32, torch.device("cpu")
+    num_graphs = 1
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.has_begun = threading.Event()
+        self._error = error
+
+    def record_graphs(self) -> None:
+        self.has_begun.set()
+        if self._error is not None:
+            raise self._error
+
+
+@pytest.mark.parametrize("failing", [None, 0, 1])
+def test_all_ranks_record_and_a_failure_ends_the_start(
+    failing: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end(message: str) -> None:
+        raise SystemExit(message)
+
+    monkeypatch.setattr(parallel_decoder, "end_process", end)
+    fakes = [Fake(MemoryError("no room") if rank == failing else None) for rank in (0, 1)]
+    with listen(tmp_path) as listener:
+        peer = dial(tmp_path, 1, 5)
+        channel = accept_ranks(listener, 2, 5, lambda: None)
+    ends: list[Exception] = []
+
+    def be_rank_1() -> None:
+        try:
+            serve(peer, fakes[1], SimpleNamespace())  # type: ignore[arg-type]
+        except Exception as error:  # which ends the process of a rank, see rank.run
+            ends.append(error)
+
+    thread = threading.Thread(target=be_rank_1)
+    thread.start()
+    decoder = ParallelDecoder(fakes[0], channel)  # type: ignore[arg-type]
+    if failing == 0:
+        with pytest.raises(SystemExit, match="failed on rank 0: MemoryError: no room: this replica ends"):
+            decoder.record_graphs()
+    else:
+        decoder.record_graphs()
+    assert fakes[1].has_begun.wait(10)
+    channel.close()
+    thread.join(10)
+    assert isinstance(ends[0], MemoryError if failing == 1 else EOFError)
+
+
+def test_ranks_that_would_record_other_graphs_do_not_start(saved_model: Callable[[str], Any], tmp_path: Path) -> None:
+    def answer() -> None:
+        peer: RankPeer = dial(tmp_path, 1, 20)
+        peer.receive()
+        peer.send(Loaded(15))
+        peer.wait_for_loss(20)
+
+    rank = threading.Thread(target=answer)
+    rank.start()
+    engine = EngineConfig(dtype="float32", num_threads=torch.get_num_threads(), max_context_tokens=64)
+    setup = Setup(2, str(saved_model("llama")[1]), engine, "WARNING", "human")
+    with pytest.raises(InternalError, match=r"rank 0 would record 0 graphs, and another answered .*15"):
+        start_ranks(setup, tmp_path)
+    rank.join(30)
