@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
+from shared.peer_process import PeerArm, PeerProcess
 from shared.real_models import ANSWER_TIMEOUT_S, asked, options_parser, report_of, target_folder
 from shared.report import Report
 
 from pilotfish.bench.arms import PilotfishArm, Variant
 from pilotfish.bench.measurement import Arm
 from pilotfish.bench.metrics import ALL
-from pilotfish.bench.peers.process import PeerArm, PeerProcess, transformers_process
 from pilotfish.bench.prompts import Prompt
 from pilotfish.bench.proposers import Proposer, parse_proposers
 from pilotfish.bench.result import Result, result_of
@@ -30,13 +30,11 @@ from pilotfish.bench.suite import STACK_DEFAULTS, Run, Settings
 from pilotfish.chat import ChatMessage
 from pilotfish.cli.bench_progress import BenchProgress
 from pilotfish.client.inference import InferenceClient
-from pilotfish.config import EngineConfig, environment, load_config
+from pilotfish.config import environment, load_config
 from pilotfish.launch.local_stack import LocalStack
 
 HERE = Path(__file__).parent
 GGUF = "smollm2-135m-instruct.gguf"
-START_TIMEOUT_S = 900.0
-"""vLLM compiles when it starts."""
 MIN_CONTEXT = 2048
 
 
@@ -61,11 +59,9 @@ class Peer:
         return (peers / self.environment / "installed").exists() and (peers / self.weights).exists()
 
 
-TRANSFORMERS = Peer("transformers", "bf16", "", "", "", ())
-"""In our own environment: always there."""
 VLLM = Peer("vllm bf16", "bf16", "vllm", "run_vllm.py", "", ("--threads", "{threads}", "--context", "{context}"))
 PEERS = (
-    TRANSFORMERS,
+    Peer("transformers", "bf16", "", "run_transformers.py", "", ("--threads", "{threads}")),
     Peer("openvino bf16", "bf16", "openvino", "run_openvino.py", "openvino-bf16", ("--threads", "{threads}")),
     Peer("openvino Q4_1", "Q4_1", "openvino", "run_openvino.py", GGUF, ("--threads", "{threads}")),
     Peer(
@@ -91,10 +87,11 @@ def peer_process(peer: Peer, mode: str, peers: Path, conditions: Conditions, mor
     """One mode of a peer, with more options of its script; not started yet."""
     weights = peers / peer.weights if peer.weights else conditions.model
     values = {"threads": conditions.threads, "context": conditions.context}
-    argv = [str(peers / peer.environment / "bin/python"), str(HERE / "peers" / peer.script), "--model", str(weights)]
+    python = str(peers / peer.environment / "bin/python") if peer.environment else sys.executable
+    argv = [python, str(HERE / "peers" / peer.script), "--model", str(weights)]
     argv += ["--mode", mode, *(option.format_map(values) for option in peer.options), *more]
     variables = {"PYTHONPATH": str(HERE.parent), "HF_HUB_OFFLINE": "1"}
-    return PeerProcess(peer.name, argv, environment=environment(variables), start_timeout_s=START_TIMEOUT_S)
+    return PeerProcess(peer.name, argv, environment(variables))
 
 
 @contextlib.contextmanager
@@ -107,12 +104,8 @@ def peer_arms(
         for peer in chosen:
             for mode in ("plain", "lookup"):
                 print(f"starting {peer.name} {mode}", file=sys.stderr)
-                if peer is TRANSFORMERS:
-                    process = transformers_process(conditions.model, EngineConfig(num_threads=conditions.threads))
-                else:
-                    process = peer_process(peer, mode, peers, conditions)
-                started = stack.enter_context(process)
-                arms.append(PeerArm(started, mode, timeout_s=ANSWER_TIMEOUT_S, temperature=temperature))
+                started = stack.enter_context(peer_process(peer, mode, peers, conditions))
+                arms.append(PeerArm(started, mode, temperature))
         yield arms
 
 

@@ -23,10 +23,10 @@ from pathlib import Path
 
 import shared.checkout  # noqa: F401  # finds tests.support
 from peers import VLLM, Conditions, peer_process
-from shared.real_models import ANSWER_TIMEOUT_S, target_folder
+from shared.peer_process import Batch, PeerProcess
+from shared.real_models import target_folder
 from shared.report import Report, parser
 
-from pilotfish.bench.peers.process import Batch, PeerProcess
 from pilotfish.bench.prompts import load_prompts
 from pilotfish.bench.suite import STACK_DEFAULTS
 from pilotfish.chat import ChatMessage
@@ -56,9 +56,7 @@ class Arm:
 
     def ask(self, prompts: Sequence[Sequence[int]], concurrency: int) -> Batch:
         """Answers that do not count."""
-        return self.vllm.ask(
-            prompts, max_tokens=self.max_tokens, mode="", timeout_s=ANSWER_TIMEOUT_S, concurrency=concurrency
-        )
+        return self.vllm.ask(prompts, max_tokens=self.max_tokens, concurrency=concurrency)
 
     def add(self, prompts: Sequence[Sequence[int]], concurrency: int) -> None:
         batch = self.ask(prompts, concurrency)
@@ -194,7 +192,7 @@ def measure(
 def answer(vllm: PeerProcess, prompt: Sequence[int], max_tokens: int, strike: Callable[[], object] | None) -> Batch:
     """One answer, and in the middle of it what `strike` does. Raises PilotfishError."""
     with ThreadPoolExecutor(max_workers=1) as executor:
-        asked = executor.submit(vllm.ask, [prompt], max_tokens=max_tokens, mode="", timeout_s=ANSWER_TIMEOUT_S)
+        asked = executor.submit(vllm.ask, [prompt], max_tokens=max_tokens)
         if strike is not None:
             time.sleep(_STRIKE_AFTER_S)
             strike()  # on this thread: a process that is started ends with the thread that started it

@@ -35,7 +35,6 @@ LONG = (
 
 NOT_QUICK = (
     *(f"{UNIT}pilotfish/{name}/" for name in ("cli", "engine", "launch", "models", "parallel", "training")),
-    f"{UNIT}pilotfish/bench/peers/",
     f"{UNIT}pilotfish/planning/",
     f"{UNIT}pilotfish/rpc/test_hosting.py",
     f"{UNIT}pilotfish/structured/test_guard",

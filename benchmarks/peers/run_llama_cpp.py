@@ -1,13 +1,11 @@
-"""llama.cpp as a peer (see pilotfish.bench.peers.worker), through llama-cpp-python: plain or with prompt lookup."""
+"""llama.cpp as a peer (see worker.py), through llama-cpp-python: plain or with prompt lookup."""
 
 import argparse
-from collections.abc import Sequence
 from typing import Any
 
 import llama_cpp
 from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
-
-from pilotfish.bench.peers.worker import SEED, Answer, OnTokens, serve
+from worker import Answer, OnTokens, serve
 
 LOOKUP_TOKENS = 2
 """What llama-cpp-python's documentation advises for processors without a GPU."""
@@ -26,18 +24,16 @@ def load(model: str, lookup: bool, threads: int, context: int) -> tuple[dict[str
     )
     end = llama.token_eos()
 
-    def answer(
-        prompt_token_ids: Sequence[int], max_tokens: int, temperature: float, mode: str, on_tokens: OnTokens
-    ) -> None:
-        del mode  # decided when it was loaded
+    def answer(request: dict[str, Any], on_tokens: OnTokens) -> None:
+        (prompt_token_ids,) = request["prompts"]
         llama.reset()  # else it would keep what the prompt has in common with the last one
-        llama.set_seed(SEED)
+        llama.set_seed(request["seed"])
         tokens = llama.generate(
-            list(prompt_token_ids), temp=temperature, top_k=0, top_p=1.0, min_p=0.0, repeat_penalty=1.0
+            prompt_token_ids, temp=request["temperature"], top_k=0, top_p=1.0, min_p=0.0, repeat_penalty=1.0
         )
         for count, token_id in enumerate(tokens, start=1):
             on_tokens([token_id])
-            if token_id == end or count == max_tokens:
+            if token_id == end or count == request["max_tokens"]:
                 return
 
     return {"version": llama_cpp.__version__, "threads": threads}, answer

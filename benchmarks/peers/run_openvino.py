@@ -1,4 +1,4 @@
-"""OpenVINO GenAI as a peer (see pilotfish.bench.peers.worker): an exported folder or a GGUF, plain or with lookup."""
+"""OpenVINO GenAI as a peer (see worker.py): an exported folder or a GGUF, plain or with lookup."""
 
 import argparse
 from collections.abc import Sequence
@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import openvino
 import openvino_genai
-
-from pilotfish.bench.peers.worker import SEED, Answer, OnTokens, serve
+from worker import Answer, OnTokens, serve
 
 LOOKUP_TOKENS = 5
 LOOKUP_NGRAM = 3
@@ -40,21 +39,19 @@ def load(model: str, lookup: bool, threads: int) -> tuple[dict[str, Any], Answer
         properties["INFERENCE_PRECISION_HINT"] = "bf16"
     pipeline = openvino_genai.LLMPipeline(model, "CPU", **properties, **({"prompt_lookup": True} if lookup else {}))
 
-    def answer(
-        prompt_token_ids: Sequence[int], max_tokens: int, temperature: float, mode: str, on_tokens: OnTokens
-    ) -> None:
+    def answer(request: dict[str, Any], on_tokens: OnTokens) -> None:
         config = pipeline.get_generation_config()
-        config.max_new_tokens = max_tokens
-        config.do_sample = temperature > 0
+        config.max_new_tokens = request["max_tokens"]
+        config.do_sample = request["temperature"] > 0
         if config.do_sample:
-            config.temperature, config.rng_seed = temperature, SEED
+            config.temperature, config.rng_seed = request["temperature"], request["seed"]
             config.top_p = 1.0
             config.top_k = NO_TOP_K
         config.apply_chat_template = False
-        if mode == "lookup":
+        if lookup:
             config.num_assistant_tokens = LOOKUP_TOKENS
             config.max_ngram_size = LOOKUP_NGRAM
-        input_ids = np.array([list(prompt_token_ids)], dtype=np.int64)
+        input_ids = np.array(request["prompts"], dtype=np.int64)
         inputs = openvino_genai.TokenizedInputs(openvino.Tensor(input_ids), openvino.Tensor(np.ones_like(input_ids)))
         pipeline.generate(inputs, config, Streamer(on_tokens))
 

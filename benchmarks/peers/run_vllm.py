@@ -1,10 +1,9 @@
-"""vLLM on the processor as a peer (see pilotfish.bench.peers.worker): plain, with its n-gram lookup, or with drafts
+"""vLLM on the processor as a peer (see worker.py): plain, with its n-gram lookup, or with drafts
 from Pilotfish's draft service. Answers several prompts at once; its counters are those of the remote proposer."""
 
 import argparse
 import json
 import os
-from collections.abc import Callable, Sequence
 from typing import Any
 
 os.environ |= {
@@ -16,8 +15,7 @@ os.environ |= {
 
 import vllm  # after its settings: it reads them when it is imported
 from vllm.sampling_params import RequestOutputKind
-
-from pilotfish.bench.peers.worker import SEED, AnswerBatch, serve_batches
+from worker import Answer, OnTokens, serve
 
 
 def speculation(mode: str, num_draft_tokens: int) -> dict[str, Any] | None:
@@ -31,7 +29,7 @@ def speculation(mode: str, num_draft_tokens: int) -> dict[str, Any] | None:
     return {"method": "custom_class", "model": remote, "num_speculative_tokens": num_draft_tokens}
 
 
-def load(options: argparse.Namespace) -> tuple[dict[str, Any], AnswerBatch]:
+def load(options: argparse.Namespace) -> tuple[dict[str, Any], Answer]:
     llm = vllm.LLM(
         options.model,
         dtype="bfloat16",
@@ -44,10 +42,10 @@ def load(options: argparse.Namespace) -> tuple[dict[str, Any], AnswerBatch]:
     )
     engine = llm.llm_engine
 
-    def answer(request: dict[str, Any], on_tokens: Callable[[int, Sequence[int]], None]) -> dict[str, float]:
+    def answer(request: dict[str, Any], on_tokens: OnTokens) -> dict[str, float]:
         sampling = vllm.SamplingParams(
             temperature=request["temperature"],
-            seed=SEED,
+            seed=request["seed"],
             max_tokens=request["max_tokens"],
             output_kind=RequestOutputKind.DELTA,
         )
@@ -59,7 +57,7 @@ def load(options: argparse.Namespace) -> tuple[dict[str, Any], AnswerBatch]:
                 engine.add_request(str(index), {"prompt_token_ids": token_ids}, sampling)
                 num_running += 1
             for output in engine.step():
-                on_tokens(int(output.request_id.split("-")[0]), list(output.outputs[0].token_ids))
+                on_tokens(list(output.outputs[0].token_ids), int(output.request_id.split("-")[0]))
                 num_running -= output.finished
         return dict(llm.collective_rpc(counters)[0])
 
@@ -94,7 +92,7 @@ def main() -> None:
     options = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))[: options.threads]
     os.environ["VLLM_CPU_OMP_THREADS_BIND"] = ",".join(map(str, cores))
-    serve_batches(lambda: load(options))
+    serve(lambda: load(options))
 
 
 if __name__ == "__main__":

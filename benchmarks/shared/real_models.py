@@ -6,9 +6,9 @@ from pathlib import Path
 
 import msgspec
 from rich.console import Console
+from shared.peer_process import ANSWER_TIMEOUT_S, SEED
 from shared.report import Report, parser
 
-from pilotfish.bench.peers.worker import SEED
 from pilotfish.bench.prompts import Prompt, load_prompts
 from pilotfish.bench.result import Result
 from pilotfish.bench.suite import Settings
@@ -18,8 +18,6 @@ from pilotfish.config import Config
 from pilotfish.models.store.catalogue import resolve
 from pilotfish.models.store.model_store import ModelCache
 from pilotfish.models.store.pull import cached_folder
-
-ANSWER_TIMEOUT_S = 900.0
 
 
 def options_parser(description: str | None, *, lengths: Sequence[int]) -> argparse.ArgumentParser:

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from pilotfish.bench.arms import PilotfishArm, Variant
-from pilotfish.bench.measurement import Arm
 from pilotfish.bench.prompts import Prompt
 from pilotfish.bench.proposers import Proposer
 from pilotfish.bench.quality import Quality, quality_of
@@ -127,16 +126,15 @@ def run_stations(
     prompts: Sequence[Prompt],
     settings: Settings,
     *,
-    peers: Sequence[Arm] = (),
     progress: Progress | None = None,
 ) -> Run:
-    """Measure every station's variants against plain decoding there, and the peers beside the first one's.
+    """Measure every station's variants against plain decoding there.
 
     Raises PilotfishError for what cannot be had, where possible before anything is measured.
     """
     progress = progress or Progress()
     run = Run()
-    num_arms = sum(1 + len(settings.variants(station.proposers)) for station in stations) + len(peers)
+    num_arms = sum(1 + len(settings.variants(station.proposers)) for station in stations)
     progress.begin(num_arms * len(prompts) * settings.num_repeats)
     for index, station in enumerate(stations):
         progress.doing("starting the services" if station.config else f"connecting to {station.address}")
@@ -149,7 +147,7 @@ def run_stations(
             run.variants.update({arm.name: arm.variant for arm in arms})
             progress.doing(", ".join(proposer.name for proposer in station.proposers))
             run.samples += run_arms(
-                [*arms, *(peers if index == 0 else ())],
+                arms,
                 tokenised,
                 max_tokens=settings.max_tokens,
                 turns=range(index * settings.num_repeats, (index + 1) * settings.num_repeats),

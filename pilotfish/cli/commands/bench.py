@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
-from enum import StrEnum
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from pilotfish.bench.arms import STEP
-from pilotfish.bench.peers.process import PeerArm, transformers_arms, transformers_process
 from pilotfish.bench.prompts import load_prompts
 from pilotfish.bench.proposers import PROPOSERS, Proposer, parse_proposers
 from pilotfish.bench.result import result_of, to_json
@@ -43,18 +40,11 @@ from pilotfish.client.access import Access
 from pilotfish.client.answer import GenerateOptions
 from pilotfish.client.inference import InferenceClient
 from pilotfish.config import Config, load_config
-from pilotfish.errors import ConfigError, ModelNotFoundError
-from pilotfish.models.store.catalogue import resolve
-from pilotfish.models.store.model_store import ModelCache
-from pilotfish.models.store.pull import cached_folder
+from pilotfish.errors import ConfigError
 from pilotfish.types import AcceptanceMode
 
 DEFAULT_LENGTHS = (3, 5)
 DEFAULT_MAX_TOKENS = 128
-
-
-class Peer(StrEnum):
-    TRANSFORMERS = "transformers"
 
 
 @fail_on_error()
@@ -98,11 +88,6 @@ def bench(
         bool, typer.Option("--ignore-eos", help="Continue after the end: equal lengths, but odd text.")
     ] = False,
     address: BenchAddress = None,
-    against: Annotated[Peer | None, typer.Option("--against", help="Also run this engine on the prompts.")] = None,
-    assistant_model: Annotated[
-        Path | None,
-        typer.Option("--assistant-model", metavar="FOLDER", help="Model for transformers' assisted generation."),
-    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
     config_file: ConfigFile = None,
     overrides: Overrides = None,
@@ -150,11 +135,9 @@ def bench(
         lossy=(*lossy, *((STEP,) if level is Level.STEP else ())),
         timeout_s=timeout,
     )
-    if against and temperature:
-        raise ConfigError("--against compares greedy answers only: leave --temperature at 0")
     stations = _stations(proposers, address, config_file, overrides or (), with_steps=level is Level.STEP)
-    with _peers(against, stations[0], assistant_model, timeout) as peers, BenchProgress(error_console()) as progress:
-        run = run_stations(stations, chosen, settings, peers=peers, progress=progress)
+    with BenchProgress(error_console()) as progress:
+        run = run_stations(stations, chosen, settings, progress=progress)
     result = result_of(run, settings, prompts_from=str(prompts or "our own set"), overrides=overrides or ())
     if as_json:
         print(to_json(result))
@@ -214,27 +197,3 @@ def _running_proposers(names: Sequence[str] | None, address: str) -> list[Propos
     with InferenceClient(address, access=Access.from_environment()) as client:
         info = client.info()
     return [Proposer(name, name) for name in info.proposers if name != "auto" and has_proposer(info, name)]
-
-
-@contextlib.contextmanager
-def _peers(
-    peer: Peer | None, station: Station, assistant: Path | None, timeout_s: float
-) -> Iterator[Sequence[PeerArm]]:
-    """The started peer's arms, none without a peer."""
-    if peer is None:
-        if assistant:
-            raise ConfigError("--assistant-model is for --against transformers")
-        yield ()
-        return
-    config = station.config or load_config()
-    name = config.target.model
-    if station.address:
-        with InferenceClient(station.address, access=station.access) as client:
-            name = client.info().model_id
-    folder = cached_folder(resolve(name), ModelCache(Path(config.cache_dir)))
-    if folder is None:
-        raise ModelNotFoundError(f"--against needs the weights of {name} here: run `pilotfish models pull {name}`")
-    if assistant and not (assistant / "config.json").is_file():
-        raise ModelNotFoundError(f"--assistant-model {assistant} is not a model folder: it holds no config.json")
-    with transformers_process(folder, config.target.engine, assistant) as process:
-        yield transformers_arms(process, timeout_s=timeout_s)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotfish.bench.peers.process import Batch, PeerProcess
+from benchmarks.shared.peer_process import Batch, PeerProcess
 from pilotfish.chat import ChatMessage
 from pilotfish.config import Config, environment, load_config
 from pilotfish.errors import UnavailableError
@@ -68,13 +68,13 @@ def start(model: Path) -> Callable[..., PeerProcess]:
         argv += ["--threads", str(len(os.sched_getaffinity(0))), "--context", "1024", "--max-num-seqs", "4"]
         argv += ["--pilotfish", json.dumps(pilotfish)]
         variables = environment({"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"})
-        return PeerProcess(f"vllm {mode}", argv, environment=variables, start_timeout_s=900.0)
+        return PeerProcess(f"vllm {mode}", argv, variables)
 
     return make
 
 
 def ask(vllm: PeerProcess, prompts: Sequence[Sequence[int]], concurrency: int = 1) -> Batch:
-    return vllm.ask(prompts, max_tokens=MAX_TOKENS, mode="", timeout_s=900.0, concurrency=concurrency)
+    return vllm.ask(prompts, max_tokens=MAX_TOKENS, concurrency=concurrency)
 
 
 @pytest.fixture(scope="module")

@@ -31,8 +31,6 @@ def refusal(command: str) -> str:
         ("bench --prompts /no/such.jsonl", "cannot read prompts from /no/such.jsonl"),
         ("bench --address 127.0.0.1:1 --set draft.port=1", "--address names one that runs"),
         ("bench --address 127.0.0.1:1", "nothing answers at 127.0.0.1:1: start it with `pilotfish up`"),
-        ("bench --against transformers --temperature 1", "compares greedy answers only"),
-        ("bench --assistant-model x", "--assistant-model is for --against transformers"),
         ("bench --repeats 2 load", "options of `load` come after it, but repeats came before"),
         ("bench load --modes off,fast", "name some of off, on, auto, each once"),
         ("bench load --modes on,on", "each once"),
