@@ -6,16 +6,19 @@ is drafted ahead: first the bonus after each sequence's drafts, then one token o
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
+
 from pilotfish.emulation.language_model import HashLanguageModel
+from pilotfish.engine.core.ahead_growth import AheadGrowth
+from pilotfish.engine.core.drafts import DraftedChain
 from pilotfish.messages import PreparedDrafts, Proposal, Propose
 from pilotfish.speculation.lookup.index import one_hot_probs
-from pilotfish.speculation.trees.fan_out import MAX_RIVALS, likeliest_outcomes, rivals, split_budget
+from pilotfish.speculation.trees.fan_out import MAX_RIVALS
 from pilotfish.speculation.trees.growth import Candidate
 from pilotfish.speculation.trees.tree import ROOT
 from pilotfish.types import SamplingParams
@@ -27,56 +30,40 @@ RIVAL_ACCEPTANCE = 0.5
 """Probability that the target's token is the drafter's next best where the best one was wrong, and so on."""
 
 
-class Phase(enum.Enum):
-    """What a sequence's next draft step does."""
-
-    PROPOSE = enum.auto()
-    """The next token of its proposal."""
-    BONUS = enum.auto()
-    """What follows the whole proposal."""
-    PREPARE = enum.auto()
-    """The next token of each draft made ahead."""
-    REST = enum.auto()
-
-
-@dataclass(slots=True)
-class Branch:
-    """A draft in the making."""
-
-    assumed_token_ids: tuple[int, ...]
-    """On top of the committed tokens; none of what was asked for."""
-    context: list[int]
-    """Committed tokens, assumed ones, and the drafts so far."""
-    drafts: list[int] = field(default_factory=list)
-
-    def truncated(self, num_drafts: int) -> Branch:
-        """With the first num_drafts drafts."""
-        num_cut = max(0, len(self.drafts) - num_drafts)
-        end = len(self.context) - num_cut
-        return Branch((), self.context[:end], self.drafts[:num_drafts])
-
-
 @dataclass(slots=True)
 class Job:
     """A sequence's Propose and what is drafted ahead of it."""
 
     request: Propose
     sampling: SamplingParams
-    trunk: Branch
-    phase: Phase
-    branches: list[Branch] = field(default_factory=list)
+    context: list[int]
+    """Committed tokens and the drafts so far."""
+    goes_ahead: bool = False
+    """Whether it is answered, and there is more to draft."""
+    growth: AheadGrowth | None = None
+    """What is drafted ahead; None: not begun."""
+    branch_contexts: list[list[int]] = field(default_factory=list)
+    """The text of each of its branches."""
+
+    @property
+    def drafts(self) -> list[int]:
+        return self.context[self.request.base_length :]
+
+    @property
+    def is_proposing(self) -> bool:
+        return len(self.context) < self.request.base_length + self.request.num_draft_tokens
 
     @property
     def num_rows(self) -> int:
         """Token rows of the next step."""
-        return len(self.branches) if self.phase is Phase.PREPARE else int(self.phase is not Phase.REST)
+        return 1 if self.growth is None else self.growth.num_logit_rows
 
-    def branch_of(self, command: Propose, context: Sequence[int]) -> Branch | None:
-        """The draft that was made ahead for just what this command says is committed."""
-        assumed = tuple(context[self.request.base_length :])
-        if command.base_length <= self.request.base_length or self.request.base_length > len(context):
-            return None
-        return next((branch for branch in self.branches if branch.assumed_token_ids == assumed), None)
+    def drafted_after(self, committed: Sequence[int]) -> list[int]:
+        """What was drafted ahead for exactly this text."""
+        if self.growth is None:
+            return []
+        _, branch = self.growth.follow(committed[self.request.base_length :])
+        return [] if branch is None else branch.drafts.token_ids
 
 
 class StepSize(NamedTuple):
@@ -96,107 +83,87 @@ class EmulatedDrafting:
         self._language_model = language_model
         self._acceptance = (acceptance,) if isinstance(acceptance, int | float) else tuple(acceptance)
         self._jobs: dict[int, Job] = {}
-        self._proposing: dict[int, Job] = {}
-        self._going_ahead: dict[int, Job] = {}
         self._ready: list[Proposal | PreparedDrafts] = []
 
     @property
     def has_work(self) -> bool:
-        return bool(self._ready or self._proposing or self._going_ahead)
+        return bool(self._ready or self._next_batch())
 
     @property
     def step_size(self) -> StepSize:
         """Of the next step."""
         batch = self._next_batch()
-        num_context_tokens = sum(len(job.trunk.context) for job in batch)
+        num_context_tokens = sum(len(job.context) for job in batch)
         return StepSize(len(batch), sum(job.num_rows for job in batch), num_context_tokens)
 
     def propose(self, command: Propose, committed: Sequence[int], sampling: SamplingParams) -> None:
         """Take a Propose. `committed` ends at its base_length and is not changed."""
         last = self._jobs.get(command.sequence_id)
-        branch = None if last is None else last.branch_of(command, committed)
-        trunk = Branch((), list(committed)) if branch is None else branch.truncated(command.num_draft_tokens)
-        job = Job(command, sampling, trunk, Phase.PROPOSE)
-        self._enter(job, Phase.PROPOSE)
-        if len(trunk.drafts) == command.num_draft_tokens:
+        drafts = [] if last is None else last.drafted_after(committed)[: command.num_draft_tokens]
+        job = self._jobs[command.sequence_id] = Job(command, sampling, [*committed, *drafts])
+        if not job.is_proposing:
             self._answer(job)
 
     def forget(self, sequence_id: int) -> None:
         """Drop a sequence's drafts, made ahead or not. Idempotent."""
-        for jobs in (self._jobs, self._proposing, self._going_ahead):
-            jobs.pop(sequence_id, None)
+        self._jobs.pop(sequence_id, None)
         self._ready = [event for event in self._ready if event.sequence_id != sequence_id]
 
     def step(self) -> list[Proposal | PreparedDrafts]:
         """One draft step; what it completes, and the proposals that needed none."""
         for job in self._next_batch():
-            self._advance(job)
+            if job.is_proposing:
+                self._draft(job)
+            elif job.growth is None:
+                self._choose(job)
+            else:
+                self._grow(job, job.growth)
         events, self._ready = self._ready, []
         return events
 
     def _next_batch(self) -> list[Job]:
         """Drafting ahead waits for every proposal."""
-        return list((self._proposing or self._going_ahead).values())
+        jobs = self._jobs.values()
+        return [job for job in jobs if job.is_proposing] or [job for job in jobs if job.goes_ahead]
 
-    def _advance(self, job: Job) -> None:
-        match job.phase:
-            case Phase.PROPOSE:
-                self._extend(job.trunk, job.sampling)
-                if len(job.trunk.drafts) == job.request.num_draft_tokens:
-                    self._answer(job)
-            case Phase.BONUS:
-                self._fan_out(job)
-            case Phase.PREPARE:
-                self._prepare(job)
-            case Phase.REST:
-                pass
-
-    def _enter(self, job: Job, phase: Phase) -> None:
-        sequence_id, job.phase = job.request.sequence_id, phase
-        self._jobs[sequence_id] = job
-        for phases, jobs in (((Phase.PROPOSE,), self._proposing), ((Phase.BONUS, Phase.PREPARE), self._going_ahead)):
-            jobs.pop(sequence_id, None)
-            if phase in phases:
-                jobs[sequence_id] = job
+    def _draft(self, job: Job) -> None:
+        self._extend(job.context, job.sampling, len(job.drafts))
+        if not job.is_proposing:
+            self._answer(job)
 
     def _answer(self, job: Job) -> None:
-        request = job.request
-        if not request.is_prepared:
-            self._ready.append(self._proposal(job, job.trunk))
-        may_go_on = request.ahead is not None and request.tree is None
-        self._enter(job, Phase.BONUS if may_go_on else Phase.REST)
+        if not job.request.is_prepared:
+            self._ready.append(self._proposal(job))
+        job.goes_ahead = job.request.ahead is not None and job.request.tree is None
 
-    def _fan_out(self, job: Job) -> None:
+    def _choose(self, job: Job) -> None:
         """Choose the outcomes to draft for, once the bonus has candidates, too."""
-        ahead, trunk = job.request.ahead, job.trunk
-        assert ahead is not None
-        num_outcomes, _ = split_budget(ahead.max_tokens, job.request.num_draft_tokens)
-        committed = trunk.context[: job.request.base_length]
-        at_positions = []
-        # What the drafter thought of at each position is known only now that it matters: it costs time to make up.
-        for position, draft in enumerate((*trunk.drafts, None)):
-            context = trunk.context[: len(committed) + position]
-            at_positions.append(rivals(self._candidates(context, job.sampling, position), draft))
-        outcomes = likeliest_outcomes(ahead.acceptance, at_positions, num_outcomes)
-        for outcome in outcomes:
-            assumed = (*trunk.drafts[: outcome.num_accepted_tokens], outcome.token_id)
-            job.branches.append(Branch(assumed, [*committed, *assumed]))
-        self._enter(job, Phase.PREPARE if job.branches else Phase.REST)
-
-    def _prepare(self, job: Job) -> None:
         assert job.request.ahead is not None
-        _, depth = split_budget(job.request.ahead.max_tokens, job.request.num_draft_tokens)
-        for branch in job.branches:
-            self._extend(branch, job.sampling)
-        if len(job.branches[0].drafts) == depth:
-            self._ready.append(self._prepared(job))
-            self._enter(job, Phase.REST)
+        base_length, drafts = job.request.base_length, job.drafts
+        # What the drafter thought of at each position is known only now that it matters: it costs time to make up.
+        *candidates, bonus = (
+            self._candidates(job.context[: base_length + position], job.sampling, position)
+            for position in range(len(drafts) + 1)
+        )
+        growth = job.growth = AheadGrowth(DraftedChain(drafts, [], candidates), job.request.ahead)
+        growth.choose(bonus)
+        job.branch_contexts = [[*job.context[:base_length], *path] for path in growth.paths()]
+        job.goes_ahead = bool(growth.branches)
 
-    def _extend(self, branch: Branch, sampling: SamplingParams) -> None:
-        position, context = len(branch.drafts), branch.context
+    def _grow(self, job: Job, growth: AheadGrowth) -> None:
+        position = len(growth.branches[0].drafts)
+        drafted = [self._extend(context, job.sampling, position) for context in job.branch_contexts]
+        if growth.extend([(token_id, None) for token_id in drafted], [[]] * len(drafted)):
+            prepared = growth.prepared(job.request.sequence_id, job.request.base_length)
+            probs = one_hot_probs(prepared.draft_token_ids, job.sampling)
+            self._ready.append(msgspec.structs.replace(prepared, draft_probs=probs))
+            job.goes_ahead = False
+
+    def _extend(self, context: list[int], sampling: SamplingParams, position: int) -> int:
+        """Append the next draft of a text; position: how many drafts it ends with."""
         token_id = self._language_model.draft_token(context, sampling, self._acceptance_at(position))
-        branch.drafts.append(token_id)
         context.append(token_id)
+        return token_id
 
     def _acceptance_at(self, position: int) -> float:
         return self._acceptance[min(position, len(self._acceptance) - 1)]
@@ -216,8 +183,8 @@ class EmulatedDrafting:
         ranked = zip((first, *others), (acceptance, *(wrong * share for share in shares)), strict=True)
         return [Candidate(token_id, math.log(max(prob, 1e-9))) for token_id, prob in ranked]
 
-    def _proposal(self, job: Job, branch: Branch) -> Proposal:
-        request, drafted = job.request, tuple(branch.drafts)
+    def _proposal(self, job: Job) -> Proposal:
+        request, drafted = job.request, tuple(job.drafts)
         parents: tuple[int, ...] = ()
         if request.tree is not None:
             drafted, parents = self._with_siblings(drafted, request.tree.max_nodes)
@@ -227,19 +194,6 @@ class EmulatedDrafting:
             draft_token_ids=drafted,
             draft_probs=one_hot_probs(drafted, job.sampling),
             parents=parents,
-        )
-
-    def _prepared(self, job: Job) -> PreparedDrafts:
-        branches = job.branches
-        drafted = tuple(token_id for branch in branches for token_id in branch.drafts)
-        return PreparedDrafts(
-            sequence_id=job.request.sequence_id,
-            base_length=job.request.base_length,
-            verified_token_ids=tuple(job.trunk.drafts),
-            num_accepted_tokens=tuple(len(branch.assumed_token_ids) - 1 for branch in branches),
-            own_token_ids=tuple(branch.assumed_token_ids[-1] for branch in branches),
-            draft_token_ids=drafted,
-            draft_probs=one_hot_probs(drafted, job.sampling),
         )
 
     def _with_siblings(self, chain: Sequence[int], max_nodes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
