@@ -4,31 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import typer
 from rich.console import Console
 
-from pilotfish.bench.suite import started_info
+from pilotfish.bench.prompts import Prompt
+from pilotfish.bench.proposers import Proposer
+from pilotfish.bench.result import result_of
+from pilotfish.bench.suite import STACK_DEFAULTS, Settings, Station, has_proposer, run_stations, started_info
+from pilotfish.bench.tables import show
 from pilotfish.chat import ChatMessage
+from pilotfish.cli.bench_progress import BenchProgress
 from pilotfish.cli.commands.serve import pull_models, run_services
-from pilotfish.cli.comparison import Comparison, comparison_table, verdict
-from pilotfish.cli.console import output_console
+from pilotfish.cli.console import error_console, output_console
 from pilotfish.cli.errors import EXIT_INTERRUPTED, fail_on_error
 from pilotfish.cli.options import ConfigFile, Overrides
 from pilotfish.cli.preflight import find_running, require_free
 from pilotfish.cli.rendering import legend, render
 from pilotfish.cli.service_lines import Printer
-from pilotfish.client.answer import Chunk, GenerateOptions, ServiceInfo, Summary
+from pilotfish.client.access import Access
+from pilotfish.client.answer import GenerateOptions
 from pilotfish.client.inference import InferenceClient
 from pilotfish.config import Config, EmulationConfig, load_config
-from pilotfish.errors import InternalError
 from pilotfish.launch.local_stack import LocalStack
 
 MAX_TOKENS = 96
 TIMEOUT_S = 300.0
-WARM_UP = "Say hello."
-WARM_UP_TOKENS = 8
+NUM_DRAFT_TOKENS = 5
 NUM_REPEATS = 3
 EMULATED_PROFILE = "a100-70b"
 EMULATED_TOKENS = 384
@@ -47,8 +51,12 @@ PASSAGE = (
     "follow ships, sometimes for weeks, and were seen to swim behind sailing boats over whole oceans. A shark hardly "
     "ever eats its pilot fish, although they swim in front of its mouth and even into it to clean its teeth."
 )
-PROMPTS = {"repeating": REWRITE, "ordinary": "Why is the sky blue? Answer in three sentences.", "passage": PASSAGE}
-EMULATED_PROMPTS = {"70B": "The words of an emulated engine mean nothing."}
+PROMPTS = (
+    Prompt("repeating", REWRITE),
+    Prompt("ordinary", "Why is the sky blue? Answer in three sentences."),
+    Prompt("passage", PASSAGE),
+)
+EMULATED_PROMPTS = (Prompt("70B", "The words of an emulated engine mean nothing."),)
 
 
 @fail_on_error()
@@ -57,9 +65,7 @@ def demo(config_file: ConfigFile = None, overrides: Overrides = None) -> None:
 
     Then the same on an emulated 70B, whose engines only take the time of the hardware.
     """
-    config = load_config(config_file, overrides or ())
-    # The prompts are repeated: drafts from earlier answers to them would flatter it.
-    config = dataclasses.replace(config, draft=dataclasses.replace(config.draft, suffix_shared_tokens=0))
+    config = load_config(config_file, [*STACK_DEFAULTS, *(overrides or ())])
     console = output_console()
     address = f"{config.orchestrator.host}:{config.orchestrator.port}"
     running = find_running(address)
@@ -117,67 +123,36 @@ def _emulate(console: Console) -> None:
         compare(stack.address, console, stack.config, EMULATED_PROMPTS, EMULATED_TOKENS)
 
 
-def compare(address: str, console: Console, started: Config | None, prompts: dict[str, str], max_tokens: int) -> None:
+def compare(address: str, console: Console, started: Config | None, prompts: Sequence[Prompt], max_tokens: int) -> None:
     """Answer every prompt in every way that is served there, and print the figures.
 
     started: the configuration of services that have just started; None: they have run before.
     """
-    with InferenceClient(address) as client:
-        ways = _ways(started_info(client, started))
-        # The first answers pay for what is built on first use, and the first of several for the prefill:
-        # here none of those that are compared is the first.
-        for prompt in (WARM_UP, *prompts.values()):
-            for options in ways.values():
-                _answer(client, prompt, dataclasses.replace(options, max_tokens=WARM_UP_TOKENS))
-        comparisons = []
-        for name, prompt in prompts.items():
-            if not (started and started.emulation.is_on):
-                _show(client, prompt, dataclasses.replace([*ways.values()][-1], max_tokens=max_tokens), console)
-            comparisons.append(_compare(client, name, prompt, ways, max_tokens))
+    options = GenerateOptions(temperature=0)
+    with InferenceClient(address, access=Access.from_environment()) as client:
+        info = started_info(client, started)
+        names = [name for name in ("draft", info.drafter) if name and has_proposer(info, name)]
+        for prompt in () if info.emulated else prompts:
+            _show(client, prompt, dataclasses.replace(options, max_tokens=max_tokens, speculation="on"), console)
+    settings = Settings(
+        lengths=(NUM_DRAFT_TOKENS,),
+        with_auto=False,
+        max_tokens=max_tokens,
+        num_repeats=NUM_REPEATS,
+        options=options,
+        timeout_s=TIMEOUT_S,
+    )
+    station = Station(proposers=[Proposer(name, name) for name in names], address=address)
     console.print()
-    console.print(comparison_table(comparisons))
-    console.print(verdict(comparisons), soft_wrap=True)
+    with BenchProgress(error_console()) as progress:
+        run = run_stations([station], prompts, settings, progress=progress)
+    show(result_of(run, settings, prompts_from="the demo"), console)
 
 
-def _ways(info: ServiceInfo) -> dict[str, GenerateOptions]:
-    """How to answer, by where drafts come from; plainly first, with the default drafter last."""
-    ways = {"": GenerateOptions(temperature=0, speculation="off")}
-    if info.num_draft_replicas:
-        ways["draft service"] = GenerateOptions(temperature=0, speculation="on", proposer="draft")
-    if info.drafter:
-        ways["target"] = GenerateOptions(temperature=0, speculation="on", proposer=info.drafter)
-    return ways
-
-
-def _show(client: InferenceClient, prompt: str, options: GenerateOptions, console: Console) -> None:
-    console.print(f"\n[bold]{prompt}[/]", soft_wrap=True)
+def _show(client: InferenceClient, prompt: Prompt, options: GenerateOptions, console: Console) -> None:
+    console.print(f"\n[bold]{prompt.text}[/]", soft_wrap=True)
     if console.is_terminal:
         console.print(legend())
-    render(client.generate(_chat(prompt), options, timeout_s=TIMEOUT_S), console, client.detokenize)
-
-
-def _compare(
-    client: InferenceClient, name: str, prompt: str, ways: dict[str, GenerateOptions], max_tokens: int
-) -> Comparison:
-    texts: set[str] = set()
-    summaries: dict[str, list[Summary]] = {way: [] for way in ways}
-    for _ in range(NUM_REPEATS):
-        for way, options in ways.items():
-            text, summary = _answer(client, prompt, dataclasses.replace(options, max_tokens=max_tokens))
-            texts.add(text)
-            summaries[way].append(summary)
-    plain = summaries.pop("")
-    return Comparison(name, plain, summaries, identical=len(texts) == 1)
-
-
-def _chat(prompt: str) -> tuple[ChatMessage, ...]:
-    return (ChatMessage(role="user", content=prompt),)
-
-
-def _answer(client: InferenceClient, prompt: str, options: GenerateOptions) -> tuple[str, Summary]:
-    messages = list(client.generate(_chat(prompt), options, timeout_s=TIMEOUT_S))
-    text = "".join(message.text for message in messages if isinstance(message, Chunk))
-    for message in messages:
-        if isinstance(message, Summary):
-            return text, message
-    raise InternalError("the answer broke off before its summary")
+    render(
+        client.generate((ChatMessage("user", prompt.text),), options, timeout_s=TIMEOUT_S), console, client.detokenize
+    )
