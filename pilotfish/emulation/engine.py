@@ -178,8 +178,7 @@ class EmulatedEngine:
 def start_emulated_engine(config: Config, role: Literal["target", "draft"]) -> EmulatedEngine:
     """The engine of config.emulation.profile, in this process: it computes next to nothing.
 
-    Must be called on a running event loop. Raises: ConfigError for an unknown profile; OSError when no tokenizer
-    can be written anywhere.
+    Must be called on a running event loop. Raises ConfigError for an unknown profile.
     """
     emulation = config.emulation
     profile = load_profile(emulation.profile)
