@@ -7,6 +7,7 @@ arithmetic is left out. Torch-free.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Sequence
 
@@ -17,7 +18,6 @@ from pilotfish.emulation.drafting import Acceptance, EmulatedDrafting
 from pilotfish.emulation.language_model import HashLanguageModel
 from pilotfish.emulation.profiles import RooflineCost, StepCost
 from pilotfish.engine.batching.step_costs import StepCosts
-from pilotfish.engine.core.drafts import NO_DRAFTS
 from pilotfish.engine.core.engine import Engine
 from pilotfish.engine.core.scheduler import ScheduledRows, Scheduler
 from pilotfish.engine.core.sequence import DecodeTask, EngineSequence, ProposeTask, VerifyTask
@@ -30,55 +30,27 @@ from pilotfish.messages import (
     SequenceError,
     Verdict,
 )
+from pilotfish.speculation.trees.tree import ROOT
 from pilotfish.step_table import StepTable
-from pilotfish.types import FinishReason, Limits, LoadReport, ModelInfo, SequenceErrorCode, Timings
+from pilotfish.types import Limits, LoadReport, ModelInfo, SequenceErrorCode
 
 
 def emulated_verdict(sequence: EngineSequence, language_model: HashLanguageModel, max_context_tokens: int) -> Verdict:
     """Commit the tokens of the sequence's verification, or of one step of its run."""
-    task = sequence.task
-    assert isinstance(task, VerifyTask | DecodeTask)
-    drafts, tree = task.drafts, task.drafts.shape
-    tokens, base_length = sequence.tokens, len(sequence.tokens)
-    num_accepted, children = 0, tree.children[0]
-    finish_reason: FinishReason | None = None
-    while finish_reason is None:
-        token_id = language_model.next_token(tokens, sequence.sampling)
+    tokens, drafts, sampling = sequence.tokens, sequence.drafts, sequence.sampling
+    base_length, children, path = len(tokens), drafts.shape.children, list[int]()
+    node: int | None = ROOT
+    while node is not None:
+        token_id = language_model.next_token(tokens, sampling)
+        if token_id in sampling.stop_token_ids and sequence.num_output_tokens < sampling.min_tokens:
+            others = itertools.count(language_model.first_token_id)
+            token_id = next(other for other in others if other not in sampling.stop_token_ids)
         tokens.append(token_id)
-        finish_reason = _finish_reason(sequence, max_context_tokens)
-        node = next((child for child in children if drafts.token_ids[child] == token_id), None)
-        if node is None:
-            break
-        num_accepted += 1
-        children = tree.children[node + 1]
-    sequence.num_committed_tokens = len(tokens)
-    sequence.num_computed_tokens = base_length + num_accepted
-    timings = Timings(task.start_ns - task.arrival_ns, sequence.compute_time_ns)
-    sequence.compute_time_ns = 0
-    if isinstance(task, VerifyTask) or len(tokens) >= task.goal_length:
-        sequence.task = None
-    else:
-        task.drafts = NO_DRAFTS
-    return Verdict(
-        sequence_id=sequence.sequence_id,
-        base_length=base_length,
-        num_draft_tokens=len(drafts),
-        num_accepted_tokens=num_accepted,
-        token_ids=tuple(tokens[base_length:]),
-        finish_reason=finish_reason,
-        timings=timings,
-        draft_depth=0 if drafts.tree is None else tree.depth,
-        ended_in_leaf=drafts.tree is not None and not children,
-    )
-
-
-def _finish_reason(sequence: EngineSequence, max_context_tokens: int) -> FinishReason | None:
-    sampling = sequence.sampling
-    if sequence.num_output_tokens > sampling.min_tokens and sequence.tokens[-1] in sampling.stop_token_ids:
-        return FinishReason.STOP
-    if sequence.num_output_tokens >= sampling.max_tokens or len(sequence.tokens) >= max_context_tokens:
-        return FinishReason.LENGTH
-    return None
+        node = next((child for child in children[node + 1] if drafts.token_ids[child] == token_id), None)
+        path += () if node is None else (node,)
+    decided = tokens[base_length:]
+    del tokens[base_length:]
+    return sequence.commit(decided, path, (), max_context_tokens)
 
 
 FREE = RooflineCost(weights_s=0.0, token_s=0.0)

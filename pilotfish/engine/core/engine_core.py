@@ -11,21 +11,19 @@ import msgspec
 
 from pilotfish.config import EngineConfig
 from pilotfish.engine.batching.step_costs import StepCosts
-from pilotfish.engine.core.drafts import NO_DRAFTS
 from pilotfish.engine.core.engine import Engine
 from pilotfish.engine.core.feature_store import FeatureStore
 from pilotfish.engine.core.grammars import Grammars
 from pilotfish.engine.core.in_target_drafting import InTargetDrafter, InTargetDrafting
 from pilotfish.engine.core.proposing import DRAFTING_TASKS, add_drafted, draft_next, draft_plan
 from pilotfish.engine.core.scheduler import ScheduledRows, Scheduler
-from pilotfish.engine.core.sequence import DecodeTask, EngineSequence, VerifyTask
+from pilotfish.engine.core.sequence import DecodeTask, EngineSequence
 from pilotfish.engine.core.step_rows import build_step, kept_rows
 from pilotfish.messages import Event, Opened, Verdict
 from pilotfish.models.decoder import Decoder
 from pilotfish.speculation.rounds import Outcome, Round, verify
-from pilotfish.speculation.stopping import cut
 from pilotfish.step_table import StepTable
-from pilotfish.types import BLOCK_SIZE, LoadReport, ModelInfo, SequenceErrorCode, Timings
+from pilotfish.types import BLOCK_SIZE, LoadReport, ModelInfo, SequenceErrorCode
 
 
 class EngineCore(Engine):
@@ -136,7 +134,9 @@ class EngineCore(Engine):
         verdicts: list[Verdict] = []
         moves: list[tuple[int, int]] = []
         for sequence, outcome in decided:
-            verdicts.append(_verdict(sequence, outcome, self.model.max_context_tokens))
+            verdicts.append(
+                sequence.commit(outcome.token_ids, outcome.path, outcome.logprobs, self.model.max_context_tokens)
+            )
             path = outcome.path[: verdicts[-1].num_accepted_tokens]
             moves.extend(self.kv_cache.path_moves(sequence, verdicts[-1].base_length, path))
         if moves:
@@ -183,42 +183,4 @@ def _round(sequence: EngineSequence) -> Round:
         history=sequence.history,
         tree=sequence.drafts.tree,
         constraint=sequence.grammar,
-    )
-
-
-def _verdict(sequence: EngineSequence, outcome: Outcome, max_context_tokens: int) -> Verdict:
-    """Append the decided tokens, cut at a stop; rolls rejected drafts back by lowering a number.
-
-    The caller moves the keys and values of a tree's accepted path before anybody may find the blocks.
-    """
-    task = sequence.task
-    assert isinstance(task, VerifyTask | DecodeTask)
-    base_length = len(sequence.tokens)
-    remaining = min(sequence.sampling.max_tokens - sequence.num_output_tokens, max_context_tokens - base_length)
-    token_ids, num_accepted, finish_reason = cut(
-        outcome.token_ids,
-        outcome.num_accepted,
-        stop_token_ids=sequence.sampling.stop_token_ids,
-        remaining_tokens=remaining,
-    )
-    sequence.append(token_ids, committed=True)
-    sequence.num_computed_tokens = base_length + num_accepted
-    timings = Timings(task.start_ns - task.arrival_ns, sequence.compute_time_ns)
-    drafts = task.drafts
-    if isinstance(task, VerifyTask) or len(sequence.tokens) >= task.goal_length:
-        sequence.task = None
-    else:
-        task.drafts = NO_DRAFTS
-    sequence.compute_time_ns = 0
-    return Verdict(
-        sequence_id=sequence.sequence_id,
-        base_length=base_length,
-        num_draft_tokens=len(drafts),
-        num_accepted_tokens=num_accepted,
-        token_ids=tuple(token_ids),
-        logprobs=outcome.logprobs[: len(token_ids)],
-        finish_reason=finish_reason,
-        timings=timings,
-        draft_depth=drafts.tree.depth if drafts.tree else 0,
-        ended_in_leaf=drafts.tree is not None and not drafts.tree.children[outcome.path[-1] + 1 if outcome.path else 0],
     )

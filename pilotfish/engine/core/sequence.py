@@ -10,11 +10,12 @@ from pilotfish.engine.core.block_pool import BlockHash, salted_root
 from pilotfish.engine.core.drafts import NO_DRAFTS, DraftedChain, Drafts
 from pilotfish.engine.core.tree_proposal import TreeProposal
 from pilotfish.features import FeatureRequest
-from pilotfish.messages import AheadRequest, OpenSequence, PreparedDrafts
+from pilotfish.messages import AheadRequest, OpenSequence, PreparedDrafts, Verdict
 from pilotfish.speculation.lookup.index import LookupIndex
 from pilotfish.speculation.sampling.history import TokenHistory
+from pilotfish.speculation.stopping import cut
 from pilotfish.structured.matching import GrammarMatcher
-from pilotfish.types import SamplingParams, TreeRequest
+from pilotfish.types import SamplingParams, Timings, TokenLogprobs, TreeRequest
 
 
 @dataclass(slots=True)
@@ -199,6 +200,42 @@ class EngineSequence:
         if committed:
             self.num_committed_tokens = len(self.tokens)
         self.remember(token_ids)
+
+    def commit(
+        self, token_ids: Sequence[int], path: Sequence[int], logprobs: Sequence[TokenLogprobs], max_context_tokens: int
+    ) -> Verdict:
+        """Append what was decided, cut at a stop; rolls rejected drafts back by lowering a number.
+
+        path: the nodes of the accepted drafts, whose keys and values the caller moves into place before anybody may
+        find the blocks. logprobs: of each token, or nothing.
+        """
+        task = self.task
+        assert isinstance(task, VerifyTask | DecodeTask)
+        drafts, base_length = task.drafts, len(self.tokens)
+        remaining = min(self.sampling.max_tokens - self.num_output_tokens, max_context_tokens - base_length)
+        committed, num_accepted, finish_reason = cut(
+            token_ids, len(path), stop_token_ids=self.sampling.stop_token_ids, remaining_tokens=remaining
+        )
+        self.append(committed, committed=True)
+        self.num_computed_tokens = base_length + num_accepted
+        timings = Timings(task.start_ns - task.arrival_ns, self.compute_time_ns)
+        if isinstance(task, VerifyTask) or len(self.tokens) >= task.goal_length:
+            self.task = None
+        else:
+            task.drafts = NO_DRAFTS
+        self.compute_time_ns = 0
+        return Verdict(
+            sequence_id=self.sequence_id,
+            base_length=base_length,
+            num_draft_tokens=len(drafts),
+            num_accepted_tokens=num_accepted,
+            token_ids=committed,
+            logprobs=tuple(logprobs[: len(committed)]),
+            finish_reason=finish_reason,
+            timings=timings,
+            draft_depth=drafts.tree.depth if drafts.tree else 0,
+            ended_in_leaf=drafts.tree is not None and not drafts.tree.children[path[-1] + 1 if path else 0],
+        )
 
     def truncate(self, length: int) -> None:
         """Keep the first length tokens; blocks are the caller's to mind."""
