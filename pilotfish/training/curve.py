@@ -1,4 +1,4 @@
-"""The course of a training run: a table (curve.csv) and a picture (curve.png) of loss and held-out acceptance."""
+"""The course of a training run: a table of loss and held-out acceptance, curve.csv."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ import io
 from dataclasses import dataclass
 from pathlib import Path
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-
-from pilotfish.training.data.conversations import replacing, write_text_atomically
+from pilotfish.training.data.conversations import write_text_atomically
 
 _FILE = "curve.csv"
 
@@ -54,14 +51,10 @@ class Curve:
     def add(self, point: CurvePoint) -> None:
         """Append and write the table."""
         self.points.append(point)
-        self._write_table(self._folder)
+        self.write(self._folder)
 
     def write(self, folder: Path) -> None:
-        """Write curve.csv and curve.png into a folder, each as a whole."""
-        self._write_table(folder)
-        self._draw(folder / "curve.png")
-
-    def _write_table(self, folder: Path) -> None:
+        """Write the table into a folder, as a whole."""
         depths = range(1, self._num_depths + 1)
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
@@ -71,23 +64,6 @@ class Curve:
             head = [point.step, f"{point.epoch:.3f}", f"{point.minutes:.2f}", f"{point.loss:.5f}"]
             writer.writerow(head + [f"{value:.5f}" for value in (*point.agreement, *point.chained)])
         write_text_atomically(folder / _FILE, text.getvalue())
-
-    def _draw(self, path: Path) -> None:
-        # No pyplot: it keeps every figure in a global.
-        figure = Figure(figsize=(9, 3.6), layout="constrained")
-        FigureCanvasAgg(figure)
-        loss, acceptance = figure.subplots(1, 2)
-        steps = [point.step for point in self.points]
-        loss.plot(steps, [point.loss for point in self.points])
-        loss.set(title="training loss", xlabel="step")
-        for depth in range(self._num_depths):
-            acceptance.plot(steps, [point.agreement[depth] for point in self.points], label=f"draft token {depth + 1}")
-        acceptance.set(title="held out: equals the target's argmax", xlabel="step", ylim=(0, 1))
-        acceptance.legend()
-        for axes in (loss, acceptance):
-            axes.grid(alpha=0.3)
-        with replacing(path) as temporary:
-            figure.savefig(temporary, format="png", dpi=110)
 
 
 def _from_row(row: list[str], num_depths: int) -> CurvePoint:

@@ -47,9 +47,7 @@ Speculative decoding with it changes how fast the target answers, never what it 
 {_command(request)}
 ```
 
-![Loss and held-out acceptance](curve.png)
-
-The numbers of the picture are in `curve.csv`.
+The course of loss and held-out acceptance is in `curve.csv`.
 
 ## Acceptance, held out
 Share of positions where the drafted token equals the target's own first choice: alone, given the true tokens before

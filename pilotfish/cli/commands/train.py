@@ -109,7 +109,7 @@ def train(
         seed=seed,
         device=device,
     )
-    require("matplotlib", "training")
+    require("torch", "training")
     pull_with_progress(target, cache)
     # torch takes seconds to import, and the command line is free of it.
     from pilotfish.training.pipeline import run_training

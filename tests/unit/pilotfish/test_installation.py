@@ -21,7 +21,7 @@ def test_a_missing_module_of_ours_is_a_fault() -> None:
         importlib.import_module("pilotfish.no_such_module")
 
 
-@pytest.mark.parametrize(("package", "extra"), [("torch", "engine"), ("ray", "ray"), ("matplotlib", "train")])
+@pytest.mark.parametrize(("package", "extra"), [("torch", "engine"), ("ray", "ray")])
 def test_a_package_belongs_to_a_role(package: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(ConfigError, match=rf"pip install 'pilotfish\[{extra}\]'"):
