@@ -1,8 +1,5 @@
-"""Lookups in the target: no round trip, and no model to run. Alone, or before a drafter that costs something.
-
-A lookup that is confident spares the other drafter the work; where drafts may branch, one that is not
-joins the other's candidates.
-"""
+"""Lookups in the target: no round trip, and no model to run. Alone, or before a drafter that costs something, which a
+lookup that is confident spares the work."""
 
 from __future__ import annotations
 
@@ -13,14 +10,9 @@ from pilotfish.engine.core.drafts import Drafts
 from pilotfish.engine.core.in_target_drafting import DraftWish, InTargetDrafter
 from pilotfish.engine.core.sequence import DecodeTask, EngineSequence
 from pilotfish.engine.core.step_rows import KeptRows
-from pilotfish.speculation.lookup.index import LookupDraft, LookupIndex, one_hot_probs
+from pilotfish.speculation.lookup.index import LookupDraft, LookupIndex
 from pilotfish.speculation.lookup.lookups import MakeIndex
-from pilotfish.speculation.trees.grafting import graft
 from pilotfish.speculation.trees.tree import DraftTree
-from pilotfish.types import TreeRequest
-
-_GRAFTED_SHARE = 4
-"""One node of so many is kept for a lookup that is not confident."""
 
 
 class InTargetLookup:
@@ -58,15 +50,10 @@ class InTargetLookup:
         others: dict[int, Drafts] = {}
         if self._other is not None:
             left = {
-                index: _with_room(wish, lookups[index])
-                for index, wish in wishes.items()
-                if not lookups[index].promises(self._min_accepted_tokens)
+                index: wish for index, wish in wishes.items() if not lookups[index].promises(self._min_accepted_tokens)
             }
             others = dict(zip(left, self._other.follow(kept, left), strict=True))
-        return [
-            _grafted(other, lookups[index], wish) if (other := others.get(index)) else _drafts(lookups[index], wish)
-            for index, wish in wishes.items()
-        ]
+        return [others.get(index) or _drafts(lookups[index], wish) for index, wish in wishes.items()]
 
     def _look_up(self, wish: DraftWish) -> LookupDraft:
         index = _catch_up(wish.sequence, self._make_index, len(wish.sequence.tokens))
@@ -80,24 +67,6 @@ def _catch_up(sequence: EngineSequence, make_index: MakeIndex, length: int) -> L
         index = sequence.lookup_index = make_index()
     index.append(sequence.tokens[len(index) : length])
     return index
-
-
-def _with_room(wish: DraftWish, draft: LookupDraft) -> DraftWish:
-    """The wish with some of its nodes kept for the lookup."""
-    if wish.tree is None or not draft.token_ids:
-        return wish
-    kept = min(len(draft.token_ids), wish.tree.max_nodes // _GRAFTED_SHARE)
-    return dataclasses.replace(wish, tree=TreeRequest(wish.tree.max_nodes - kept, wish.tree.branching))
-
-
-def _grafted(other: Drafts, draft: LookupDraft, wish: DraftWish) -> Drafts:
-    """The other's drafts with the lookup's candidates after them, where they may branch."""
-    if wish.tree is None or not draft.token_ids:
-        return other
-    shape = DraftTree.of_message(draft.parents, len(draft.token_ids))
-    token_ids, tree = graft(other.token_ids, other.shape, draft.token_ids, shape, wish.tree.max_nodes)
-    probs = one_hot_probs(token_ids[len(other) :], wish.sequence.sampling)
-    return Drafts(token_ids, (*other.probs, *probs), None if tree.is_chain else tree)
 
 
 def _drafts(draft: LookupDraft, wish: DraftWish) -> Drafts:

@@ -104,35 +104,11 @@ def test_a_confident_lookup_spares_the_other_drafter_the_work(make_drafted: Make
     assert not all(other.asked)
 
 
-@pytest.mark.usefixtures("drafts_are_free")
-@pytest.mark.parametrize("sampling", [GREEDY, SAMPLINGS[2]], ids=["greedy", "rejection"])
-def test_a_doubtful_lookup_joins_the_others_tree(make_drafted: MakeCore, sampling: SamplingParams) -> None:
-    other = Other()
-    drafter = lookup(other=other, min_accepted_tokens=100.0)
-    seen: list[Drafts] = []
-
-    class Spy:
-        name = "spy"
-        num_rounds = 0
-        allocate = staticmethod(drafter.allocate)
-
-        def follow(self, kept: Sequence[KeptRows], wishes: Mapping[int, DraftWish]) -> list[Drafts]:
-            seen.extend(drafter.follow(kept, wishes))
-            return seen[len(seen) - len(wishes) :]
-
-    plain, _, _ = run(make_drafted(None), [REPETITIVE], sampling)
-    texts, _, _ = run(make_drafted(Spy()), [REPETITIVE], sampling, TREES[1])
-    assert texts == plain if sampling.is_greedy else list(map(len, texts)) == list(map(len, plain))
-    assert {wish.tree.max_nodes for wishes in other.asked for wish in wishes if wish.tree is not None} <= {6, 7, 8}
-    grafted = [drafts for drafts in seen if len(drafts) > 1]
-    assert grafted
-    assert all(drafts.token_ids[0] == VOCAB - 1 and drafts.shape.parents[:2] == (-1, -1) for drafts in grafted)
-
-
-def test_without_trees_the_other_drafts_alone_where_the_lookup_doubts(make_drafted: MakeCore) -> None:
-    other = Other()
-    _, num_drafted, num_verdicts = run(make_drafted(lookup(other=other, min_accepted_tokens=100.0)), [REPETITIVE])
-    assert num_drafted <= num_verdicts
+@pytest.mark.parametrize("tree", TREES, ids=["chains", "trees"])
+def test_where_the_lookup_doubts_the_other_drafts_alone(make_drafted: MakeCore, tree: TreeRequest | None) -> None:
+    drafter = lookup(other=Other(), min_accepted_tokens=100.0)
+    _, num_drafted, num_verdicts = run(make_drafted(drafter), [REPETITIVE], tree=tree)
+    assert 0 < num_drafted <= num_verdicts
 
 
 def test_outputs_serve_later_sequences(make_drafted: MakeCore) -> None:
