@@ -49,8 +49,6 @@ class Peer:
     script: str
     weights: str
     """Under --peers; empty: the default target's folder."""
-    options: tuple[str, ...]
-    """What its script takes besides --model and --mode: {threads} and {context} are filled in."""
 
     def is_installed(self, peers: Path) -> bool:
         """Whether setup.sh has finished with it."""
@@ -59,15 +57,12 @@ class Peer:
         return (peers / self.environment / "installed").exists() and (peers / self.weights).exists()
 
 
-VLLM = Peer("vllm bf16", "bf16", "vllm", "run_vllm.py", "", ("--threads", "{threads}", "--context", "{context}"))
+VLLM = Peer("vllm bf16", "bf16", "vllm", "run_vllm.py", "")
 PEERS = (
-    Peer("transformers", "bf16", "", "run_transformers.py", "", ("--threads", "{threads}")),
-    Peer("openvino bf16", "bf16", "openvino", "run_openvino.py", "openvino-bf16", ("--threads", "{threads}")),
-    Peer("openvino Q4_1", "Q4_1", "openvino", "run_openvino.py", GGUF, ("--threads", "{threads}")),
-    Peer(
-        *("llama.cpp Q4_1", "Q4_1", "llama_cpp", "run_llama_cpp.py", GGUF),
-        ("--threads", "{threads}", "--context", "{context}"),
-    ),
+    Peer("transformers", "bf16", "", "run_transformers.py", ""),
+    Peer("openvino bf16", "bf16", "openvino", "run_openvino.py", "openvino-bf16"),
+    Peer("openvino Q4_1", "Q4_1", "openvino", "run_openvino.py", GGUF),
+    Peer("llama.cpp Q4_1", "Q4_1", "llama_cpp", "run_llama_cpp.py", GGUF),
     VLLM,
 )
 OURS: Mapping[str, tuple[str, ...]] = {"bf16": (), "Q4_1": ("target.engine.quantization=lossless",)}
@@ -86,10 +81,9 @@ class Conditions:
 def peer_process(peer: Peer, mode: str, peers: Path, conditions: Conditions, more: Sequence[str] = ()) -> PeerProcess:
     """One mode of a peer, with more options of its script; not started yet."""
     weights = peers / peer.weights if peer.weights else conditions.model
-    values = {"threads": conditions.threads, "context": conditions.context}
     python = str(peers / peer.environment / "bin/python") if peer.environment else sys.executable
     argv = [python, str(HERE / "peers" / peer.script), "--model", str(weights)]
-    argv += ["--mode", mode, *(option.format_map(values) for option in peer.options), *more]
+    argv += ["--mode", mode, "--threads", str(conditions.threads), "--context", str(conditions.context), *more]
     variables = {"PYTHONPATH": str(HERE.parent), "HF_HUB_OFFLINE": "1"}
     return PeerProcess(peer.name, argv, environment(variables))
 

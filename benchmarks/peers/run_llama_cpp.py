@@ -1,11 +1,10 @@
 """llama.cpp as a peer (see worker.py), through llama-cpp-python: plain or with prompt lookup."""
 
-import argparse
 from typing import Any
 
 import llama_cpp
 from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
-from worker import Answer, OnTokens, serve
+from worker import Answer, OnTokens, options_parser, serve
 
 LOOKUP_TOKENS = 2
 """What llama-cpp-python's documentation advises for processors without a GPU."""
@@ -39,15 +38,6 @@ def load(model: str, lookup: bool, threads: int, context: int) -> tuple[dict[str
     return {"version": llama_cpp.__version__, "threads": threads}, answer
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--mode", choices=("plain", "lookup"), required=True)
-    parser.add_argument("--threads", type=int, required=True)
-    parser.add_argument("--context", type=int, required=True)
-    options = parser.parse_args()
-    serve(lambda: load(options.model, options.mode == "lookup", options.threads, options.context))
-
-
 if __name__ == "__main__":
-    main()
+    options = options_parser(__doc__).parse_args()
+    serve(lambda: load(options.model, options.mode == "lookup", options.threads, options.context))

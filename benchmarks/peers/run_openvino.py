@@ -1,13 +1,12 @@
 """OpenVINO GenAI as a peer (see worker.py): an exported folder or a GGUF, plain or with lookup."""
 
-import argparse
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import openvino
 import openvino_genai
-from worker import Answer, OnTokens, serve
+from worker import Answer, OnTokens, options_parser, serve
 
 LOOKUP_TOKENS = 5
 LOOKUP_NGRAM = 3
@@ -58,14 +57,6 @@ def load(model: str, lookup: bool, threads: int) -> tuple[dict[str, Any], Answer
     return {"version": openvino_genai.__version__, "threads": threads}, answer
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--mode", choices=("plain", "lookup"), required=True)
-    parser.add_argument("--threads", type=int, required=True)
-    options = parser.parse_args()
-    serve(lambda: load(options.model, options.mode == "lookup", options.threads))
-
-
 if __name__ == "__main__":
-    main()
+    options = options_parser(__doc__).parse_args()
+    serve(lambda: load(options.model, options.mode == "lookup", options.threads))

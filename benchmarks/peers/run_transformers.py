@@ -1,13 +1,12 @@
 """transformers' own generate as a peer (see worker.py): plain or with prompt lookup."""
 
-import argparse
 from typing import Any
 
 import torch
 import transformers
 from transformers import AutoModelForCausalLM
 from transformers.generation.streamers import BaseStreamer
-from worker import Answer, OnTokens, serve
+from worker import Answer, OnTokens, options_parser, serve
 
 LOOKUP_TOKENS = 10
 """`prompt_lookup_num_tokens`, as transformers' own documentation sets it."""
@@ -51,14 +50,6 @@ def load(model: str, threads: int) -> tuple[dict[str, Any], Answer]:
     return {"version": transformers.__version__, "threads": threads}, answer
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--mode", choices=("plain", "lookup"), required=True)
-    parser.add_argument("--threads", type=int, required=True)
-    options = parser.parse_args()
-    serve(lambda: load(options.model, options.threads))
-
-
 if __name__ == "__main__":
-    main()
+    options = options_parser(__doc__).parse_args()
+    serve(lambda: load(options.model, options.threads))

@@ -15,7 +15,7 @@ os.environ |= {
 
 import vllm  # after its settings: it reads them when it is imported
 from vllm.sampling_params import RequestOutputKind
-from worker import Answer, OnTokens, serve
+from worker import Answer, OnTokens, options_parser, serve
 
 
 def speculation(mode: str, num_draft_tokens: int) -> dict[str, Any] | None:
@@ -80,11 +80,7 @@ def counters(worker: Any) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--mode", choices=("plain", "lookup", "remote"), required=True)
-    parser.add_argument("--threads", type=int, required=True)
-    parser.add_argument("--context", type=int, required=True)
+    parser = options_parser(__doc__)
     parser.add_argument("--max-num-seqs", type=int, default=1)
     parser.add_argument("--num-draft-tokens", type=int, default=5)
     parser.add_argument("--eager", action="store_true", help="no compilation: a start within seconds")

@@ -6,6 +6,7 @@ Out: the facts (versions) once, then {"answers": [{"token_ids": [..], "arrivals"
      "counters": {..}} each. What fails ends the process.
 """
 
+import argparse
 import json
 import os
 import sys
@@ -18,6 +19,16 @@ OnTokens = Callable[..., None]
 Answer = Callable[[dict[str, Any], OnTokens], dict[str, float] | None]
 """answer(request, on_tokens): greedy at temperature 0, else sampled from the whole distribution. Returns counters of
 the peer's own, if it has any. Only one that answers several prompts at once is asked for more than one."""
+
+
+def options_parser(description: str | None) -> argparse.ArgumentParser:
+    """What every peer is told when it is started."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--mode", choices=("plain", "lookup", "remote"), required=True)
+    parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--context", type=int, required=True, help="tokens of prompt and answer at most")
+    return parser
 
 
 def serve(load: Callable[[], tuple[dict[str, Any], Answer]]) -> None:
