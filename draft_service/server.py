@@ -40,14 +40,6 @@ PROPOSERS: MappingProxyType[str, Proposer] = MappingProxyType(
 )
 
 
-async def start_proposer(config: Config) -> EngineClient:
-    """Start config.draft.proposer. Raises ConfigError when there is none of that name."""
-    proposer = PROPOSERS.get(config.draft.proposer)
-    if proposer is None:
-        raise ConfigError(f"draft.proposer is {config.draft.proposer!r}; known are {', '.join(sorted(PROPOSERS))}")
-    return await proposer(config)
-
-
 async def start_draft(config: Config, *, engine: EngineClient | None = None) -> ReplicaServer:
     """Start the configured proposer (unless an engine is given, which is then owned) and serve.
 
@@ -60,7 +52,10 @@ async def start_draft(config: Config, *, engine: EngineClient | None = None) -> 
     async def start_engine() -> EngineClient:
         if config.emulation.is_on:
             return start_emulated_engine(config, "draft")
-        return await start_proposer(config)
+        proposer = PROPOSERS.get(config.draft.proposer)
+        if proposer is None:
+            raise ConfigError(f"draft.proposer is {config.draft.proposer!r}; known are {', '.join(sorted(PROPOSERS))}")
+        return await proposer(config)
 
-    proposer = "" if config.emulation.is_on else config.draft.proposer
-    return await start_replica(config, DraftFrames(), start_engine, engine=engine, proposer=proposer)
+    told = "" if config.emulation.is_on else config.draft.proposer
+    return await start_replica(config, DraftFrames(), start_engine, engine=engine, proposer=told)

@@ -14,14 +14,12 @@ from pilotfish.errors import UnavailableError
 from pilotfish.messages import (
     CloseSequence,
     Command,
-    Decode,
     Event,
     Opened,
     OpenSequence,
     Proposal,
     Propose,
     SequenceError,
-    Verify,
 )
 from pilotfish.models.store.catalogue import LocalFolder, resolve
 from pilotfish.models.store.folder import read_metadata
@@ -106,9 +104,6 @@ class LookupProposer:
                     sequence = self._sequences.pop(command.sequence_id, None)
                     if sequence is not None:
                         sequence.finish()
-                case Verify() | Decode():
-                    message = "this is a drafter: it verifies and decodes nothing"
-                    self._queue.put([SequenceError(command.sequence_id, SequenceErrorCode.INVALID, message)])
         # What is short, as between two rounds, is answered without a task switch.
         self._work()
 

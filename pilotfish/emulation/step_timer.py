@@ -10,11 +10,9 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
-import sys
 import time
 
-_HAS_TIMERFD = sys.platform == "linux"
-_TFD_NONBLOCK, _TFD_CLOEXEC = os.O_NONBLOCK, getattr(os, "O_CLOEXEC", 0)
+_TFD_NONBLOCK, _TFD_CLOEXEC = os.O_NONBLOCK, os.O_CLOEXEC
 _TFD_TIMER_ABSTIME = 1
 SPIN_NS = 120_000
 """About how late a timerfd wakes an idle process (measured: 50 us after 0.5 ms, 100 to 150 us after 8 ms)."""
@@ -29,15 +27,12 @@ class _TimerSpec(ctypes.Structure):
 
 
 class StepTimer:
-    """One waiter at a time, on the event loop that it was made on. Elsewhere than on Linux the loop's own timer."""
+    """One waiter at a time, on the event loop that it was made on."""
 
     def __init__(self) -> None:
         """Raises OSError when there are too many open files."""
         self._loop = asyncio.get_running_loop()
         self._waiter: asyncio.Future[None] | None = None
-        self._descriptor = -1
-        if not _HAS_TIMERFD:
-            return
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._descriptor = self._libc.timerfd_create(time.CLOCK_MONOTONIC, _TFD_NONBLOCK | _TFD_CLOEXEC)
         if self._descriptor < 0:
@@ -55,12 +50,8 @@ class StepTimer:
             pass
 
     async def _wait_until(self, deadline_ns: int) -> None:
-        remaining_ns = deadline_ns - time.monotonic_ns()
-        if remaining_ns <= 0:
+        if deadline_ns <= time.monotonic_ns():
             await asyncio.sleep(0)
-        elif self._descriptor < 0:
-            self._waiter = self._loop.create_future()
-            await asyncio.wait((self._waiter,), timeout=remaining_ns / 1e9)
         else:
             self._arm(deadline_ns)
             self._waiter = self._loop.create_future()

@@ -34,7 +34,7 @@ def main() -> int:
     front = WorkerSocket(arguments.socket)
     setup = setup_decoder.decode(front.receive()[0])
     config = config_from_yaml(setup.config)
-    service = config.target if setup.role == "target" else config.draft
+    service = config.target if arguments.role == "target" else config.draft
     if service.model.startswith(_FAIL):
         print(f"asked to fail with {service.model}", file=sys.stderr, flush=True)
         front.send(encoder.encode(Failed(service.model.removeprefix(_FAIL), "the emulated engine was told to fail")))

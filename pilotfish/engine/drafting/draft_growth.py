@@ -42,10 +42,8 @@ class DraftRows:
     block_ids: Sequence[int]
     tree: DraftTree | None = None
     """As in SequenceSlice."""
-    wish: int = 0
-    """Index of the wish that these are draft tokens of, after which logits are wanted."""
     logit_rows: Sequence[int] = ()
-    """The rows of the last logits that they come from: their parents'."""
+    """Of draft tokens, the rows of the last logits that they come from: their parents'."""
 
 
 def lay_out(parts: Sequence[DraftRows]) -> tuple[list[int], list[int], list[SequenceSlice]]:
@@ -102,10 +100,10 @@ class _Chain:
         self.is_done = len(self._chain) >= self._wish.num_draft_tokens
         self._wish.sequence.remember((token_id,))  # penalties and grammars look at earlier drafts
 
-    def expansion(self, wish: int, first_logit_row: int) -> DraftRows:
+    def expansion(self, first_logit_row: int) -> DraftRows:
         sequence = self._wish.sequence
         place = len(sequence.tokens) + len(self._chain) - 1 - self._wish.first_position
-        return DraftRows(place, self._chain.token_ids[-1:], sequence.block_ids, None, wish, [first_logit_row])
+        return DraftRows(place, self._chain.token_ids[-1:], sequence.block_ids, None, [first_logit_row])
 
     def drafts(self) -> Drafts:
         # What was drawn is verified: to leave it out for what it is would bend the distribution.
@@ -140,12 +138,12 @@ class _Tree:
         self._proposal.extend(drafted.candidates)
         self._first_parent, self._first = self._first, len(self._proposal.token_ids) - self._proposal.num_logit_rows
 
-    def expansion(self, wish: int, first_logit_row: int) -> DraftRows:
+    def expansion(self, first_logit_row: int) -> DraftRows:
         sequence, tree = self._wish.sequence, self._proposal.tree
         place = len(sequence.tokens) + self._first - self._wish.first_position
         logit_rows = [first_logit_row + parent - self._first_parent for parent in tree.parents[self._first :]]
         token_ids = self._proposal.token_ids[self._first :]
-        return DraftRows(place, token_ids, sequence.block_ids, tree, wish, logit_rows)
+        return DraftRows(place, token_ids, sequence.block_ids, tree, logit_rows)
 
     def drafts(self) -> Drafts:
         return self._proposal.drafts(self._wish.sequence.sampling)
@@ -165,7 +163,7 @@ def grow_drafts(
             first_rows = _extend([growth for _, growth in active], logits, vocabulary, top_m)
             going = _going_on(growths, active, wishes[0].thresholds)
             expansions = [
-                growth.expansion(index, first)
+                growth.expansion(first)
                 for (index, growth), first in zip(active, first_rows, strict=True)
                 if index in going
             ]

@@ -31,10 +31,10 @@ from pilotfish.engine.core.scheduler import ScheduledRows
 from pilotfish.engine.core.sequence import EngineSequence, ProposeTask
 from pilotfish.engine.drafting.draft_growth import DraftRows, HeadGrowth
 from pilotfish.features import Features
-from pilotfish.messages import Command, Decode, Event, Opened, OpenSequence, Propose, SequenceError, Verify
+from pilotfish.messages import Command, Event, Opened, OpenSequence, Propose
 from pilotfish.models.eagle3.runtime import FIRST_KEY, FeatureHead
 from pilotfish.models.feature_codec import decode_features
-from pilotfish.types import ModelInfo, SequenceErrorCode, Timings
+from pilotfish.types import ModelInfo, Timings
 
 logger = logging.getLogger(__name__)
 
@@ -96,7 +96,6 @@ class HeadCore(Engine):
         self._head = head
         head.allocate(self.kv_cache.pool.num_usable + 1)
         self._growth = HeadGrowth(head, model.vocab_size, top_m=top_m)
-        self._num_steps = 0
 
     @property
     def feature_width(self) -> int:
@@ -107,9 +106,6 @@ class HeadCore(Engine):
         return sequence.task is not None
 
     def _take(self, command: Command, now_ns: int) -> Event | None:
-        if isinstance(command, Verify | Decode):
-            message = "this is a drafter: it verifies and decodes nothing"
-            return SequenceError(command.sequence_id, SequenceErrorCode.INVALID, message, command.base_length)
         sequence = self._sequences.get(command.sequence_id)
         if isinstance(command, Propose) and sequence is not None and _rewrites(sequence, command):
             # The features of what was replaced are gone: whoever asks has them and opens the sequence again.
@@ -144,7 +140,6 @@ class HeadCore(Engine):
     def _schedule(self, max_rows: int | None, events: list[Event]) -> list[ScheduledRows]:
         """All rows of those who wait for a proposal, the longest waiting first, with blocks for them; who cannot draft
         is answered in events. A single sequence may have more rows than a step should take."""
-        self._num_steps += 1
         left = self._max_rows if max_rows is None else min(self._max_rows, max_rows)
         waiting = [(sequence, task) for sequence in self._sequences.values() if (task := _task_of(sequence))]
         scheduled: list[ScheduledRows] = []

@@ -114,7 +114,7 @@ class ProcessEngine(asyncio.Protocol):
         self = cls()
         await self._spawn(role, worker_module)
         try:
-            await self._greet(Setup(config_to_yaml(config), role, rank_folder))
+            await self._greet(Setup(config_to_yaml(config), rank_folder))
         except BaseException:
             await self.close()
             raise

@@ -28,11 +28,10 @@ Role = Literal["target", "draft"]
 
 
 class Setup(msgspec.Struct, frozen=True):
-    """The first message: a mapping of `config` and `role`."""
+    """The first message."""
 
     config: str
     """YAML (pilotfish.config.config_to_yaml)."""
-    role: Role
     rank_folder: str = ""
     """Where the other ranks of a tensor-parallel target meet this engine; empty: it starts them itself."""
 

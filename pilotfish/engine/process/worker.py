@@ -96,17 +96,17 @@ def main() -> None:
     front = WorkerSocket(arguments.socket)
     setup = setup_decoder.decode(front.receive()[0])
     config = config_from_yaml(setup.config)
-    configure_logging(config.log_level, config.telemetry.log_format, f"{setup.role}_engine")
+    configure_logging(config.log_level, config.telemetry.log_format, f"{arguments.role}_engine")
     try:
-        is_head = setup.role == "draft" and config.draft.proposer == "eagle3"
+        is_head = arguments.role == "draft" and config.draft.proposer == "eagle3"
         rank_folder = Path(setup.rank_folder) if setup.rank_folder else None
-        core = build_head_engine(config) if is_head else build_engine(config, setup.role, rank_folder=rank_folder)
+        core = build_head_engine(config) if is_head else build_engine(config, arguments.role, rank_folder=rank_folder)
     except PilotfishError as error:
         front.send(encoder.encode(Failed(type(error).__name__, str(error))))
         sys.exit(1)
     front.send(encoder.encode(Ready(core.model, core.limits)))
     delay = None
-    if setup.role == "target" and isinstance(core, EngineCore):
+    if arguments.role == "target" and isinstance(core, EngineCore):
         delay = BatchingDelay(core.step_costs, config.target.engine.max_batch_tokens)
     run(core, front, delay)
 

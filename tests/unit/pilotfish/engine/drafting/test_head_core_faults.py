@@ -8,7 +8,7 @@ import pytest
 
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.features import FeatureFormat, FeatureRequest
-from pilotfish.messages import CloseSequence, Decode, OpenSequence, Proposal, Propose, SequenceError, Verify
+from pilotfish.messages import CloseSequence, Decode, OpenSequence, Proposal, Propose, SequenceError
 from pilotfish.types import SequenceErrorCode
 from tests.support.head_rounds import GREEDY, NUM_DRAFTS, PROMPTS, VOCAB, MakeHeadCore, Rounds, ask, drafts_of
 
@@ -132,6 +132,7 @@ def test_a_step_takes_as_many_rows_as_a_batch_may_have(
     first, second = core.step(max_rows), core.step(max_rows)
     assert [event.sequence_id for event in first if isinstance(event, Proposal)] == [1]
     assert [event.sequence_id for event in second if isinstance(event, Proposal)] == [2]
+    assert core.load().num_steps == 2
     assert not core.has_work
 
 
@@ -153,9 +154,3 @@ def test_a_failed_step_costs_its_sequences_not_the_replica(running: Rounds, monk
     assert isinstance(error, SequenceError)
     assert error.code is SequenceErrorCode.INTERNAL
     assert running.head.load().num_kv_blocks_used == 0
-
-
-def test_it_verifies_nothing(make_head_core: MakeHeadCore) -> None:
-    (error,) = ask(make_head_core(), Verify(1, 3, (4,)))
-    assert isinstance(error, SequenceError)
-    assert error.code is SequenceErrorCode.INVALID
