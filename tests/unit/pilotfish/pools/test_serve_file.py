@@ -4,6 +4,7 @@ from typing import Any
 
 from pilotfish.config import config_from_dict, load_config
 from pilotfish.pools.options import APPLICATIONS, application_args, serve_file
+from tests.support.serve_schema import unknown_keys
 
 
 def applications(*overrides: str) -> dict[str, dict[str, Any]]:
@@ -26,6 +27,20 @@ def test_one_application_per_pool() -> None:
     for pool, name in APPLICATIONS.items():
         (deployment,) = applications()[name]["deployments"]
         assert deployment["name"] == pool
+
+
+def test_serve_knows_every_key() -> None:
+    overrides = [
+        "deployment.target.autoscaling.max_replicas=3",
+        "deployment.draft.labels={pool: draft}",
+        "deployment.draft.surge_percent=100",
+        "orchestrator.num_replicas=2",
+    ]
+    written = serve_file(load_config(overrides=overrides))
+    assert unknown_keys(written) == []
+    written["applications"][0]["deployments"][0]["num_replica"] = 2
+    written["applications"][0]["deployments"][0]["autoscaling_config"]["max_replica"] = 2
+    assert unknown_keys(written) == [".applications.0.deployments.0.num_replica", ".max_replica"]
 
 
 def test_scaling_and_placement_restart_nothing_through_args() -> None:
