@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from torch import nn
@@ -40,14 +39,16 @@ def module_cuts(model: PreTrainedModel) -> dict[str, Cut]:
     return cuts
 
 
-def parameter_cuts(model: PreTrainedModel) -> Iterator[tuple[str, tuple[int, ...], Cut]]:
-    """Name, shape and cut of every parameter of the whole model; tied ones once. Raises as module_cuts."""
+def parameter_cuts(model: PreTrainedModel) -> dict[str, Cut]:
+    """Of every parameter of the whole model; tied ones once. Raises as module_cuts."""
     cuts = module_cuts(model)
-    for name, parameter in model.named_parameters():
+    of_parameters = {}
+    for name, _ in model.named_parameters():
         module, _, kind = name.rpartition(".")
         cut = cuts.get(module, Cut.WHOLE)
         # The bias of a sum is added once, to the sum.
-        yield name, tuple(parameter.shape), Cut.WHOLE if cut is Cut.COLUMNS and kind == "bias" else cut
+        of_parameters[name] = Cut.WHOLE if cut is Cut.COLUMNS and kind == "bias" else cut
+    return of_parameters
 
 
 def _cut(model: Any, name: str, module: nn.Module, style: str) -> Cut:

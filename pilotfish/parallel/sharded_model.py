@@ -35,7 +35,7 @@ def load_shard(folder: Path, group: RankGroup, dtype: torch.dtype, device: torch
     Raises: ModelError for weights that are missing or do not fit; UnsupportedModelError for a model without a plan.
     """
     model = empty_model(folder, dtype)
-    cuts = {name: cut for name, _, cut in parameter_cuts(model)}
+    cuts = parameter_cuts(model)
     embedding = next(name for name, module in model.named_modules() if module is model.get_input_embeddings())
     is_tied = model.get_output_embeddings().weight is model.get_input_embeddings().weight
     _fill_buffers(model, device)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -39,15 +39,6 @@ def bounds(size: int, rank: int, num_ranks: int) -> Bounds:
     padded = -(-size // num_ranks)
     start = min(rank * padded, size)
     return Bounds(start, min(start + padded, size), padded)
-
-
-def local_shape(shape: Sequence[int], cut: Cut, num_ranks: int) -> tuple[int, ...]:
-    """Of a parameter on one rank, padding included."""
-    local = list(shape)
-    if cut is not Cut.WHOLE:
-        dimension = 1 if cut is Cut.COLUMNS else 0
-        local[dimension] = bounds(local[dimension], 0, num_ranks).padded
-    return tuple(local)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,16 +6,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from pilotfish.cli.console import error_console
 from pilotfish.config import default_cache_dir
 from pilotfish.errors import ModelNotFoundError
 from pilotfish.models.store.catalogue import resolve
 from pilotfish.models.store.folder import read_json
 from pilotfish.models.store.model_store import ModelCache
 from pilotfish.models.store.pull import cached_folder
-from pilotfish.parallel.inventory import take_inventory
 from pilotfish.parallel.sizes import ModelSizes
-from pilotfish.planning.memory import plan_memory
+from pilotfish.planning.memory import ModelShape, plan_memory
 from pilotfish.planning.result import to_json
 from pilotfish.planning.tables import show_memory
 
@@ -27,12 +25,11 @@ _SHAPES_ARE = "one whose shape comes with Pilotfish:"
 def print_memory_plan(model: str, num_gpus: int, gpu_memory_gb: float, *, as_json: bool, console: Console) -> None:
     """Print the table or JSON. Raises ConfigError for a number of GPUs that the model does not go into evenly."""
     folder = _folder(model)
-    sizes = ModelSizes.of_config(read_json(folder / "config.json"))
+    config = read_json(folder / "config.json")
+    sizes = ModelSizes.of_config(config)
     sizes.require(num_gpus, model=model, setting="--gpus")
-    with error_console().status("building the model without its weights"):
-        inventory = take_inventory(folder)
     counts = [count for count in sizes.rank_counts() if count <= num_gpus]
-    plan = plan_memory(model, inventory, counts, gpu_memory_gb)
+    plan = plan_memory(model, ModelShape.of_config(config), counts, gpu_memory_gb)
     if as_json:
         print(to_json(plan))
     else:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilotfish.errors import ConfigError, UnsupportedModelError
-from pilotfish.parallel.sizes import Cut, ModelSizes, bounds, local_shape
+from pilotfish.parallel.sizes import ModelSizes, bounds
 
 LLAMA_70B = ModelSizes(num_heads=64, num_kv_heads=8, intermediate_size=28672)
 SMOLLM2 = ModelSizes(num_heads=9, num_kv_heads=3, intermediate_size=1536)
@@ -16,7 +16,7 @@ def test_the_parts_cover_a_dimension_once(size: int, num_ranks: int) -> None:
     parts = [bounds(size, rank, num_ranks) for rank in range(num_ranks)]
     covered = [index for part in parts for index in range(part.start, part.end)]
     assert covered == list(range(size))
-    assert {part.padded for part in parts} == {local_shape([size], Cut.ROWS, num_ranks)[0]}
+    assert {part.padded for part in parts} == {-(-size // num_ranks)}
     assert all(part.end - part.start <= part.padded for part in parts)
 
 

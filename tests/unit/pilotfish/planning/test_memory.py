@@ -2,34 +2,53 @@
 
 from __future__ import annotations
 
-from pilotfish.parallel.inventory import Inventory, Layer, Parameter
-from pilotfish.parallel.sizes import Cut
-from pilotfish.planning.memory import MemoryPlan, plan_memory
+from typing import Any
 
-TINY = Inventory(
-    architecture="TinyForCausalLM",
-    parameters=[
-        Parameter("embedding", (10, 8), Cut.VOCABULARY),
-        Parameter("up", (16, 8), Cut.ROWS),
-        Parameter("up_bias", (16,), Cut.ROWS),
-        Parameter("down", (8, 16), Cut.COLUMNS),
-        Parameter("norm", (8,), Cut.WHOLE),
-    ],
-    layers=[Layer(num_kv_heads=4, head_dim=4)] * 3,
-)
+import pytest
+
+from pilotfish.errors import UnsupportedModelError
+from pilotfish.planning.memory import MemoryPlan, ModelShape, plan_memory
+
+TINY: dict[str, Any] = {
+    "model_type": "llama",
+    "architectures": ["TinyForCausalLM"],
+    "num_hidden_layers": 3,
+    "hidden_size": 8,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "head_dim": 4,
+    "intermediate_size": 16,
+    "vocab_size": 10,
+    "tie_word_embeddings": True,
+}
 
 
 def plan(gpu_memory_gb: float) -> MemoryPlan:
-    return plan_memory("tiny", TINY, [1, 4], gpu_memory_gb)
+    return plan_memory("tiny", ModelShape.of_config(TINY), [1, 4], gpu_memory_gb)
 
 
 def test_bytes_of_a_rank() -> None:
+    # A layer: 4 matrices of 16 x 8 for attention, 3 for the MLP. Beside them 10 rows of 8, and 7 norms of 8.
+    assert plan(1).num_parameters == 3 * 7 * 128 + 80 + 56
     whole, quarter, whole_int8, quarter_int8 = plan(1).rows
-    assert TINY.num_parameters == 80 + 128 + 16 + 128 + 8
-    assert whole.weight_bytes == 2 * 360
-    # The vocabulary's 10 rows go into parts of 3.
-    assert quarter.weight_bytes == 2 * (24 + 32 + 4 + 32 + 8)
-    # One byte for each of the 256 weights of linears, four for each of their 24 outputs; two for the rest.
-    assert whole_int8.weight_bytes == 256 + 4 * 24 + 2 * 104
-    assert quarter_int8.weight_bytes == 64 + 4 * (4 + 8) + 2 * 36
+    assert whole.weight_bytes == 2 * (2688 + 136)
+    # The vocabulary's 10 rows go into parts of 3; norms are whole.
+    assert quarter.weight_bytes == 2 * (672 + 24 + 56)
+    # One byte for each weight of the linears, four for each of their outputs: 3 x 16 + 8 of attention, 2 x 16 + 8.
+    assert whole_int8.weight_bytes == 2688 + 4 * 3 * (56 + 40) + 2 * 136
+    assert quarter_int8.weight_bytes == 672 + 4 * 3 * (20 + 16) + 2 * 80
     assert (whole.kv_bytes_per_token, quarter.kv_bytes_per_token) == (3 * 2 * 16 * 2, 3 * 2 * 4 * 2)
+
+
+def test_an_output_projection_of_its_own_is_counted() -> None:
+    untied = ModelShape.of_config({**TINY, "tie_word_embeddings": False})
+    assert untied.num_parameters - plan(1).num_parameters == 80
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"), [({"model_type": "mixtral"}, "'mixtral'"), ({"vocab_size": None}, "lacks")]
+)
+def test_what_would_be_counted_wrong_is_refused(fields: dict[str, Any], said: str) -> None:
+    config = {name: value for name, value in {**TINY, **fields}.items() if value is not None}
+    with pytest.raises(UnsupportedModelError, match=said):
+        ModelShape.of_config(config)
