@@ -49,17 +49,6 @@ def engine_grammar(grammar: Grammar, *, param: str = "grammar") -> str:
             return str(LLMatcher.grammar_from_lark(grammar.text))
 
 
-def schemas_of(grammar: Grammar) -> list[Any]:
-    """The JSON schemas in it, within bounds. Raises InvalidRequestError."""
-    match grammar.kind:
-        case GrammarKind.JSON_SCHEMA:
-            return [parse_schema(grammar.text, "grammar")]
-        case GrammarKind.LARK:
-            return list(embedded_schemas(grammar.text, "grammar"))
-        case _:
-            return []
-
-
 def load_vocabulary(folder: Path, vocab_size: int, eos_token_ids: Collection[int]) -> LLTokenizer:
     """What grammars need to know of a model's tokens; takes about a second.
 
@@ -163,6 +152,6 @@ def name_of(grammar: Grammar) -> str:
 def one_line(message: str) -> str:
     """The library's words, which show the place of a mistake over several lines, without its state after them."""
     if "NoExtension" in message:
-        return "no text can follow it"  # of a schema that only refers to itself, `finite` tells the reference
+        return "no text can follow it"  # as of a schema that only refers to itself
     words = [word for word in message.partition("<state>")[0].split() if word.strip("^|")]
     return textwrap.shorten(" ".join(words), MAX_TOLD_CHARS, placeholder=" ...") or "the library does not say why"

@@ -18,8 +18,7 @@ import msgspec
 from llguidance import LLTokenizer
 
 from pilotfish.errors import InvalidRequestError
-from pilotfish.structured.bounds import check_finite
-from pilotfish.structured.grammar import compile_grammar, load_vocabulary, schemas_of
+from pilotfish.structured.grammar import compile_grammar, load_vocabulary
 from pilotfish.types import Grammar
 
 MAX_CPU_S = 1.0
@@ -75,8 +74,6 @@ def _check(grammar: Grammar, vocabulary: LLTokenizer) -> Verdict:
     _limit(resource.RLIMIT_STACK, STACK_BYTES)
     _limit(resource.RLIMIT_AS, size_bytes + MAX_BYTES)
     try:
-        for schema in schemas_of(grammar):
-            check_finite(schema)
         compile_grammar(vocabulary, grammar)
         return Verdict(num_bytes=_memory_bytes()[1] - private_bytes)
     except InvalidRequestError as error:

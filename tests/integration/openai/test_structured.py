@@ -134,7 +134,7 @@ UNSERVED = [
     *({"const": sign * bound} for sign in (1, -1) for bound in (2**53 + 1, 2**64 + 1)),
     {"enum": ["a", {"b": [2**64 + 1]}]},
     {"$ref": "#"},
-    {"properties": {"a": {"$ref": "#/$defs/x"}}, "$defs": {"x": {"$ref": "#/$defs/y"}, "y": {"$ref": "#/$defs/x"}}},
+    {"$ref": "#/$defs/x", "$defs": {"x": {"$ref": "#/$defs/y"}, "y": {"$ref": "#/$defs/x"}}},
 ]
 
 
