@@ -18,7 +18,6 @@ from ray import serve
 from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
-from starlette.types import ASGIApp
 
 from orchestrator.replicas.directory import PoolName, ReplicaDirectory
 from orchestrator.server import OrchestratorServer
@@ -84,28 +83,21 @@ class OrchestratorReplica:
         self._config = config
         self._pools = dict(pools)
         self._tasks: list[asyncio.Task[None]] = []
-        self._server: OrchestratorServer | None = None
         self._hosted: HostedService | None = None
         self._address = ""
 
     async def record_replica_metadata(self) -> dict[str, str]:
         """Start the server, and wait a little for a target; called once by Serve, for which this replica then runs:
         in an update those that it replaces answer until it can."""
-        await (await self.server()).wait_ready(READY_WAIT_S)
-        return {"address": self._address}
-
-    async def server(self) -> OrchestratorServer:
-        """It is started with the first call."""
-        if self._server is not None:
-            return self._server
         self._tasks = [asyncio.create_task(self._wake(name)) for name in self._pools]
-        self._server = server = await OrchestratorServer.start(self._config, process_directory)
+        server = await OrchestratorServer.start(self._config, process_directory)
         self._hosted = HostedService(server, stop_grace_s=self._config.deployment.orchestrator.drain_s)
         request_queue = server.service.request_queue
         report = report_waiting(lambda: request_queue.num_waiting, lambda: self._handle("target"))
         self._tasks.append(asyncio.create_task(report))
         self._address = server.address
-        return server
+        await server.wait_ready(READY_WAIT_S)
+        return {"address": self._address}
 
     async def describe(self) -> dict[str, str]:
         """The public address and a line for people."""
@@ -137,14 +129,6 @@ class OrchestratorReplica:
             await self._hosted.stop()
 
 
-class IngressReplica(OrchestratorReplica):
-    """The same, and Serve's proxies pass HTTP requests to it as well."""
-
-    async def __serve_build_asgi_app__(self) -> ASGIApp:
-        """Called once by Serve, before `record_replica_metadata`."""
-        return (await self.server()).make_http_app()
-
-
 async def report_waiting(num_waiting: Callable[[], int], target_handle: Callable[[], Awaitable[Any]]) -> None:
     """Tell the target replicas how many requests wait, for the autoscaling of their pool, while any do. Never ends."""
     own_id, told = secrets.token_hex(8), 0
@@ -172,9 +156,8 @@ def orchestrator_application(config: Config, pools: Mapping[PoolName, serve.Appl
 
     pools: those it drives, as parts of its own application, or as names of applications that they are in.
     """
-    has_ingress = config.deployment.orchestrator.ingress_port > 0
     return serve.deployment(
-        serve.ingress()(IngressReplica) if has_ingress else OrchestratorReplica,
+        OrchestratorReplica,
         **scaling_options(config, "orchestrator"),
         **fixed_options(drain_s=config.deployment.orchestrator.drain_s),
     ).bind(config, dict(pools))

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 
 import grpc.aio
-from starlette.applications import Starlette
 
 from orchestrator.api_security import ApiSecurity
 from orchestrator.http.app import build_app
@@ -37,8 +35,6 @@ class OrchestratorServer:
     """A listening orchestrator. Made by `start`; SERVING while a target replica is connected."""
 
     def __init__(self, service: InferenceService, server: GrpcServer, metrics_prefix: str) -> None:
-        self.make_http_app: Callable[[], Starlette]
-        """The ASGI application of the HTTP API, whoever listens for it."""
         self.service = service
         self.metrics = new_registry(OrchestratorCollector(service), metrics_prefix)
         """What /metrics tells. Read it on the event loop."""
@@ -80,9 +76,6 @@ class OrchestratorServer:
             credentials=public.grpc_credentials,
         )
         self = cls(service, server, config.telemetry.metrics_prefix)
-        self.make_http_app = lambda: build_app(
-            service, config.orchestrator, lambda: self._is_draining, self.metrics, public.authenticator
-        )
         try:
             await self._start_http(config.orchestrator, config.security.public, public)
         except BaseException:
@@ -136,7 +129,7 @@ class OrchestratorServer:
         if config.http_port < 0:
             return
         self._http = await HttpServer.start(
-            self.make_http_app(),
+            build_app(self.service, config, lambda: self._is_draining, self.metrics, public.authenticator),
             config.http_host,
             config.http_port,
             keep_alive_timeout_s=config.http.keep_alive_timeout_s,

@@ -54,25 +54,10 @@ class Config:
 
     def __post_init__(self) -> None:
         """Make concrete what depends on other sections: target.drafter, draft.proposer and draft.model."""
-        self._check_ingress()
         object.__setattr__(self, "target", dataclasses.replace(self.target, drafter=self._drafter()))
         proposer = "suffix" if self.draft.proposer == "auto" else self.draft.proposer
         draft = dataclasses.replace(self.draft, proposer=proposer, model=self.draft.model or self.target.model)
         object.__setattr__(self, "draft", draft)
-
-    def _check_ingress(self) -> None:
-        """API keys hold behind Serve's proxy, as it passes requests to the same application; TLS does not."""
-        port, own = self.deployment.orchestrator.ingress_port, self.orchestrator
-        key = "deployment.orchestrator.ingress_port"
-        for name, used in (("orchestrator.port", own.port), ("orchestrator.http.port", own.http_port)):
-            require(
-                not port or port != used, f"{key} and {name} are both {port}: Serve's proxy needs a port of its own"
-            )
-        require(
-            not port or not self.security.public.uses_tls,
-            f"{key} is served by Serve's proxy, without the TLS that security.public.certificate asks for: set it to 0 "
-            "and send clients to orchestrator.http.port, or leave certificate out and end TLS before both",
-        )
 
     def _drafter(self) -> InTargetDrafterConfig:
         target, drafter = self.target, self.target.drafter

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from pilotfish.config.fields import STRICT, Port, PositiveShare, require
+from pilotfish.config.fields import STRICT, PositiveShare, require
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,8 +94,6 @@ class OrchestratorPoolConfig(PoolConfig):
 
     drain_s: NonNegativeFloat = 30.0
     """Time for open requests to end when an orchestrator is replaced; it refuses new ones."""
-    ingress_port: Port = 0
-    """Port of Serve's HTTP proxies, which then serve the HTTP API on every node; 0: none ([Ray](ray.md))."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -171,19 +171,6 @@ BUILDERS: dict[Pool, str] = {
 }
 
 
-def proxy_options(config: Config) -> dict[str, Any]:
-    """Of Serve's HTTP proxies: none, as the public address is the orchestrators' own, or an ingress beside it."""
-    port = config.deployment.orchestrator.ingress_port
-    if not port:
-        return {"proxy_location": "Disabled"}
-    return {"proxy_location": "EveryNode", "http_options": {"host": config.orchestrator.http_host, "port": port}}
-
-
-def route_prefix(config: Config) -> str | None:
-    """Of the application that has the orchestrators."""
-    return "/" if config.deployment.orchestrator.ingress_port else None
-
-
 def serve_file(config: Config) -> dict[str, Any]:
     """The file's content, which runs `config`.
 
@@ -191,13 +178,14 @@ def serve_file(config: Config) -> dict[str, Any]:
     so each has only the sections that it reads.
     """
     return {
-        **proxy_options(config),
+        # The public address is the orchestrators' own.
+        "proxy_location": "Disabled",
         "logging_config": {"enable_access_log": False},
         "applications": [
             {
                 "name": APPLICATIONS[pool],
                 "import_path": BUILDERS[pool],
-                "route_prefix": route_prefix(config) if pool == "orchestrator" else None,
+                "route_prefix": None,
                 "args": application_args(config, pool),
                 "deployments": [scaling_options(config, pool)],
             }
@@ -219,8 +207,7 @@ def application_args(config: Config, pool: Pool) -> dict[str, Any]:
     for each in {"target", "draft"} - {pool}:
         del args[each]["engine"]
     if pool == "orchestrator":
-        own = deployment["orchestrator"]
-        args["deployment"] = {"orchestrator": {name: own[name] for name in ("drain_s", "ingress_port")}}
+        args["deployment"] = {"orchestrator": {"drain_s": deployment["orchestrator"]["drain_s"]}}
     else:
         del args["orchestrator"], args["security"]["public"]
     return args

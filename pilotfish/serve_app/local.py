@@ -28,8 +28,6 @@ from pilotfish.pools.options import (
     num_ranks,
     num_replicas,
     pools,
-    proxy_options,
-    route_prefix,
     scaling_options,
     with_gpus_per_replica,
 )
@@ -105,12 +103,11 @@ def running(config: Config) -> Iterator[None]:
     config = for_this_machine(config, ray.cluster_resources().get("GPU", 0))
     check_room([demand(scaling_options(config, pool)) for pool in pools(config)], nodes())
     with told_as_unavailable("start Serve"):
-        serve.start(**proxy_options(config), logging_config=quiet)
+        # No proxy: the public address is the orchestrator's own, and port 8000 stays free.
+        serve.start(proxy_location="Disabled", logging_config=quiet)
     try:
         application = compose(config)
-        target = serve.RunTarget(
-            target=application, name=APPLICATION, route_prefix=route_prefix(config), logging_config=quiet
-        )
+        target = serve.RunTarget(target=application, name=APPLICATION, route_prefix=None, logging_config=quiet)
         with told_as_unavailable("deploy the services"):
             serve.run_many([target], wait_for_applications_running=False)
         yield

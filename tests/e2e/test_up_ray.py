@@ -1,12 +1,10 @@
 """`pilotfish up --ray` with a target in two ranks: the Ray Serve application, a placement group with a process in each
-bundle, what happens when a part of it is killed, and clients that come through Serve's proxy."""
+bundle, and what happens when a part of it is killed."""
 
 import os
 import signal
 from collections.abc import Callable, Iterator
 
-import httpx
-import openai
 import psutil
 import pytest
 
@@ -21,13 +19,7 @@ RANK = "pilotfish.parallel.rank"
 
 
 @pytest.fixture(scope="module")
-def http_ports() -> list[int]:
-    """Of the orchestrator's own listener and of Serve's proxy."""
-    return free_ports(2)
-
-
-@pytest.fixture(scope="module")
-def up(start_up: Callable, tmp_path_factory: pytest.TempPathFactory, http_ports: list[int]):
+def up(start_up: Callable, tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("tiny")
     tiny_llama(vocab_size=PRINTABLE_VOCAB_SIZE, max_position_embeddings=512).save_pretrained(folder)
     save_printable_tokenizer(folder)
@@ -37,8 +29,7 @@ def up(start_up: Callable, tmp_path_factory: pytest.TempPathFactory, http_ports:
         "target.engine.dtype=float32",
         "target.engine.num_threads=1",
         "target.engine.kv_cache_tokens=2048",
-        f"orchestrator.http.port={http_ports[0]}",
-        f"deployment.orchestrator.ingress_port={http_ports[1]}",
+        f"orchestrator.http.port={free_ports(1)[0]}",
     )
     return start_up("--ray", *(part for setting in settings for part in ("--set", setting)))
 
@@ -71,35 +62,6 @@ def test_the_services_become_ready_and_speculate(up, ask, expected: list[int]) -
     assert len(expected) == 400
     for service in ("target_service", "draft_service", "orchestrator"):
         assert sum(f"{service} ready on" in line for line in up.lines) == 1
-
-
-@pytest.fixture
-def urls(up, http_ports: list[int]) -> list[str]:
-    assert up.address
-    return [f"http://127.0.0.1:{port}" for port in http_ports]
-
-
-def test_serves_proxy_gives_the_same_answers(urls: list[str]) -> None:
-    answers = []
-    for url in urls:
-        with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
-            asked = {"model": client.models.list().data[0].id, "prompt": "a fish", "max_tokens": 40, "seed": 5}
-            pieces = [event.choices[0].text for event in client.completions.create(**asked, stream=True)]
-            assert len(pieces) > 1
-            answers += ["".join(pieces), client.completions.create(**asked).choices[0].text]
-            with pytest.raises(openai.BadRequestError) as refused:
-                client.completions.create(**{**asked, "max_tokens": -1})
-            assert refused.value.param == "max_tokens"
-    assert answers == answers[:1] * 4
-
-
-def test_who_leaves_serves_proxy_is_no_longer_served(urls: list[str]) -> None:
-    own, proxy = urls
-    body = {"prompt": "a fish", "max_tokens": 480, "stream": True, "ignore_eos": True}
-    with httpx.stream("POST", f"{proxy}/v1/completions", json=body, timeout=60) as response:
-        assert next(response.iter_lines()).startswith("data: ")
-    while not any("cancelled" in line and line.endswith(" 1.0") for line in httpx.get(f"{own}/metrics").iter_lines()):
-        pass  # the test's own timeout bounds it
 
 
 def test_requests_outlive_the_draft_replica(up, ask, expected: list[int]) -> None:

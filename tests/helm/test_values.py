@@ -102,7 +102,6 @@ def test_unknown_keys_are_refused_everywhere(path: tuple[str, ...]) -> None:
         ),
         ("monitoring.podMonitor.enabled=true,monitoring.serviceMonitor.enabled=true", "would both scrape every pod"),
         ("inferencePool.enabled=true", "needs inferencePool.endpointPicker"),
-        ("mode=rayservice,ray.ingress=true,security.public.tls.enabled=true", "ray.ingress has no TLS"),
         ("mode=rayservice,ray.servePort=8000", "ray.servePort is 8000, as is ports.http"),
         ("mode=rayservice,ray.servePort=50051", "ray.servePort is 50051, as is ports.grpc"),
         ("mode=rayservice,ray.servePort=9460", "ray.servePort is 9460, as is ports.metrics"),

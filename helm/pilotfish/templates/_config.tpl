@@ -28,10 +28,6 @@ latter. */ -}}
 {{- end }}
 {{- end }}
 {{- end }}
-{{- if and .Values.ray.ingress (eq .Values.mode "rayservice") }}
-{{- $ingress := dict "orchestrator" (dict "ingress_port" (int .Values.ray.servePort)) }}
-{{- $_ := set $config "deployment" (merge $ingress (default dict $config.deployment)) }}
-{{- end }}
 {{- $_ := set $config.telemetry "metrics_host" .Values.listenHost }}
 {{- if .Values.otel.enabled }}{{ $_ := set $config.telemetry "otlp_endpoint" .Values.otel.endpoint }}{{ end }}
 {{- $security := merge (dict "internal" (include "pilotfish.internalSecurity" . | fromYaml) "public" (include "pilotfish.publicSecurity" . | fromYaml)) (default dict $config.security) }}
@@ -48,8 +44,8 @@ latter. */ -}}
 {{- $_ := set $config $name (ternary $section (omit $section "engine") (eq $name $.pool)) }}
 {{- end }}
 {{- if eq .pool "orchestrator" }}
-{{- with pick (dig "deployment" "orchestrator" dict .config) "drain_s" "ingress_port" }}
-{{- $_ := set $config "deployment" (dict "orchestrator" .) }}
+{{- with dig "deployment" "orchestrator" "drain_s" "" .config }}
+{{- $_ := set $config "deployment" (dict "orchestrator" (dict "drain_s" .)) }}
 {{- end }}
 {{- else }}
 {{- $config = omit $config "orchestrator" }}

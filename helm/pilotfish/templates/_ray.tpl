@@ -2,7 +2,7 @@
 Serve changes in place; a change of `args` replaces that application's replicas. */ -}}
 {{- define "pilotfish.serveConfig" -}}
 {{- $config := include "pilotfish.config" . | fromYaml }}
-# A proxy on every node that has replicas: KubeRay asks it whether a worker is ready. Requests pass it with ray.ingress.
+# A proxy on every node that has replicas: KubeRay asks it whether a worker is ready. No request passes it.
 proxy_location: EveryNode
 http_options: {host: {{ .Values.listenHost | quote }}, port: {{ .Values.ray.servePort }}}
 logging_config: {enable_access_log: false}

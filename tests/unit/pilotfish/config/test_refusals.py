@@ -87,16 +87,3 @@ SCALING = "deployment.target.autoscaling"
 def test_the_key_and_what_would_be_right_are_told(override: str, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         load_config(overrides=[override])
-
-
-@pytest.mark.parametrize(
-    ("override", "told"),
-    [
-        ("orchestrator.http.port=8100", r"ingress_port and orchestrator\.http\.port are both 8100"),
-        ("orchestrator.port=8100", r"ingress_port and orchestrator\.port are both 8100"),
-        ("security.public={certificate: a, private_key: b}", "without the TLS that security.public.certificate asks"),
-    ],
-)
-def test_what_an_ingress_through_serve_cannot_have(override: str, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
-        load_config(overrides=["deployment.orchestrator.ingress_port=8100", override])

@@ -54,22 +54,11 @@ def test_scaling_and_placement_restart_nothing_through_args() -> None:
         assert restarted(change) == set(), change
 
 
-def test_proxies_are_started_for_an_ingress_only() -> None:
-    assert serve_file(load_config())["proxy_location"] == "Disabled"
-    options = ["deployment.orchestrator.ingress_port=8100", "orchestrator.host=0.0.0.0"]
-    with_ingress = serve_file(load_config(overrides=options))
-    assert with_ingress["proxy_location"] == "EveryNode"
-    assert with_ingress["http_options"] == {"host": "0.0.0.0", "port": 8100}
-    prefixes = {each["name"]: each["route_prefix"] for each in with_ingress["applications"]}
-    assert prefixes == {"pilotfish-target": None, "pilotfish-draft": None, "pilotfish": "/"}
-
-
 def test_what_restarts_what() -> None:
     everything = {"pilotfish-target", "pilotfish-draft", "pilotfish"}
     assert restarted("orchestrator.speculation.num_speculative_tokens=3") == {"pilotfish"}
     assert restarted("security.public.max_connections=9") == {"pilotfish"}
     assert restarted("deployment.orchestrator.drain_s=9") == {"pilotfish"}
-    assert restarted("deployment.orchestrator.ingress_port=8100") == {"pilotfish"}
     assert restarted("target.engine.kv_cache_tokens=4096") == {"pilotfish-target"}
     assert restarted("draft.engine.num_threads=2") == {"pilotfish-draft"}
     assert restarted("target.model=other") == everything
