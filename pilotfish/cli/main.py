@@ -22,7 +22,6 @@ from pilotfish.cli.commands.serve import serve
 from pilotfish.cli.commands.service import service
 from pilotfish.cli.commands.show_config import config
 from pilotfish.cli.commands.train import train
-from pilotfish.cli.serve_flags import CommandWithFlags
 
 app = typer.Typer(
     name="pilotfish",
@@ -59,15 +58,15 @@ bench_app = typer.Typer(invoke_without_command=True)
 bench_app.callback()(bench)
 bench_app.command()(load)
 
-app.command(cls=CommandWithFlags)(serve)
-app.command("up", cls=CommandWithFlags)(serve)
+app.command()(serve)
+app.command("up")(serve)
 app.command()(generate)
 app.command()(chat)
 app.add_typer(bench_app, name="bench")
 app.command()(train)
 app.command()(plan)
 app.command()(profile)
-app.command(cls=CommandWithFlags)(config)
+app.command()(config)
 app.command()(doctor)
 app.command()(service)
 app.command()(health)

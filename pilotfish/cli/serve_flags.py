@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from pilotfish.cli.roles import Role
 from pilotfish.cli.speculative_config import speculative_settings
@@ -112,24 +111,6 @@ FLAGS = (
     ),
     Flag("emulation.profile", ("--emulate",), help="emulation.profile: a100-70b, h100-70b-tp4, cpu, instant, a file."),
 )
-
-
-class CommandWithFlags(TyperCommand):
-    """Behind MODEL a flag may have several values, as vLLM's: Click wants the flag before each."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """What the command line says."""
-        repeatable = {name for flag in FLAGS if flag.kind == list[str] for name in flag.names}
-        has_model = bool(args) and not args[0].startswith("-")
-        spread: list[str] = []
-        flag = ""
-        for argument in args:
-            if argument.startswith("-"):
-                flag = argument
-            elif has_model and flag in repeatable and spread[-1] != flag:
-                spread.append(flag)
-            spread.append(argument)
-        return super().parse_args(ctx, spread)
 
 
 def with_flags(command: Callable[..., None]) -> Callable[..., None]:

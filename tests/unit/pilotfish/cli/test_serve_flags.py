@@ -53,20 +53,6 @@ def test_flags_set_their_keys_and_no_others() -> None:
     assert changed("--quantization", "int8") == {"target.engine.quantization": "int8"}
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        "m --served-model-name a b --port 1",
-        "m --served-model-name a --port 1 --served-model-name b",
-        "--served-model-name a --served-model-name b m --port 1",
-    ],
-)
-def test_a_flag_may_have_several_values_behind_the_model(arguments: str) -> None:
-    keys = {"target.model": "m", "orchestrator.served_model_name": ["a", "b"], "orchestrator.http.port": 1}
-    found = changed(*arguments.split())
-    assert {key: found[key] for key in keys} == keys
-
-
 def test_there_is_one_model() -> None:
     assert config("m", "--port", "1", "n").exit_code == 2
 
