@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import socket
-import sys
-from collections.abc import Iterator
 
 from pilotfish.client.access import Access
 from pilotfish.client.answer import ServiceInfo
@@ -61,24 +58,3 @@ def _is_free(host: str, port: int, setting: str) -> bool:
         if error.errno != errno.EADDRINUSE:
             raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}") from None
         return False
-
-
-@contextlib.contextmanager
-def reserved(host: str, port: int) -> Iterator[None]:
-    """Keep a second `up` off the same address while this one is still starting.
-
-    The claim is a Unix socket in the abstract namespace, which ends with this process whatever
-    happens to it. Only Linux has those; elsewhere the services' own bind is the check.
-    """
-    if sys.platform != "linux" or port == 0:
-        yield
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as claim:
-        try:
-            claim.bind(f"\0pilotfish-up-{host}:{port}")
-        except OSError:
-            raise UnavailableError(
-                f"another `pilotfish up` has {host}:{port}, running or about to: use that one, or choose another port "
-                f"with --set orchestrator.port=PORT"
-            ) from None
-        yield

@@ -1,8 +1,7 @@
-"""What `pilotfish up` prints of its services, for people and for programs."""
+"""What `pilotfish up` prints of its services."""
 
 from __future__ import annotations
 
-import json
 import re
 
 from rich.console import Console
@@ -11,7 +10,7 @@ from rich.text import Text
 from pilotfish.cli.options import DEFAULT_ADDRESS
 
 SERVICE_STYLES = {"target_service": "blue", "draft_service": "green", "orchestrator": "magenta", "serve": "cyan"}
-_READY = re.compile(rf"(?P<service>{'|'.join(SERVICE_STYLES)}) ready on (?P<address>\S+)(?: \((?P<details>.*)\))?")
+_READY = re.compile(rf"(?P<service>{'|'.join(SERVICE_STYLES)}) ready on .*")
 
 
 class Printer:
@@ -48,35 +47,3 @@ class Printer:
     def _print(self, text: Text) -> None:
         self._console.print(text, soft_wrap=True)
         self._console.file.flush()
-
-
-class JsonPrinter:
-    """The same as one JSON object a line, each with an `event`."""
-
-    def __init__(self, http_url: str = "") -> None:
-        """http_url: see `Printer`."""
-        self._http_url = http_url
-
-    def line(self, child: str, line: str) -> None:
-        """A child's line: `ready` with service, address and details, or `line` as it is."""
-        match = _READY.fullmatch(line)
-        if match is None:
-            _print_event("line", child=child, line=line)
-        else:
-            _print_event("ready", **match.groupdict(default=""))
-
-    def notice(self, text: str) -> None:
-        """What must not be missed."""
-        _print_event("notice", text=text)
-
-    def up(self, address: str) -> None:
-        """All that requests need is there."""
-        _print_event("up", address=address, http_url=self._http_url)
-
-    def stopped(self) -> None:
-        """All has ended."""
-        _print_event("stopped")
-
-
-def _print_event(event: str, **fields: str) -> None:
-    print(json.dumps({"event": event, **fields}, ensure_ascii=False), flush=True)

@@ -14,10 +14,10 @@ import typer
 from pilotfish.cli.commands.models import pull_with_progress
 from pilotfish.cli.console import output_console
 from pilotfish.cli.errors import fail_on_error
-from pilotfish.cli.options import AsJson, ConfigFile, Overrides
-from pilotfish.cli.preflight import require_free, require_free_http, reserved
+from pilotfish.cli.options import ConfigFile, Overrides
+from pilotfish.cli.preflight import require_free, require_free_http
 from pilotfish.cli.serve_flags import with_flags
-from pilotfish.cli.service_lines import JsonPrinter, Printer
+from pilotfish.cli.service_lines import Printer
 from pilotfish.config import Config, DraftConfig, TargetConfig, load_config
 from pilotfish.config.shipped_heads import shipped_head
 from pilotfish.emulation.engine import describe_emulation
@@ -30,15 +30,12 @@ from pilotfish.launch.supervisor import Supervisor
 @fail_on_error()
 def serve(
     ray: Annotated[bool, typer.Option("--ray", help="A Ray Serve application instead of plain processes.")] = False,
-    as_json: AsJson = False,
     config_file: ConfigFile = None,
     overrides: Overrides = None,
 ) -> None:
     """Start the target, draft and orchestrator services on this machine, until Ctrl-C.
 
     `pilotfish up` is the same. The model is pulled first. docs/configuration.md explains the keys.
-
-    With --json every line is an object with an `event`: notice, line, ready, up, stopped.
 
     [bold]Examples[/]
 
@@ -51,23 +48,22 @@ def serve(
       pilotfish up --emulate a100-70b                         no model, the time of other hardware
     """
     config = load_config(config_file, overrides or ())
-    with reserved(config.orchestrator.host, config.orchestrator.port):
-        require_free(config.orchestrator.host, config.orchestrator.port)
-        if config.orchestrator.http_port > 0:
-            require_free_http(config.orchestrator.http_host, config.orchestrator.http_port)
-        printer = JsonPrinter(http_url(config)) if as_json else Printer(output_console(), http_url(config))
-        if config.emulation.is_on:
-            printer.notice(describe_emulation(load_profile(config.emulation.profile), config.emulation.time_scale))
-        else:
-            printer.notice(_describe_drafts(config))
-        target, draft = config.target, config.draft
-        ports = {"target.port": (target.port, TargetConfig.port), "draft.port": (draft.port, DraftConfig.port)}
-        if unused := [name for name, (port, default) in ports.items() if port not in (0, default)]:
-            printer.notice(f"{' and '.join(unused)} not used: `pilotfish serve` takes free ports for its replicas")
-        if not ray and max(target.num_replicas, draft.num_replicas, config.orchestrator.num_replicas) > 1:
-            printer.notice("num_replicas needs --ray: one process of each service starts")
-        pull_models(config)
-        asyncio.run(run_services(config, standalone=not ray, on_line=printer.line, on_up=printer.up))
+    require_free(config.orchestrator.host, config.orchestrator.port)
+    if config.orchestrator.http_port > 0:
+        require_free_http(config.orchestrator.http_host, config.orchestrator.http_port)
+    printer = Printer(output_console(), http_url(config))
+    if config.emulation.is_on:
+        printer.notice(describe_emulation(load_profile(config.emulation.profile), config.emulation.time_scale))
+    else:
+        printer.notice(_describe_drafts(config))
+    target, draft = config.target, config.draft
+    ports = {"target.port": (target.port, TargetConfig.port), "draft.port": (draft.port, DraftConfig.port)}
+    if unused := [name for name, (port, default) in ports.items() if port not in (0, default)]:
+        printer.notice(f"{' and '.join(unused)} not used: `pilotfish serve` takes free ports for its replicas")
+    if not ray and max(target.num_replicas, draft.num_replicas, config.orchestrator.num_replicas) > 1:
+        printer.notice("num_replicas needs --ray: one process of each service starts")
+    pull_models(config)
+    asyncio.run(run_services(config, standalone=not ray, on_line=printer.line, on_up=printer.up))
     printer.stopped()
 
 

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from pilotfish.cli.preflight import require_free, require_free_http, reserved
+from pilotfish.cli.preflight import require_free, require_free_http
 from pilotfish.errors import UnavailableError
 
 
@@ -23,16 +23,6 @@ def test_a_taken_port_is_refused_with_what_to_do() -> None:
         port = other.getsockname()[1]
         with pytest.raises(UnavailableError, match=r"another program listens.*--set orchestrator\.port="):
             require_free("127.0.0.1", port)
-
-
-def test_two_cannot_start_on_one_address_at_once() -> None:
-    with reserved("127.0.0.1", 50952):
-        with pytest.raises(UnavailableError, match="another `pilotfish up` has"), reserved("127.0.0.1", 50952):
-            pytest.fail("entered")
-        with reserved("127.0.0.1", 50953):
-            pass
-    with reserved("127.0.0.1", 50952):
-        pass
 
 
 def test_the_port_of_the_http_api_is_checked_as_well() -> None:
