@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import enum
-
 import msgspec
-
-
-class FeatureFormat(enum.IntEnum):
-    """How features travel. Values equal pilotfish.v1.FeatureFormat."""
-
-    BF16 = 1
-    FP8 = 2
 
 
 class FeatureRequest(msgspec.Struct, frozen=True, array_like=True):
     """Features that are wanted with a verdict; see pilotfish.v1.FeatureRequest."""
 
     first_position: int
-    format: FeatureFormat
 
 
 class Features(msgspec.Struct, frozen=True, array_like=True):
@@ -26,7 +16,6 @@ class Features(msgspec.Struct, frozen=True, array_like=True):
 
     first_position: int
     num_tokens: int
-    format: FeatureFormat
     data: bytes
     """As many bytes for each token as for the others."""
 
@@ -40,9 +29,5 @@ class Features(msgspec.Struct, frozen=True, array_like=True):
         if num_skipped == 0:
             return self
         row_bytes = len(self.data) // self.num_tokens
-        return Features(
-            self.first_position + num_skipped,
-            self.num_tokens - num_skipped,
-            self.format,
-            self.data[num_skipped * row_bytes :],
-        )
+        rest = self.data[num_skipped * row_bytes :]
+        return Features(self.first_position + num_skipped, self.num_tokens - num_skipped, rest)

@@ -8,7 +8,6 @@ import math
 import msgspec
 
 from pilotfish.errors import InvalidRequestError
-from pilotfish.features import FeatureFormat
 from pilotfish.step_table import StepTable
 
 MAX_LOGPROBS = 20
@@ -262,8 +261,6 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     tokenizer_path: str = ""
     feature_layers: tuple[int, ...] = ()
     """Layers of the target whose inputs are its features: those that a target replica keeps, or a drafter needs."""
-    feature_format: FeatureFormat | None = None
-    """In which a drafter wants them."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

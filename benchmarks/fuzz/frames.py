@@ -9,7 +9,7 @@ import shared.checkout  # noqa: F401  # finds tests.support
 from google.protobuf.message import Message
 from hypothesis import strategies as st
 
-from pilotfish.features import FeatureFormat, FeatureRequest, Features
+from pilotfish.features import FeatureRequest, Features
 from pilotfish.messages import (
     AheadRequest,
     CloseSequence,
@@ -81,9 +81,8 @@ SAMPLING = st.builds(
     grammar=st.none() | st.none() | GRAMMARS,
 )
 TREES = st.none() | st.builds(TreeRequest, st.integers(1, 8), st.integers(1, 3))
-FORMATS = st.sampled_from(FeatureFormat)
-WANTED_FEATURES = st.none() | st.builds(FeatureRequest, SMALL, FORMATS)
-FEATURES = st.none() | st.builds(Features, SMALL, st.integers(1, 3), FORMATS, st.binary(max_size=12))
+WANTED_FEATURES = st.none() | st.builds(FeatureRequest, SMALL)
+FEATURES = st.none() | st.builds(Features, SMALL, st.integers(1, 3), st.binary(max_size=12))
 AHEAD = st.none() | st.builds(AheadRequest, st.integers(1, 20), tuples(st.floats(0, 1), min_size=1))
 PROBS = st.just(SparseDistribution((1, 2), (0.5, 0.5)))
 LOGPROBS = tuples(st.builds(TokenLogprobs, st.floats(-9, 0), st.just((1, 2)), st.just((-0.5, -1.0))), max_size=2)

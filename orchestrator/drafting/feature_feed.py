@@ -44,7 +44,7 @@ class FeatureFeed:
     def want(self, drafter: ModelInfo) -> None:
         """Ask the target for what this drafter needs, from the next command on."""
         known = self._drafter
-        if known is None or _needs(known) != _needs(drafter):
+        if known is None or known.feature_layers != drafter.feature_layers:
             self._pieces.clear()
             self._drafter = drafter
 
@@ -52,9 +52,9 @@ class FeatureFeed:
         """What goes with a command that stands on length tokens; None where nothing is wanted or to be had."""
         self._kept_layers = target.feature_layers
         drafter = self._drafter
-        if drafter is None or drafter.feature_format is None or not drafter.feature_layers or self.shortage(drafter):
+        if drafter is None or not drafter.feature_layers or self.shortage(drafter):
             return None
-        return FeatureRequest(max(self.end_position, length - WINDOW_TOKENS, 0), drafter.feature_format)
+        return FeatureRequest(max(self.end_position, length - WINDOW_TOKENS, 0))
 
     def add(self, features: Features) -> None:
         """Take in what came with a verdict; where it does not continue what is here, it replaces it."""
@@ -72,10 +72,5 @@ class FeatureFeed:
         return Features(
             parts[0].first_position,
             sum(part.num_tokens for part in parts),
-            parts[0].format,
             b"".join(part.data for part in parts),
         )
-
-
-def _needs(drafter: ModelInfo) -> tuple[object, ...]:
-    return drafter.feature_layers, drafter.feature_format

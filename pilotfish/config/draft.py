@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
@@ -26,9 +25,6 @@ class DraftConfig:
     proposers need."""
     head: HeadOrPath = "smollm2-135m-instruct-eagle3"
     """Head of `eagle3`: a folder, or the name of one that comes with Pilotfish."""
-    feature_format: Literal["bf16", "fp8"] = "bf16"
-    """Format in which the target sends hidden states to `eagle3`. `fp8` halves the bytes and lowers acceptance a
-    little."""
     host: str = "127.0.0.1"
     """As target.host."""
     port: Port = 50062

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from pilotfish.errors import InvalidRequestError
-from pilotfish.features import FeatureFormat, FeatureRequest, Features
+from pilotfish.features import FeatureRequest, Features
 from pilotfish.messages import CloseSequence, OpenSequence, PreparedDrafts, SequenceError
 from pilotfish.rpc.v1 import types_pb2 as pb
 from pilotfish.step_table import StepTable
@@ -115,13 +115,12 @@ def timings_from_proto(proto: pb.Timings) -> Timings:
 
 
 def model_to_proto(model: ModelInfo) -> pb.ModelInfo:
-    return pb.ModelInfo(**{**msgspec.structs.asdict(model), "feature_format": model.feature_format or 0})
+    return pb.ModelInfo(**msgspec.structs.asdict(model))
 
 
 def model_from_proto(proto: pb.ModelInfo) -> ModelInfo:
     values = values_of(proto, ModelInfo)
     values["feature_layers"] = tuple(proto.feature_layers)
-    values["feature_format"] = enum_from_proto(FeatureFormat, proto.feature_format) if proto.feature_format else None
     return ModelInfo(**values)
 
 
@@ -138,7 +137,7 @@ def feature_request_to_proto(request: FeatureRequest) -> pb.FeatureRequest:
 
 
 def feature_request_from_proto(proto: pb.FeatureRequest) -> FeatureRequest:
-    return FeatureRequest(proto.first_position, enum_from_proto(FeatureFormat, proto.format))
+    return FeatureRequest(proto.first_position)
 
 
 def features_to_proto(features: Features) -> pb.Features:
@@ -148,9 +147,7 @@ def features_to_proto(features: Features) -> pb.Features:
 def features_from_proto(proto: pb.Features) -> Features | None:
     """None for what cannot be features: whoever wants them can do without, whoever sends them is needed."""
     is_whole = proto.num_tokens > 0 and len(proto.data) > 0 and len(proto.data) % proto.num_tokens == 0
-    if not is_whole or int(proto.format) not in FeatureFormat.__members__.values():
-        return None
-    return Features(proto.first_position, proto.num_tokens, FeatureFormat(proto.format), proto.data)
+    return Features(proto.first_position, proto.num_tokens, proto.data) if is_whole else None
 
 
 def limits_to_proto(limits: Limits) -> pb.Limits:

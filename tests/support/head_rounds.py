@@ -6,7 +6,7 @@ from typing import Any
 from pilotfish.config import EngineConfig
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.drafting.head_core import HeadCore
-from pilotfish.features import FeatureFormat, FeatureRequest, Features
+from pilotfish.features import FeatureRequest, Features
 from pilotfish.messages import CloseSequence, Decode, Event, Opened, OpenSequence, Proposal, Propose, Verdict, Verify
 from pilotfish.types import ModelInfo, SamplingParams, TreeRequest
 from tests.support.engine_events import settle
@@ -45,7 +45,7 @@ class Rounds:
             self.prompt_lengths[sequence_id] = len(prompt)
             for core in (self.target, self.head):
                 core.submit(OpenSequence(sequence_id, tuple(prompt), self.sampling))
-            self.target.submit(Decode(sequence_id, len(prompt), 1, features=FeatureRequest(0, FeatureFormat.BF16)))
+            self.target.submit(Decode(sequence_id, len(prompt), 1, features=FeatureRequest(0)))
         self.hear_verdicts()
 
     def hear_verdicts(self) -> None:
@@ -77,7 +77,7 @@ class Rounds:
             if number in answers:
                 assert answer.base_length == length
                 self.proposals[number, length] = answer
-            features = FeatureRequest(length - 1, FeatureFormat.BF16)
+            features = FeatureRequest(length - 1)
             self.target.submit(
                 Verify(number, length, answer.draft_token_ids, answer.draft_probs, answer.parents, features)
             )
@@ -87,7 +87,7 @@ class Rounds:
         """Of all but the last token of the first text, from a sequence of its own."""
         text = tuple(self.texts[0])
         self.target.submit(OpenSequence(99, text[:-1], GREEDY))
-        self.target.submit(Decode(99, len(text) - 1, 1, features=FeatureRequest(0, FeatureFormat.BF16)))
+        self.target.submit(Decode(99, len(text) - 1, 1, features=FeatureRequest(0)))
         (verdict,) = (event for event in settle(self.target) if isinstance(event, Verdict))
         self.target.submit(CloseSequence(99))
         assert verdict.features is not None

@@ -20,7 +20,6 @@ from pilotfish.engine.process.cores import usable_cores
 from pilotfish.engine.process.gpu import record_graphs, with_kv_cache_tokens
 from pilotfish.engine.process.wire import Role
 from pilotfish.errors import ConfigError, InternalError
-from pilotfish.features import FeatureFormat
 from pilotfish.messages import CloseSequence, Command, Decode, OpenSequence, Proposal, Propose, SequenceError, Verify
 from pilotfish.models.attention.paged import AttentionShape
 from pilotfish.models.device import enter_device, resolve_device
@@ -43,7 +42,6 @@ from pilotfish.types import (
     TreeRequest,
 )
 
-_FEATURE_FORMATS = {"bf16": FeatureFormat.BF16, "fp8": FeatureFormat.FP8}
 _DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
 
@@ -117,7 +115,6 @@ def build_head_engine(config: Config) -> HeadCore:
         proposer="eagle3",
         tokenizer_path=str(target_folder),
         feature_layers=head.config.feature_layers,
-        feature_format=_FEATURE_FORMATS[draft.feature_format],
     )
     shape = AttentionShape(head.config.num_key_value_heads, head.config.head_dim, 1.0)
     group_size = head.config.num_attention_heads // head.config.num_key_value_heads
@@ -215,8 +212,8 @@ def warm_up_head(core: HeadCore) -> None:
     model = core.model
     token_ids = tuple(token_id % model.vocab_size for token_id in _PROMPT)[: model.max_context_tokens // 2]
     values = torch.zeros(len(token_ids) - 1, core.feature_width)
-    for kind, sampling in zip((FeatureFormat.BF16, FeatureFormat.FP8, FeatureFormat.BF16), _SAMPLINGS, strict=True):
-        features = encode_features(values, 0, kind, num_layers=len(model.feature_layers))
+    features = encode_features(values, 0)
+    for sampling in _SAMPLINGS:
         core.submit(OpenSequence(0, token_ids, sampling))
         core.submit(Propose(0, len(token_ids), (), min(2, core.limits.max_draft_tokens), features))
         if not any(isinstance(event, Proposal) and event.draft_token_ids for event in core.step()):

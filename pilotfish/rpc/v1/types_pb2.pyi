@@ -137,28 +137,6 @@ GRAMMAR_KIND_LARK: GrammarKind.ValueType  # 4
 """A Lark grammar in llguidance's dialect."""
 Global___GrammarKind: _TypeAlias = GrammarKind  # noqa: Y015
 
-class _FeatureFormat:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _FeatureFormatEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FeatureFormat.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    FEATURE_FORMAT_UNSPECIFIED: _FeatureFormat.ValueType  # 0
-    FEATURE_FORMAT_BF16: _FeatureFormat.ValueType  # 1
-    """bfloat16, little-endian."""
-    FEATURE_FORMAT_FP8: _FeatureFormat.ValueType  # 2
-    """float8 e4m3. Each token's values follow one float32 scale (little-endian) per layer, by which to multiply them."""
-
-class FeatureFormat(_FeatureFormat, metaclass=_FeatureFormatEnumTypeWrapper):
-    """How features are encoded. A token's features are those of each layer in turn, lowest layer first."""
-
-FEATURE_FORMAT_UNSPECIFIED: FeatureFormat.ValueType  # 0
-FEATURE_FORMAT_BF16: FeatureFormat.ValueType  # 1
-"""bfloat16, little-endian."""
-FEATURE_FORMAT_FP8: FeatureFormat.ValueType  # 2
-"""float8 e4m3. Each token's values follow one float32 scale (little-endian) per layer, by which to multiply them."""
-Global___FeatureFormat: _TypeAlias = FeatureFormat  # noqa: Y015
-
 class _SequenceErrorCode:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -444,19 +422,16 @@ class FeatureRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     FIRST_POSITION_FIELD_NUMBER: _builtins.int
-    FORMAT_FIELD_NUMBER: _builtins.int
     first_position: _builtins.int
     """Send those of all committed, computed positions from this one on."""
-    format: Global___FeatureFormat.ValueType
     def __init__(
         self,
         *,
         first_position: _builtins.int = ...,
-        format: Global___FeatureFormat.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_position", b"first_position", "format", b"format"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_position", b"first_position"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -470,26 +445,23 @@ class Features(_message.Message):
 
     FIRST_POSITION_FIELD_NUMBER: _builtins.int
     NUM_TOKENS_FIELD_NUMBER: _builtins.int
-    FORMAT_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     first_position: _builtins.int
     """Position of the first token in prompt and output, from 0."""
     num_tokens: _builtins.int
     """Consecutive tokens in data."""
-    format: Global___FeatureFormat.ValueType
     data: _builtins.bytes
-    """num_tokens encoded as `format` says."""
+    """num_tokens in bfloat16, little-endian: of a token each layer in turn, lowest layer first."""
     def __init__(
         self,
         *,
         first_position: _builtins.int = ...,
         num_tokens: _builtins.int = ...,
-        format: Global___FeatureFormat.ValueType = ...,
         data: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "first_position", b"first_position", "format", b"format", "num_tokens", b"num_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "first_position", b"first_position", "num_tokens", b"num_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -611,7 +583,6 @@ class ModelInfo(_message.Message):
     EMULATED_FIELD_NUMBER: _builtins.int
     TOKENIZER_PATH_FIELD_NUMBER: _builtins.int
     FEATURE_LAYERS_FIELD_NUMBER: _builtins.int
-    FEATURE_FORMAT_FIELD_NUMBER: _builtins.int
     model_id: _builtins.str
     """Catalogue name, hub id or folder the model came from."""
     tokenizer_fingerprint: _builtins.str
@@ -630,8 +601,6 @@ class ModelInfo(_message.Message):
     """True if the engine emulates hardware: timings are modelled."""
     tokenizer_path: _builtins.str
     """Folder with tokenizer.json, a hint for processes on the same machine."""
-    feature_format: Global___FeatureFormat.ValueType
-    """How a draft replica wants features; unset if it needs none."""
     @_builtins.property
     def feature_layers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Target layers whose inputs are the features: on a target replica those it keeps, on a draft replica those its
@@ -651,11 +620,10 @@ class ModelInfo(_message.Message):
         emulated: _builtins.bool = ...,
         tokenizer_path: _builtins.str = ...,
         feature_layers: _abc.Iterable[_builtins.int] | None = ...,
-        feature_format: Global___FeatureFormat.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deterministic", b"deterministic", "dtype", b"dtype", "emulated", b"emulated", "feature_format", b"feature_format", "feature_layers", b"feature_layers", "max_context_tokens", b"max_context_tokens", "model_id", b"model_id", "proposer", b"proposer", "tokenizer_fingerprint", b"tokenizer_fingerprint", "tokenizer_path", b"tokenizer_path", "vocab_size", b"vocab_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deterministic", b"deterministic", "dtype", b"dtype", "emulated", b"emulated", "feature_layers", b"feature_layers", "max_context_tokens", b"max_context_tokens", "model_id", b"model_id", "proposer", b"proposer", "tokenizer_fingerprint", b"tokenizer_fingerprint", "tokenizer_path", b"tokenizer_path", "vocab_size", b"vocab_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -2,7 +2,7 @@ from itertools import pairwise
 
 import pytest
 
-from pilotfish.features import FeatureFormat, Features
+from pilotfish.features import Features
 from pilotfish.messages import Verdict, join_plain
 from pilotfish.types import FinishReason, Timings, TokenLogprobs, TokenOrigin
 
@@ -27,7 +27,7 @@ def test_origins(verdict: Verdict, origins: tuple[TokenOrigin, ...]) -> None:
 
 
 def test_joined_plain_steps_tell_all_that_the_steps_told() -> None:
-    features = Features(0, 1, FeatureFormat.BF16, b"12")
+    features = Features(0, 1, b"12")
     steps = [
         Verdict(1, 5, 0, 0, (7,), logprobs=(TokenLogprobs(-1.0),), timings=Timings(9, 2)),
         Verdict(1, 6, 0, 0, (8, 9), logprobs=(TokenLogprobs(-2.0), TokenLogprobs(-3.0)), timings=Timings(0, 4)),

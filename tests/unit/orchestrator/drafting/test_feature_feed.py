@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.drafting.feature_feed import WINDOW_TOKENS, FeatureFeed
-from pilotfish.features import FeatureFormat, FeatureRequest, Features
+from pilotfish.features import FeatureRequest, Features
 from pilotfish.types import ModelInfo
 
 LAYERS = (2, 15, 27)
@@ -16,14 +16,14 @@ def model(**changes: object) -> ModelInfo:
     return ModelInfo(**values)
 
 
-HEAD = model(proposer="eagle3", feature_layers=LAYERS, feature_format=FeatureFormat.BF16)
+HEAD = model(proposer="eagle3", feature_layers=LAYERS)
 TARGET = model(feature_layers=LAYERS)
 
 
 def features(first: int, num_tokens: int) -> Features:
     """Two bytes a token that tell its position."""
     data = b"".join(position.to_bytes(2, "little") for position in range(first, first + num_tokens))
-    return Features(first, num_tokens, FeatureFormat.BF16, data)
+    return Features(first, num_tokens, data)
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_nothing_is_asked_for_unless_a_drafter_wants_it() -> None:
     feed.want(model(proposer="ngram"))
     assert feed.request(TARGET, 40) is None
     feed.want(HEAD)
-    assert feed.request(TARGET, 40) == FeatureRequest(0, FeatureFormat.BF16)
+    assert feed.request(TARGET, 40) == FeatureRequest(0)
 
 
 def test_a_target_that_keeps_other_layers_is_not_asked_and_the_reason_names_both(feed: FeatureFeed) -> None:
@@ -55,11 +55,11 @@ def test_a_target_that_keeps_other_layers_is_not_asked_and_the_reason_names_both
 
 def test_only_what_is_missing_is_asked_for(feed: FeatureFeed) -> None:
     feed.add(features(0, 40))
-    assert feed.request(TARGET, 41) == FeatureRequest(40, FeatureFormat.BF16)
+    assert feed.request(TARGET, 41) == FeatureRequest(40)
     feed.add(features(40, 3))
-    assert feed.request(TARGET, 44) == FeatureRequest(43, FeatureFormat.BF16)
+    assert feed.request(TARGET, 44) == FeatureRequest(43)
     # After a long run without features the oldest are not worth their bytes.
-    assert feed.request(TARGET, 5000) == FeatureRequest(5000 - WINDOW_TOKENS, FeatureFormat.BF16)
+    assert feed.request(TARGET, 5000) == FeatureRequest(5000 - WINDOW_TOKENS)
 
 
 def test_pieces_are_handed_on_as_one_from_any_position_on(feed: FeatureFeed) -> None:
@@ -76,6 +76,6 @@ def test_a_drafter_with_other_needs_starts_with_nothing(feed: FeatureFeed) -> No
     feed.add(features(0, 8))
     feed.want(HEAD)
     assert not feed.is_empty
-    feed.want(model(proposer="eagle3", feature_layers=LAYERS, feature_format=FeatureFormat.FP8))
+    feed.want(model(proposer="eagle3", feature_layers=LAYERS[:1]))
     assert feed.is_empty
-    assert feed.request(TARGET, 9) == FeatureRequest(0, FeatureFormat.FP8)
+    assert feed.request(TARGET, 9) is None

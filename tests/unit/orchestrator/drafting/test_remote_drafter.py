@@ -8,7 +8,7 @@ import pytest
 from orchestrator.answers.sequence import Sequence
 from orchestrator.drafting.feature_feed import FeatureFeed
 from orchestrator.drafting.remote_drafter import RemoteDrafter
-from pilotfish.features import FeatureFormat, FeatureRequest, Features
+from pilotfish.features import FeatureRequest, Features
 from pilotfish.messages import CloseSequence, OpenSequence, Proposal, Propose, SequenceError, Verdict
 from pilotfish.types import (
     AcceptanceMode,
@@ -190,14 +190,12 @@ HEAD_LAYERS = (2, 15, 27)
 def head_link(memory_link):
     """A replica whose proposer builds on the target's features."""
     link = memory_link("head-a")
-    link.model = msgspec.structs.replace(
-        link.model, proposer="eagle3", feature_layers=HEAD_LAYERS, feature_format=FeatureFormat.BF16
-    )
+    link.model = msgspec.structs.replace(link.model, proposer="eagle3", feature_layers=HEAD_LAYERS)
     return link
 
 
 def features_at(first: int, num_tokens: int) -> Features:
-    return Features(first, num_tokens, FeatureFormat.BF16, bytes(range(first, first + num_tokens)))
+    return Features(first, num_tokens, bytes(range(first, first + num_tokens)))
 
 
 def fed_drafter(pool_type, feed, *links) -> RemoteDrafter:
@@ -211,7 +209,7 @@ async def test_features_are_asked_for_and_each_is_sent_once(memory_pool, head_li
     block = await drafter.propose(sequence, 2)
     assert (block.token_ids, block.problem, block.is_deferred) == ((), "", True)
     assert [type(command) for command in head_link.commands] == [OpenSequence]
-    assert feed.request(head_link.model, sequence.length) == FeatureRequest(0, FeatureFormat.BF16)
+    assert feed.request(head_link.model, sequence.length) == FeatureRequest(0)
     feed.add(features_at(0, 3))
     commit(sequence, 8)
     assert (await drafter.propose(sequence, 2)).token_ids

@@ -7,7 +7,7 @@ import pytest
 from orchestrator.replicas import remote_sequence
 from orchestrator.replicas.remote_sequence import RemoteSequence
 from pilotfish.errors import DeadlineExceededError, UnavailableError
-from pilotfish.features import FeatureFormat, Features
+from pilotfish.features import Features
 from pilotfish.messages import Opened, SequenceError, Verdict
 from pilotfish.types import FinishReason, SequenceErrorCode
 
@@ -65,7 +65,7 @@ async def test_plain_steps_that_wait_together_are_one(memory_link) -> None:
 
 async def test_other_events_and_gaps_are_kept_apart(memory_link) -> None:
     sequence = RemoteSequence(memory_link("a"), max_events=8)
-    features = Features(0, 1, FeatureFormat.BF16, b"12")
+    features = Features(0, 1, b"12")
     events = [
         plain(3, 10),
         Verdict(1, 4, 2, 2, (11, 12)),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilotfish.errors import InvalidRequestError
-from pilotfish.features import FeatureFormat, Features
+from pilotfish.features import Features
 from pilotfish.messages import (
     CloseSequence,
     Decode,
@@ -80,10 +80,9 @@ SPECIAL: dict[Any, st.SearchStrategy] = {
         lambda pairs: SparseDistribution(tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs))
     ),
     Features: st.builds(
-        lambda first, num_tokens, kind, row: Features(first, num_tokens, kind, num_tokens * row),
+        lambda first, num_tokens, row: Features(first, num_tokens, num_tokens * row),
         uint32,
         st.integers(1, 3),
-        st.sampled_from(FeatureFormat),
         st.binary(min_size=1, max_size=4),
     ),
     StepTable: st.dictionaries(uint32, uint64, max_size=4).map(
@@ -215,7 +214,7 @@ PLAIN = Verdict(1, 10, 0, 0, (1, 2))
             Verdict(1, 10, 0, 0, (1,), finish_reason=FinishReason.STOP), Verdict(1, 11, 0, 0, (2,)), id="an end"
         ),
         pytest.param(
-            Verdict(1, 10, 0, 0, (1,), features=Features(0, 1, FeatureFormat.BF16, b"12")),
+            Verdict(1, 10, 0, 0, (1,), features=Features(0, 1, b"12")),
             Verdict(1, 11, 0, 0, (2,)),
             id="features",
         ),
@@ -260,10 +259,9 @@ def test_lopsided_distributions_are_refused() -> None:
 @pytest.mark.parametrize(
     "proto",
     [
-        types_pb2.Features(num_tokens=2, format=1, data=b"abc"),
-        types_pb2.Features(num_tokens=0, format=1, data=b"abc"),
-        types_pb2.Features(num_tokens=2, format=1),
-        types_pb2.Features(num_tokens=1, format=9, data=b"ab"),
+        types_pb2.Features(num_tokens=2, data=b"abc"),
+        types_pb2.Features(num_tokens=0, data=b"abc"),
+        types_pb2.Features(num_tokens=2),
     ],
 )
 def test_nonsense_in_place_of_features_costs_no_verdict(proto: types_pb2.Features) -> None:

@@ -19,7 +19,7 @@ from pilotfish.engine.core.grammars import Grammars
 from pilotfish.engine.core.in_target_drafting import DraftWish
 from pilotfish.engine.core.step_rows import KeptRows
 from pilotfish.engine.drafting.in_target_lookup import InTargetLookup
-from pilotfish.features import FeatureFormat, FeatureRequest
+from pilotfish.features import FeatureRequest
 from pilotfish.messages import CloseSequence, Decode, Event, OpenSequence, SequenceError, Verdict, Verify
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.decoder_transformers import TransformersDecoder
@@ -33,7 +33,7 @@ VOCAB, CONTEXT = 64, 128
 GREEDY = SamplingParams(temperature=0, max_tokens=100)
 PROMPT = tuple(range(30, 50))
 """A block and some."""
-WANTED = FeatureRequest(0, FeatureFormat.BF16)
+WANTED = FeatureRequest(0)
 
 
 class Fault:

@@ -10,7 +10,7 @@ from transformers import LlamaForCausalLM
 
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.feature_store import MAX_FEATURE_TOKENS, FeatureStore
-from pilotfish.features import FeatureFormat, FeatureRequest, Features
+from pilotfish.features import FeatureRequest, Features
 from pilotfish.messages import CloseSequence, Decode, OpenSequence, Verdict, Verify
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.types import SamplingParams
@@ -18,7 +18,6 @@ from tests.support.engine_events import GreedyText, MakeCore, settle
 
 VOCAB, CONTEXT, LAYERS = 64, 128, (0, 1, 1)
 GREEDY = SamplingParams(temperature=0, max_tokens=100)
-BF16 = FeatureFormat.BF16
 
 
 @pytest.fixture
@@ -34,7 +33,7 @@ def whole_text_features(make_featured: MakeCore) -> Callable[[Sequence[int]], Fe
     def features(token_ids: Sequence[int]) -> Features:
         core = make_featured(max_batch_tokens=CONTEXT)
         core.submit(OpenSequence(1, tuple(token_ids[:-1]), GREEDY))
-        core.submit(Decode(1, len(token_ids) - 1, 1, features=FeatureRequest(0, BF16)))
+        core.submit(Decode(1, len(token_ids) - 1, 1, features=FeatureRequest(0)))
         found = verdict_of(core).features
         assert found is not None
         return found
@@ -59,7 +58,7 @@ def test_chunks_of_a_prompt_and_steps_of_a_run_come_as_one(
     core = make_featured(max_batch_tokens=12)
     prompt = prompt_of(50)
     core.submit(OpenSequence(1, prompt, GREEDY))
-    core.submit(Decode(1, 50, 6, features=FeatureRequest(0, BF16)))
+    core.submit(Decode(1, 50, 6, features=FeatureRequest(0)))
     verdicts = [event for event in settle(core) if isinstance(event, Verdict)]
     assert [verdict.features is None for verdict in verdicts] == [True] * 5 + [False]
     text = [*prompt, *(token_id for verdict in verdicts for token_id in verdict.token_ids)]
@@ -78,7 +77,7 @@ def test_rejected_drafts_leave_nothing_and_accepted_ones_what_they_are(
         drafts = greedy_text(text, 6)
         drafts[num_right] = (drafts[num_right] + 1 + source.randrange(VOCAB - 1)) % VOCAB
         end = known[-1].end_position if known else 0
-        core.submit(Verify(1, len(text), tuple(drafts), features=FeatureRequest(end, BF16)))
+        core.submit(Verify(1, len(text), tuple(drafts), features=FeatureRequest(end)))
         verdict = verdict_of(core)
         assert verdict.num_accepted_tokens == num_right
         assert verdict.features is not None
@@ -104,7 +103,7 @@ def test_a_tree_brings_the_features_of_its_accepted_path(
             len(text),
             (wrong[0], first, wrong[1], second, third),
             parents=(-1, -1, 1, 1, 3),
-            features=FeatureRequest(0, BF16),
+            features=FeatureRequest(0),
         )
     )
     verdict = verdict_of(core)
@@ -124,7 +123,7 @@ def test_a_cached_prefix_comes_with_its_features(
     core.submit(CloseSequence(7))
     text = [*shared, *prompt_of(5, seed=3)]
     core.submit(OpenSequence(1, tuple(text), GREEDY))
-    core.submit(Decode(1, len(text), 1, features=FeatureRequest(0, BF16)))
+    core.submit(Decode(1, len(text), 1, features=FeatureRequest(0)))
     verdict = verdict_of(core)
     text.extend(verdict.token_ids)
     assert verdict.features == whole_text_features(text)
@@ -141,7 +140,7 @@ def test_preempted_sequences_lose_no_features(
     ends = dict.fromkeys(texts, 0)
     for _ in range(3):
         for sequence_id, text in texts.items():
-            request = FeatureRequest(ends[sequence_id], BF16)
+            request = FeatureRequest(ends[sequence_id])
             core.submit(Decode(sequence_id, len(text), 5, features=request))
         for event in settle(core):
             if isinstance(event, Verdict):
@@ -158,15 +157,15 @@ def test_preempted_sequences_lose_no_features(
 def test_what_is_asked_for_is_sent_once_and_nothing_else(make_featured: MakeCore) -> None:
     core = make_featured()
     core.submit(OpenSequence(1, prompt_of(8), SamplingParams(temperature=0, max_tokens=4)))
-    core.submit(Decode(1, 8, 1, features=FeatureRequest(5, FeatureFormat.FP8)))
+    core.submit(Decode(1, 8, 1, features=FeatureRequest(5)))
     features = verdict_of(core).features
     assert features is not None
-    assert (features.first_position, features.num_tokens, features.format) == (5, 3, FeatureFormat.FP8)
+    assert (features.first_position, features.num_tokens) == (5, 3)
     core.submit(Decode(1, 9, 1))
     assert verdict_of(core).features is None
-    core.submit(Decode(1, 10, 1, features=FeatureRequest(40, BF16)))
+    core.submit(Decode(1, 10, 1, features=FeatureRequest(40)))
     assert verdict_of(core).features is None  # from a position that is not computed yet
-    core.submit(Decode(1, 11, 1, features=FeatureRequest(0, BF16)))
+    core.submit(Decode(1, 11, 1, features=FeatureRequest(0)))
     assert verdict_of(core).features is None  # the answer has ended
 
 
@@ -175,7 +174,7 @@ def test_a_verdict_carries_the_newest_at_most(make_featured: MakeCore, monkeypat
     monkeypatch.setattr("pilotfish.engine.core.feature_store.MAX_FEATURE_TOKENS", 10)
     core = make_featured()
     core.submit(OpenSequence(1, prompt_of(30), GREEDY))
-    core.submit(Decode(1, 30, 1, features=FeatureRequest(0, BF16)))
+    core.submit(Decode(1, 30, 1, features=FeatureRequest(0)))
     features = verdict_of(core).features
     assert features is not None
     assert (features.first_position, features.end_position) == (20, 30)

@@ -11,7 +11,6 @@ from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.feature_store import FeatureStore
 from pilotfish.engine.core.grammars import Grammars
 from pilotfish.engine.drafting.head_core import HeadCore
-from pilotfish.features import FeatureFormat
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.eagle3.module import Eagle3Head
 from pilotfish.models.eagle3.torch_head import TorchEagle3Head
@@ -39,7 +38,7 @@ def make_head_core(target_model: LlamaForCausalLM, module: Eagle3Head) -> MakeHe
     def make(grammars: Grammars | None = None, **changes: int) -> HeadCore:
         embeddings = nn.Embedding.from_pretrained(target_model.get_input_embeddings().weight.clone())
         head = TorchEagle3Head(copy.deepcopy(module), embeddings, deterministic=True)
-        model = info(proposer="eagle3", feature_layers=LAYERS, feature_format=FeatureFormat.BF16)
+        model = info(proposer="eagle3", feature_layers=LAYERS)
         return HeadCore(head, engine_config(**changes), model, top_m=8, grammars=grammars)
 
     return make

@@ -45,7 +45,7 @@ def test_features_in_the_middle_of_a_text_begin_a_part_of_it(running: Rounds, ma
 def test_catching_up_with_a_run_is_as_good_as_a_fresh_start(running: Rounds, make_head_core: MakeHeadCore) -> None:
     for num_tokens in (5, 1, 4):
         length = len(running.texts[0])
-        request = FeatureRequest(running.told[0] - 1, FeatureFormat.BF16)
+        request = FeatureRequest(running.told[0] - 1)
         running.target.submit(Decode(0, length, num_tokens, features=request))
         running.hear_verdicts()
         caught_up = drafts_of(ask(running.head, running.propose(0)))
