@@ -26,7 +26,6 @@ DRAFTERS = (
     "ngram-in-target",
     "suffix-remote-tree",
     f"model={HEADS}-draft",
-    f"suffix-model={HEADS}-draft",
     f"eagle3-remote={HEADS}-eagle3",
     f"eagle3={HEADS}-eagle3",
     f"eagle3-tree={HEADS}-eagle3",

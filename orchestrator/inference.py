@@ -17,7 +17,7 @@ from orchestrator.drafting.ahead_policy import AheadPolicy
 from orchestrator.drafting.draft_deadline import draft_deadline_s
 from orchestrator.drafting.drafter import Drafter, InTargetDrafter
 from orchestrator.drafting.feature_feed import FeatureFeed
-from orchestrator.drafting.lookup_drafter import HybridDrafter, LookupDrafter
+from orchestrator.drafting.lookup_drafter import LookupDrafter
 from orchestrator.drafting.remote_drafter import RemoteDrafter
 from orchestrator.prompt_scoring import PromptScorer
 from orchestrator.replicas.link import ReplicaLink
@@ -116,7 +116,6 @@ class InferenceService:
         targets.on_room(self.request_queue.grant)
         self._lookups = {name: lookup(config.draft) for name, lookup in LOOKUPS.items()}
         self.grammar_check = GrammarCheck(GrammarGuard(tokenizer.folder, tokenizer.vocab_size, tokenizer.eos_token_ids))
-        self._lookup_min_accepted_tokens = config.draft.lookup_min_accepted_tokens
         speculation = config.orchestrator.speculation
         self.control = ControlState(speculation)
         targets.on_change(lambda: self.control.retain(targets.connected_ids))
@@ -258,25 +257,10 @@ class InferenceService:
         proposer = request.speculation.proposer
         if _drafts_in_target(request, link.model):
             return InTargetDrafter(proposer, link.model.proposer)
-        name = proposer if proposer in LOOKUPS else self._config.speculation.lookup
-        lookup = self._lookup_drafter(name, request, tree)
-        if lookup is not None and proposer in LOOKUPS:
-            return lookup
-        remote = RemoteDrafter(self.drafts, self._draft_deadline_s, features, tree, self.ahead, target.hand_on)
-        if lookup is None:
-            return remote
-        return HybridDrafter(
-            lookup,
-            remote,
-            min_accepted_tokens=self._lookup_min_accepted_tokens,
-            max_lookup_tokens=link.limits.max_draft_tokens,
-        )
-
-    def _lookup_drafter(self, name: str, request: GenerationRequest, tree: TreeRequest | None) -> LookupDrafter | None:
-        make_index = self._lookups.get(name)
-        if make_index is None:
-            return None
-        return LookupDrafter(make_index(), num_prompt_tokens=len(request.prompt_token_ids), tree=tree)
+        if proposer in self._lookups:
+            make_index = self._lookups[proposer]
+            return LookupDrafter(make_index(), num_prompt_tokens=len(request.prompt_token_ids), tree=tree)
+        return RemoteDrafter(self.drafts, self._draft_deadline_s, features, tree, self.ahead, target.hand_on)
 
     def _draft_deadline_s(self, num_tokens: int) -> float:
         configured_ms = self._config.speculation.draft_deadline_ms

@@ -20,8 +20,6 @@ class DraftBlock:
     """Time the round waited for it."""
     parents: tuple[int, ...] = ()
     """Of a tree, as in Verify; empty for a chain."""
-    expected_accepted_tokens: float | None = None
-    """As the drafter estimates; None if it does not."""
     num_in_target_drafts: int = 0
     """Drafts that the target may make for itself in a step of the run that follows."""
     compute_s: float = 0.0
@@ -30,11 +28,6 @@ class DraftBlock:
     """Why it is empty, when something went wrong; empty if the drafter had no idea."""
     is_deferred: bool = False
     """It is empty because the drafter was not asked: what it drafts from comes with the next verdict."""
-
-    def promises(self, num_accepted_tokens: float) -> bool:
-        """Whether there is a draft, and nothing says that fewer of its tokens will be accepted."""
-        expected = self.expected_accepted_tokens
-        return bool(self.token_ids) and (expected is None or expected >= num_accepted_tokens)
 
 
 class Drafter(ABC):

@@ -1,11 +1,9 @@
-"""Lookups in this process: a drafter that needs no replica, alone or before another one."""
+"""Lookups in this process: a drafter that needs no replica."""
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import time
-from dataclasses import dataclass
 
 from orchestrator.answers.sequence import Sequence
 from orchestrator.drafting.drafter import DraftBlock, Drafter
@@ -38,7 +36,6 @@ class LookupDrafter(Drafter):
             token_ids=draft.token_ids,
             probs=one_hot_probs(draft.token_ids, sequence.request.sampling),
             elapsed_s=time.monotonic() - started_s,
-            expected_accepted_tokens=draft.expected_accepted_tokens,
             parents=draft.parents,
         )
 
@@ -63,43 +60,3 @@ class LookupDrafter(Drafter):
         if not self._is_closed and len(self._index) > self._num_prompt_tokens:
             self._index.finish(self._num_prompt_tokens)
         self._is_closed = True
-
-
-@dataclass(frozen=True)
-class HybridDrafter(Drafter):
-    """A confident lookup spares the round trip and the other drafter's work: it is told nothing. It is always there."""
-
-    lookup: LookupDrafter
-    other: Drafter
-    """Asked unless the lookup promises min_accepted_tokens."""
-    min_accepted_tokens: float
-    max_lookup_tokens: int
-    """Of a lookup, which tells from its match how far to go."""
-
-    @property
-    def num_missed_deadlines(self) -> int:
-        return self.other.num_missed_deadlines
-
-    def prepare(self, sequence: Sequence) -> None:
-        self.lookup.prepare(sequence)
-        self.other.prepare(sequence)
-
-    async def propose(self, sequence: Sequence, num_tokens: int) -> DraftBlock:
-        found = await self.lookup.propose(sequence, self.max_lookup_tokens)
-        if found.promises(self.min_accepted_tokens) or self.other.unavailable_reason:
-            return found
-        draft = await self.other.propose(sequence, num_tokens)
-        elapsed_s = found.elapsed_s + draft.elapsed_s
-        if draft.token_ids or not found.token_ids:
-            return dataclasses.replace(draft, elapsed_s=elapsed_s)
-        return dataclasses.replace(found, elapsed_s=elapsed_s)
-
-    def handed_on(self, sequence: Sequence, num_tokens: int) -> DraftBlock:
-        return self.other.handed_on(sequence, num_tokens)
-
-    def glance(self, sequence: Sequence, num_tokens: int) -> DraftBlock:  # noqa: ARG002
-        return self.lookup.glance(sequence, self.max_lookup_tokens)
-
-    def close(self) -> None:
-        self.lookup.close()
-        self.other.close()

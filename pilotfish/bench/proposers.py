@@ -43,9 +43,6 @@ _CHAINS = (
     Proposer("suffix-in-target", "suffix", ("target.drafter.proposer=none", "target.drafter.lookup=suffix", *_CHAIN)),
     # In the draft service.
     Proposer("model", "draft", ("draft.proposer=model",), "draft.model"),
-    Proposer(
-        "suffix-model", "draft", ("draft.proposer=model", "orchestrator.speculation.lookup=suffix"), "draft.model"
-    ),
     Proposer("eagle3-remote", "draft", ("draft.proposer=eagle3",), "draft.head"),
     # In the target, alone and after a lookup.
     Proposer("eagle3", "eagle3", ("target.drafter.proposer=eagle3", *_CHAIN), "target.drafter.model"),
@@ -55,16 +52,7 @@ _CHAINS = (
         "target.drafter.model",
     ),
 )
-_BRANCHING = (
-    "suffix",
-    "suffix-remote",
-    "suffix-in-target",
-    "model",
-    "suffix-model",
-    "eagle3-remote",
-    "eagle3",
-    "eagle3-suffix",
-)
+_BRANCHING = ("suffix", "suffix-remote", "suffix-in-target", "model", "eagle3-remote", "eagle3", "eagle3-suffix")
 _TREES = tuple(
     replace(proposer, name=f"{proposer.name}-tree", overrides=(*proposer.overrides, *_TREE))
     for proposer in _CHAINS

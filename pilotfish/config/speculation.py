@@ -23,9 +23,6 @@ class SpeculationConfig:
     proposer: str = "auto"
     """`auto`: the drafter in the target (`target.drafter`) if there is one, else the draft pool. `draft`: the draft
     pool. `ngram`, `suffix`: a lookup in the orchestrator. `eagle3`: the head in the target."""
-    lookup: Literal["none", "ngram", "suffix"] = "none"
-    """A lookup in the orchestrator before the draft pool, which is asked only where the lookup expects fewer than
-    `draft.lookup_min_accepted_tokens`."""
     tree_nodes: Literal["auto"] | Annotated[int, Field(ge=0, le=63)] = "auto"
     """Maximum draft tokens in a tree, num_speculative_tokens deep (SGLang's speculative_num_draft_tokens). 0: chains.
     `auto`: trees for drafters in the target, sized to lengthen its step only a little, and chains for others."""

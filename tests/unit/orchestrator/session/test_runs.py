@@ -5,12 +5,9 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.drafting.drafter import DraftBlock
-from orchestrator.drafting.lookup_drafter import HybridDrafter, LookupDrafter
 from orchestrator.round import nears_end
 from orchestrator.session import Session
-from pilotfish.config import DraftConfig
-from pilotfish.messages import Decode, Propose, SequenceError, Verify
-from pilotfish.speculation.lookup.lookups import LOOKUPS
+from pilotfish.messages import Decode, SequenceError, Verify
 from pilotfish.types import SequenceErrorCode
 
 PROMPT = (1, 2, 3)
@@ -97,22 +94,4 @@ async def test_lookups_cut_into_runs(world, toy_continuation, proposer) -> None:
     session = world.session(max_tokens=300, proposer=proposer)
     assert await world.tokens(session) == toy_continuation(PROMPT, 300)
     assert session.sequence.statistics.num_accepted_tokens > 100
-    world.assert_nothing_is_left()
-
-
-@pytest.mark.parametrize("has_pool", [True, False])
-async def test_a_lookup_before_the_pool_spares_it_most_questions(world, toy_continuation, has_pool) -> None:
-    if not has_pool:
-        world.drafts.links.clear()
-    session = world.session(max_tokens=300)
-    lookup = LookupDrafter(LOOKUPS["suffix"](DraftConfig())(), num_prompt_tokens=len(PROMPT))
-    session.drafter = HybridDrafter(lookup, session.drafter, min_accepted_tokens=1.0, max_lookup_tokens=8)
-    assert await world.tokens(session) == toy_continuation(PROMPT, 300)
-    questions = [command for command in world.draft_a.commands if isinstance(command, Propose)]
-    assert bool(questions) == has_pool
-    assert len(questions) < session.sequence.statistics.num_rounds
-    told = list(PROMPT)
-    for question in questions:
-        told[question.base_length - len(question.new_token_ids) :] = question.new_token_ids
-        assert tuple(told) == (*PROMPT, *toy_continuation(PROMPT, 300))[: question.base_length]
     world.assert_nothing_is_left()

@@ -21,14 +21,14 @@ def configure(overrides: Sequence[str]) -> Config:
 
 
 def test_proposers_that_need_the_same_configuration_share_a_stack() -> None:
-    stations = stations_of(parse_proposers(["ngram", "model=/a,suffix", "suffix-model=/a"]), configure)
+    stations = stations_of(parse_proposers(["ngram", "model=/a,suffix", "suffix-remote"]), configure)
     assert [[proposer.name for proposer in station.proposers] for station in stations] == [
         ["ngram", "suffix"],
         ["model"],
-        ["suffix-model"],
+        ["suffix-remote"],
     ]
     configs = [station.config for station in stations if station.config is not None]
-    assert [config.draft.proposer for config in configs] == ["suffix", "model", "model"]
+    assert [config.draft.proposer for config in configs] == ["suffix", "model", "suffix"]
     assert configs[1].draft.model == "/a"
 
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from pilotfish.engine.core.engine_core import EngineCore
-from pilotfish.features import FeatureFormat, FeatureRequest
+from pilotfish.features import FeatureRequest
 from pilotfish.messages import CloseSequence, Decode, OpenSequence, Proposal, Propose, SequenceError
 from pilotfish.types import SequenceErrorCode
 from tests.support.head_rounds import GREEDY, NUM_DRAFTS, PROMPTS, VOCAB, MakeHeadCore, Rounds, ask, drafts_of
