@@ -14,8 +14,6 @@ from dataclasses import KW_ONLY, dataclass
 from pilotfish.emulation.profiles import HardwareProfile
 from pilotfish.errors import ConfigError
 from pilotfish.planning.drafting import Drafting, Placement
-from pilotfish.speculation.reasoning_steps import CHUNK_TOKENS
-from pilotfish.types import BLOCK_SIZE
 
 _TOLERANCE = 0.03
 """Of draft lengths that differ by less the shortest is best: the rows of longer ones are taken from prompts."""
@@ -106,17 +104,6 @@ class DecodingModel:
     def speed_up(self, batch: int, num_draft_tokens: int) -> float:
         """Over plain decoding of the same batch."""
         return self.token_s(batch, 0) / self.token_s(batch, num_draft_tokens)
-
-    def step_speed_up(self, num_tokens: int, acceptance: float, batch: int = 1) -> float:
-        """Of steps of reasoning (docs/lossy.md) of num_tokens each over plain decoding.
-
-        The drafter writes each; the target reads it, answers one token to judge it, and opens the sequence anew. What
-        falls it writes itself, with drafts. acceptance: share of the steps that stand.
-        """
-        write_s = num_tokens * self.draft_step_s(batch) + -(-num_tokens // CHUNK_TOKENS) * self.round_trip_s
-        judge_s = self.step_s(batch, batch * (num_tokens + BLOCK_SIZE)) + self.step_s(batch, batch * BLOCK_SIZE)
-        own_s = (1 - acceptance) * num_tokens * self.token_s(batch, self.best_k(batch))
-        return num_tokens * self.token_s(batch, 0) / (write_s + judge_s + 2 * self.round_trip_s + own_s)
 
     def best_k(self, batch: int) -> int:
         """The K that makes this batch fastest, as a controller decides whose measurements are right."""

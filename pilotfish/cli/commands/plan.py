@@ -73,13 +73,6 @@ def plan(
     network_ms: Annotated[
         float, typer.Option("--network-ms", help="Round trip from orchestrator to replica, handling included.", min=0)
     ] = ROUND_TRIP_S * 1e3,
-    step_acceptance: Annotated[
-        float | None,
-        typer.Option(
-            "--step-acceptance", help="Also the gain of drafting steps of reasoning, this share accepted.", min=0, max=1
-        ),
-    ] = None,
-    step_tokens: Annotated[int, typer.Option("--step-tokens", help="Tokens per step of reasoning.", min=1)] = 50,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
     model: Annotated[
         str | None,
@@ -136,12 +129,6 @@ def plan(
     goals = Goals(first_token_s=ttft_ms / 1e3, token_s=token_ms / 1e3, share=share)
     with error_console().status("planning"):
         result = make_plan(planner, goals, _fleet(targets, drafters))
-    if step_acceptance is not None:
-        speed_up = planner.rates(Placement.SEPARATE).model.step_speed_up(step_tokens, step_acceptance)
-        result.verdict.append(
-            f"Steps of reasoning (lossy), {step_tokens} tokens each: {speed_up:.2f}x plain decoding for one sequence "
-            f"alone, if {step_acceptance:.0%} stand."
-        )
     if as_json:
         print(to_json(result))
     else:

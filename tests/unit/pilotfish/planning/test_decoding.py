@@ -48,15 +48,3 @@ def test_the_fastest_length_is_used_or_a_shorter_one_that_is_as_fast(profile: Ha
         best = model.best_k(batch)
         assert times_s[best] <= 1.03 * min(times_s)
         assert all(time_s > 1.03 * min(times_s) for time_s in times_s[:best])
-
-
-def test_steps_of_reasoning_cost_their_drafts_their_judgement_and_what_falls(
-    make_profile: Callable[..., HardwareProfile],
-) -> None:
-    """Steps of the target take 8 ms whatever is in them, of the drafter 0.5 ms."""
-    model = DecodingModel(make_profile(), Drafting(acceptance=(0.8,)), round_trip_s=0.001)
-    own_s = 64 * model.token_s(1, model.best_k(1))
-    for acceptance in (0.0, 0.5, 1.0):
-        elapsed_s = 64 * 0.0005 + 4 * 0.001 + 2 * (0.008 + 0.001) + (1 - acceptance) * own_s
-        assert model.step_speed_up(64, acceptance) == pytest.approx(64 * 0.008 / elapsed_s)
-    assert model.step_speed_up(64, 0.0) < model.speed_up(1, model.best_k(1)) < model.step_speed_up(64, 1.0)

@@ -32,16 +32,6 @@ def test_without_a_file() -> None:
     assert "target replicas" in output
 
 
-def test_steps_of_reasoning_on_demand() -> None:
-    arguments = ("--targets", "1", "--json")
-    _, plain, _ = run(*arguments)
-    code, output, _ = run(*arguments, "--step-acceptance", "0.75", "--step-tokens", "40")
-    assert code == 0
-    (sentence,) = [each for each in json.loads(output)["verdict"] if each not in json.loads(plain)["verdict"]]
-    assert "40 tokens each" in sentence
-    assert "if 75% stand" in sentence
-
-
 def test_json() -> None:
     code, output, _ = run("--json", "--targets", "2", "--drafters", "0", "--acceptance", "0.9,0.7")
     assert code == 0
