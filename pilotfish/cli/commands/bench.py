@@ -25,11 +25,9 @@ from pilotfish.bench.tables import show
 from pilotfish.cli.bench_progress import BenchProgress
 from pilotfish.cli.commands.generate import (
     DEFAULT_TIMEOUT_S,
-    Acceptance,
     Level,
     MaxTokens,
     StepJudge,
-    StepJudgeOption,
     StepThreshold,
 )
 from pilotfish.cli.commands.serve import pull_models
@@ -78,11 +76,11 @@ def bench(
             metavar="RULE,...",
             help="coupled or rejection: acceptance above temperature 0. typical, tolerance: additional, lossy arms.",
         ),
-    ] = Acceptance.COUPLED,
+    ] = "coupled",
     level: Annotated[
         Level, typer.Option("--level", help="step: also lossy arms, over steps of reasoning; needs a draft model.")
-    ] = Level.TOKEN,
-    step_judge: StepJudgeOption = StepJudge.SCORE,
+    ] = "token",
+    step_judge: StepJudge = "score",
     step_threshold: StepThreshold = None,
     ignore_eos: Annotated[
         bool, typer.Option("--ignore-eos", help="Continue after the end: equal lengths, but odd text.")
@@ -128,14 +126,14 @@ def bench(
             seed=seed,
             ignore_eos=ignore_eos,
             acceptance=exact,
-            step_judge=step_judge.value,
+            step_judge=step_judge,
             step_threshold=step_threshold,
-            cache_salt="bench" if level is Level.STEP else "",
+            cache_salt="bench" if level == STEP else "",
         ),
-        lossy=(*lossy, *((STEP,) if level is Level.STEP else ())),
+        lossy=(*lossy, *((STEP,) if level == STEP else ())),
         timeout_s=timeout,
     )
-    stations = _stations(proposers, address, config_file, overrides or (), with_steps=level is Level.STEP)
+    stations = _stations(proposers, address, config_file, overrides or (), with_steps=level == STEP)
     with BenchProgress(error_console()) as progress:
         run = run_stations(stations, chosen, settings, progress=progress)
     result = result_of(run, settings, prompts_from=str(prompts or "our own set"), overrides=overrides or ())
@@ -157,9 +155,10 @@ def _acceptances(text: str) -> tuple[AcceptanceMode, tuple[str, ...]]:
     """The exact arms' rule, and the names of the lossy ones. Raises ConfigError."""
     names = dict.fromkeys(name.strip() for name in text.split(","))
     try:
-        modes = [AcceptanceMode[Acceptance(name).name] for name in names]
-    except ValueError:
-        raise ConfigError(f"--acceptance {text!r} is unknown; known are {', '.join(Acceptance)}") from None
+        modes = [AcceptanceMode[name.upper()] for name in names]
+    except KeyError:
+        known = ", ".join(mode.name.lower() for mode in AcceptanceMode)
+        raise ConfigError(f"--acceptance {text!r} is unknown; known are {known}") from None
     exact = [mode for mode in modes if not mode.is_lossy] or [AcceptanceMode.COUPLED]
     if len(exact) > 1:
         raise ConfigError("--acceptance: the exact arms have one rule, coupled or rejection")

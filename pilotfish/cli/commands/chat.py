@@ -15,7 +15,6 @@ from pilotfish.cli.commands.generate import (
     MaxTokens,
     NumSpeculativeTokens,
     Proposer,
-    Speculation,
     SpeculationOption,
     System,
     Temperature,
@@ -41,7 +40,7 @@ def chat(
     system: System = None,
     max_tokens: MaxTokens = None,
     temperature: Temperature = None,
-    speculation: SpeculationOption = Speculation.AUTO,
+    speculation: SpeculationOption = "auto",
     num_speculative_tokens: NumSpeculativeTokens = None,
     proposer: Proposer = "",
     as_json: AsJson = False,
@@ -65,7 +64,7 @@ def chat(
     options = GenerateOptions(
         max_tokens=max_tokens,
         temperature=temperature,
-        speculation=speculation.value,
+        speculation=speculation,
         num_speculative_tokens=num_speculative_tokens,
         proposer=proposer,
     )

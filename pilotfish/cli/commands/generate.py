@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 import typer
@@ -23,33 +22,12 @@ from pilotfish.types import AcceptanceMode
 
 DEFAULT_TIMEOUT_S = 600.0
 
-
-class Speculation(StrEnum):
-    AUTO = "auto"
-    ON = "on"
-    OFF = "off"
-
-
-class Level(StrEnum):
-    TOKEN = "token"
-    STEP = "step"
-
-
-class StepJudge(StrEnum):
-    SCORE = "score"
-    LOGPROB = "logprob"
-
-
-class Acceptance(StrEnum):
-    COUPLED = "coupled"
-    REJECTION = "rejection"
-    TYPICAL = "typical"
-    TOLERANCE = "tolerance"
-
-
+Level = Literal["token", "step"]
 MaxTokens = Annotated[int | None, typer.Option("--max-tokens", "-n", help="Maximum output tokens.", min=1)]
 Temperature = Annotated[float | None, typer.Option("--temperature", "-t", help="0 is greedy.")]
-SpeculationOption = Annotated[Speculation, typer.Option("--speculation", "-s", help="When to use drafts.")]
+SpeculationOption = Annotated[
+    Literal["auto", "on", "off"], typer.Option("--speculation", "-s", help="When to use drafts.")
+]
 NumSpeculativeTokens = Annotated[
     int | None, typer.Option("--num-speculative-tokens", "-k", help="Draft tokens per round.", min=1)
 ]
@@ -57,8 +35,8 @@ Proposer = Annotated[
     str,
     typer.Option("--proposer", help="auto, draft (the draft service), ngram or suffix (lookups), or eagle3."),
 ]
-StepJudgeOption = Annotated[
-    StepJudge,
+StepJudge = Annotated[
+    Literal["score", "logprob"],
     typer.Option("--step-judge", help="How the target judges steps: by a score, or by log-probability."),
 ]
 StepThreshold = Annotated[
@@ -78,16 +56,17 @@ def generate(
     top_k: Annotated[int | None, typer.Option("--top-k", help="0 keeps all tokens.", min=0)] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="The same seed gives the same answer.")] = None,
     stop: Annotated[list[str] | None, typer.Option("--stop", help="Stop before this text; repeatable.")] = None,
-    speculation: SpeculationOption = Speculation.AUTO,
+    speculation: SpeculationOption = "auto",
     num_speculative_tokens: NumSpeculativeTokens = None,
     proposer: Proposer = "",
     acceptance: Annotated[
-        Acceptance, typer.Option("--acceptance", help="Rule above temperature 0; the last two are lossy.")
-    ] = Acceptance.COUPLED,
+        Literal["coupled", "rejection", "typical", "tolerance"],
+        typer.Option("--acceptance", help="Rule above temperature 0; the last two are lossy."),
+    ] = "coupled",
     level: Annotated[
         Level, typer.Option("--level", help="step: the draft model writes whole steps of reasoning; lossy.")
-    ] = Level.TOKEN,
-    step_judge: StepJudgeOption = StepJudge.SCORE,
+    ] = "token",
+    step_judge: StepJudge = "score",
     step_threshold: StepThreshold = None,
     system: System = None,
     raw: Annotated[bool, typer.Option("--raw", help="Continue the text as it is, without a chat template.")] = False,
@@ -116,12 +95,12 @@ def generate(
         top_k=top_k,
         seed=seed,
         stop=tuple(stop or ()),
-        speculation=speculation.value,
+        speculation=speculation,
         num_speculative_tokens=num_speculative_tokens,
         proposer=proposer,
-        acceptance=AcceptanceMode[acceptance.name],
-        level=level.value,
-        step_judge=step_judge.value,
+        acceptance=AcceptanceMode[acceptance.upper()],
+        level=level,
+        step_judge=step_judge,
         step_threshold=step_threshold,
     )
     request = to_prompt(read_standard_input() if prompt == "-" else prompt, system=system, raw=raw)

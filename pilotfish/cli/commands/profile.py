@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import enum
 import json
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -34,18 +33,12 @@ _MAX_CONTEXT_TOKENS = 8192
 _NO_COST = RooflineCost(weights_s=0.0, token_s=0.0)
 
 
-class Role(enum.StrEnum):
-    """Whose steps are measured."""
-
-    TARGET = "target"
-    DRAFT = "draft"
-    BOTH = "both"
-
-
 @fail_on_error()
 def profile(
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Where to write it.")] = Path("profile.yaml"),
-    role: Annotated[Role, typer.Option("--role", help="The other role's part of FILE is kept.")] = Role.BOTH,
+    role: Annotated[
+        Literal["target", "draft", "both"], typer.Option("--role", help="The other role's part of FILE is kept.")
+    ] = "both",
     quick: Annotated[bool, typer.Option("--quick", help="Fewer shapes and samples: about a minute.")] = False,
     as_json: AsJson = False,
     config_file: ConfigFile = None,
@@ -70,10 +63,10 @@ def profile(
     require_writable(out)
     _require_measurable(config, role)
     result = _blank(config, out)
-    if role is not Role.DRAFT:
-        result = replace(result, target=_measure(config, Role.TARGET, quick=quick))
-    if role is not Role.TARGET:
-        result = replace(result, draft=_measure(config, Role.DRAFT, quick=quick))
+    if role != "draft":
+        result = replace(result, target=_measure(config, "target", quick=quick))
+    if role != "target":
+        result = replace(result, draft=_measure(config, "draft", quick=quick))
     write_whole(out, profile_to_yaml(replace(result, description=_description(config))))
     decode_s, draft_s = result.target.step_s(1, 1), result.draft.step_s(1, 1)
     if as_json:
@@ -86,9 +79,9 @@ def profile(
     )
 
 
-def _require_measurable(config: Config, role: Role) -> None:
+def _require_measurable(config: Config, role: str) -> None:
     proposer = config.draft.proposer
-    if role is not Role.TARGET and proposer not in ("model", *LOOKUPS):
+    if role != "target" and proposer not in ("model", *LOOKUPS):
         raise ConfigError(
             f"draft.proposer is {proposer!r}, whose steps need a target beside them: measure --role target, or set "
             "draft.proposer to model"
@@ -115,11 +108,11 @@ def _blank(config: Config, out: Path) -> HardwareProfile:
     )
 
 
-def _measure(config: Config, role: Role, *, quick: bool) -> MeasuredCost | RooflineCost:
+def _measure(config: Config, role: Literal["target", "draft"], *, quick: bool) -> MeasuredCost | RooflineCost:
     """Load the engine and time its steps. A lookup costs nothing beside a model."""
-    if role is Role.DRAFT and config.draft.proposer in LOOKUPS:
+    if role == "draft" and config.draft.proposer in LOOKUPS:
         return _NO_COST
-    service = config.target if role is Role.TARGET else config.draft
+    service = config.target if role == "target" else config.draft
     pull_with_progress(service.model, Path(config.cache_dir))
     # torch takes seconds to import, and the command line is free of it.
     from pilotfish.emulation.cost_measurement import CostMeasurement, MeasurementPlan
@@ -128,7 +121,7 @@ def _measure(config: Config, role: Role, *, quick: bool) -> MeasuredCost | Roofl
     # The target alone: what a drafter in it takes is no part of its steps.
     alone = replace(config.target, drafter=InTargetDrafterConfig(proposer="none"))
     config = replace(config, target=alone)
-    core = build_engine(config, "target" if role is Role.TARGET else "draft")
+    core = build_engine(config, role)
     plan = MeasurementPlan().within(core, service.engine.max_batch_tokens)
     if quick:
         plan = _shortened(plan)
@@ -140,7 +133,7 @@ def _measure(config: Config, role: Role, *, quick: bool) -> MeasuredCost | Roofl
             bars.update(task, completed=num_done, total=num_all)
 
         measurement = CostMeasurement(core, plan, show)
-        return measurement.target() if role is Role.TARGET else measurement.draft()
+        return measurement.target() if role == "target" else measurement.draft()
 
 
 def _shortened(plan: MeasurementPlan) -> MeasurementPlan:
