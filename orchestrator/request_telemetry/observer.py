@@ -7,7 +7,7 @@ import contextlib
 import time
 from collections.abc import Iterator
 
-from orchestrator.request_telemetry.round_log import RecordedRounds, RoundLog
+from orchestrator.request_telemetry.round_log import RoundLog
 from orchestrator.request_telemetry.statistics import CANCELLED, RequestStatistics
 from orchestrator.request_telemetry.trace import Report, RequestTimes, add_spans, report_attributes, request_attributes
 from orchestrator.requests.caller import Caller
@@ -28,7 +28,7 @@ class RequestObserver:
         telemetry = config.telemetry
         self.tracing = Tracing(telemetry, SERVICE_NAME)
         self.statistics = RequestStatistics()
-        self._max_rounds = {"off": 0, "sampled": telemetry.max_round_spans, "all": None}[telemetry.round_spans]
+        self._max_rounds = telemetry.max_round_spans
         self._tasks: set[asyncio.Task[None]] = set()
 
     @contextlib.contextmanager
@@ -43,7 +43,7 @@ class RequestObserver:
         observed.end(None)
 
     def new_log(self, *, is_traced: bool) -> RoundLog:
-        return RecordedRounds(self._max_rounds) if is_traced and self._max_rounds != 0 else RoundLog()
+        return RoundLog(self._max_rounds if is_traced else 0)
 
     def finish_trace(self, request: ObservedRequest, error: str, message: str) -> None:
         """Make the spans of a request that has ended, in the event loop's spare time."""

@@ -35,26 +35,11 @@ class RoundRecord:
 
 
 class RoundLog:
-    """Of a request that nobody traces: keeps nothing."""
-
-    def begin(self, decision: Decision) -> None:
-        """A round begins that does this."""
-
-    def add(self, draft: DraftBlock, verdict: Verdict) -> None:
-        """A verdict of the round came; draft: what the round asked for."""
-
-    @property
-    def records(self) -> tuple[RoundRecord, ...]:
-        """What was kept, oldest first."""
-        return ()
-
-
-class RecordedRounds(RoundLog):
     """Keeps at most so many rounds, spread evenly over the request: when it is full, it forgets every second one and
     keeps half as many from then on."""
 
-    def __init__(self, max_records: int | None) -> None:
-        """None: keeps all."""
+    def __init__(self, max_records: int = 0) -> None:
+        """0: keeps nothing."""
         self._max_records = max_records
         self._records: list[RoundRecord] = []
         self._current: RoundRecord | None = None
@@ -62,6 +47,9 @@ class RecordedRounds(RoundLog):
         self._stride = 1
 
     def begin(self, decision: Decision) -> None:
+        """A round begins that does this."""
+        if not self._max_records:
+            return
         number, self._num_rounds = self._num_rounds, self._num_rounds + 1
         self._current = None
         if number % self._stride:
@@ -75,6 +63,7 @@ class RecordedRounds(RoundLog):
         self._records.append(self._current)
 
     def add(self, draft: DraftBlock, verdict: Verdict) -> None:
+        """A verdict of the round came; draft: what the round asked for."""
         record = self._current
         if record is None:
             return
@@ -91,4 +80,5 @@ class RecordedRounds(RoundLog):
 
     @property
     def records(self) -> tuple[RoundRecord, ...]:
+        """What was kept, oldest first."""
         return tuple(record for record in self._records if record.end_ns)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, NonNegativeInt
 
-from pilotfish.config.fields import STRICT, Share, require, yaml_word
+from pilotfish.config.fields import STRICT, Share, require
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,11 +38,8 @@ def _yaml_prefix(value: object) -> object:
 class TelemetryConfig(TracingConfig):
     """Traces, metrics and logs ([observability](observability.md))."""
 
-    round_spans: Annotated[Literal["off", "sampled", "all"], BeforeValidator(yaml_word)] = "sampled"
-    """Which rounds of a traced request get spans, three or four each. `sampled`: at most max_round_spans rounds, spread
-    evenly."""
-    max_round_spans: Annotated[int, Field(ge=2)] = 16
-    """Maximum rounds with spans per request, if `sampled`."""
+    max_round_spans: NonNegativeInt = 16
+    """Maximum rounds of a traced request that get spans, three or four each; of more rounds, evenly spread ones."""
     metrics_prefix: Annotated[str, Field(pattern="^[a-zA-Z_:][a-zA-Z0-9_:]*$"), BeforeValidator(_yaml_prefix)] = (
         "pilotfish_"
     )

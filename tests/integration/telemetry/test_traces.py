@@ -43,7 +43,7 @@ class Traced:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def traced(run_stack) -> Traced:
     async with OtlpCollector() as collector:
-        config = TelemetryConfig(otlp_endpoint=collector.endpoint, round_spans="all")
+        config = TelemetryConfig(otlp_endpoint=collector.endpoint, max_round_spans=10**6)
         async with run_stack(config) as stack:
             answer = await stack.ask(PROMPT, metadata(TRACE_ID, "01"), temperature=0.5, seed=3, **SPECULATES)
             await stack.ask(PROMPT, metadata(OTHER_TRACE_ID, "00"), **SPECULATES)
@@ -127,9 +127,7 @@ def test_a_caller_that_does_not_record_its_trace_is_not_overruled(traced) -> Non
 
 
 async def test_sampled_rounds_are_few_and_from_all_over_the_request(collector, run_stack) -> None:
-    config = TelemetryConfig(
-        otlp_endpoint=collector.endpoint, trace_sampling=0.0, round_spans="sampled", max_round_spans=6
-    )
+    config = TelemetryConfig(otlp_endpoint=collector.endpoint, trace_sampling=0.0, max_round_spans=6)
     async with run_stack(config) as stack:
         await stack.ask(PROMPT, metadata(TRACE_ID, "01"), max_tokens=300, **SPECULATES)
         await stack.ask()
@@ -142,7 +140,7 @@ async def test_sampled_rounds_are_few_and_from_all_over_the_request(collector, r
 
 async def test_a_trace_says_what_was_lossy(collector, run_stack) -> None:
     steps = {"mode": pb.SPECULATION_MODE_ON, "level": "step", "step_max_tokens": 8, "step_threshold": 0}
-    async with run_stack(TelemetryConfig(otlp_endpoint=collector.endpoint, round_spans="all")) as stack:
+    async with run_stack(TelemetryConfig(otlp_endpoint=collector.endpoint, max_round_spans=10**6)) as stack:
         answer = await stack.ask(PROMPT, max_tokens=40, speculation=steps)
     (root,) = [span for span in collector.spans if not span.parent_id]
     stats = answer.speculation

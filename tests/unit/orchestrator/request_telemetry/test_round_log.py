@@ -5,7 +5,7 @@ import pytest
 from orchestrator.control.decision import Decision
 from orchestrator.control.reasons import Reason
 from orchestrator.drafting.drafter import DraftBlock
-from orchestrator.request_telemetry.round_log import RecordedRounds, RoundLog
+from orchestrator.request_telemetry.round_log import RoundLog
 from pilotfish.messages import Verdict
 from pilotfish.types import Timings
 
@@ -25,7 +25,7 @@ def play(log: RoundLog, num_rounds: int) -> None:
 
 @pytest.mark.parametrize("num_rounds", [0, 1, 7, 8, 9, 100, 1000])
 def test_it_keeps_so_many_evenly_spread(num_rounds) -> None:
-    log = RecordedRounds(8)
+    log = RoundLog(8)
     play(log, num_rounds)
     numbers = [record.number for record in log.records]
     assert len(numbers) <= 8
@@ -37,8 +37,14 @@ def test_it_keeps_so_many_evenly_spread(num_rounds) -> None:
         assert num_rounds - numbers[-1] <= stride
 
 
+def test_nothing_is_kept_of_a_request_that_nobody_traces() -> None:
+    log = RoundLog()
+    play(log, 3)
+    assert log.records == ()
+
+
 def test_a_round_is_what_its_verdicts_were() -> None:
-    log = RecordedRounds(8)
+    log = RoundLog(8)
     log.begin(DECISION)
     log.add(DRAFT, verdict())
     (record,) = log.records
@@ -49,7 +55,7 @@ def test_a_round_is_what_its_verdicts_were() -> None:
 
 
 def test_a_run_that_drafts_for_itself_is_a_run() -> None:
-    log = RecordedRounds(8)
+    log = RoundLog(8)
     log.begin(DECISION)
     for _ in range(2):
         log.add(DraftBlock(num_in_target_drafts=4), verdict())

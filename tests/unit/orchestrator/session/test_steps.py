@@ -6,7 +6,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from orchestrator.request_telemetry.round_log import RecordedRounds
+from orchestrator.request_telemetry.round_log import RoundLog
 from orchestrator.requests.reasoning import ReasoningMarks, ReasoningParser
 from pilotfish.messages import Decode, Proposal
 from pilotfish.types import FinishReason, TokenOrigin
@@ -18,7 +18,7 @@ from tests.unit.orchestrator.session.conftest import PROMPT, FakeJudge, assert_a
 async def test_every_token_is_of_a_standing_step_or_the_targets_own(world, start, stands, mode, step_by_step) -> None:
     world.target_a.decodes_step_by_step = step_by_step
     session = start(FakeJudge(stands), mode=mode)
-    session.rounds = RecordedRounds(None)
+    session.rounds = RoundLog(1000)
     chunks = await world.collect(session)
     assert world.tokens_of(chunks) == replayed(world.judge.accepted, 40)
     assert chunks[-1].finish_reason is FinishReason.LENGTH

@@ -48,9 +48,7 @@ def test_features_are_kept_for_one_kind_of_drafter() -> None:
     load_config(None, [settings[0], "draft.proposer=eagle3"])
 
 
-@pytest.mark.parametrize(
-    "key", ["orchestrator.speculation.mode", "orchestrator.speculation.draft_ahead", "telemetry.round_spans"]
-)
+@pytest.mark.parametrize("key", ["orchestrator.speculation.mode", "orchestrator.speculation.draft_ahead"])
 def test_off_is_a_word_also_where_yaml_sees_a_boolean(key: str) -> None:
     config = load_config(overrides=[f"{key}=off"])
     assert attrgetter(key)(config) == "off"

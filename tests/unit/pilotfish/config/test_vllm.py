@@ -43,7 +43,7 @@ def test_the_environment_comes_first() -> None:
         ({"draft_deadline_ms": 0}, {}, "draft_deadline_ms"),
         ({"mode": "auto"}, {}, "mode"),
         ({"security": {"certificate": "/c"}}, {}, "certificate"),
-        ({}, {"PILOTFISH_VLLM_TELEMETRY__ROUND_SPANS": "all"}, "telemetry.round_spans"),
+        ({}, {"PILOTFISH_VLLM_TELEMETRY__MAX_ROUND_SPANS": "9"}, "telemetry.max_round_spans"),
         ({}, {"PILOTFISH_VLLM_MODE__X": "1"}, "mode"),
         ({}, {"PILOTFISH_VLLM_NO_SUCH": "1"}, "no_such"),
         ({}, {"PILOTFISH_VLLM_MODE": "[1"}, "PILOTFISH_VLLM_MODE"),
