@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -48,7 +48,7 @@ class HttpServer:
         config = LimitedConfig(
             app,
             limits=limits,
-            ssl_context_factory=None if certificates is None else _context_factory(certificates),
+            ssl_context_factory=None if certificates is None else lambda *_: ReloadingContext.of(certificates),
             loop="none",
             ws="none",
             lifespan="off",
@@ -124,11 +124,6 @@ class _Server(uvicorn.Server):
         for connection in tuple(self.server_state.connections):
             if connection.transport is not None:
                 connection.transport.abort()
-
-
-def _context_factory(certificates: CertificateSource) -> Callable[..., ReloadingContext]:
-    """In uvicorn's form."""
-    return lambda *_: ReloadingContext.of(certificates)
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -28,7 +28,8 @@ class RequestObserver:
         telemetry = config.telemetry
         self.tracing = Tracing(telemetry, SERVICE_NAME)
         self.statistics = RequestStatistics()
-        self._max_rounds = telemetry.max_round_spans
+        self.max_rounds = telemetry.max_round_spans
+        """Of a traced request, that get spans."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     @contextlib.contextmanager
@@ -41,9 +42,6 @@ class RequestObserver:
             observed.end(error)
             raise
         observed.end(None)
-
-    def new_log(self, *, is_traced: bool) -> RoundLog:
-        return RoundLog(self._max_rounds if is_traced else 0)
 
     def finish_trace(self, request: ObservedRequest, error: str, message: str) -> None:
         """Make the spans of a request that has ended, in the event loop's spare time."""
@@ -69,7 +67,7 @@ class ObservedRequest:
         self._report: Report | None = None
         self.traceparent = traceparent(self._span)
         """For the replicas; empty where the request is not traced."""
-        self.rounds = observer.new_log(is_traced=self._span.is_recording())
+        self.rounds = RoundLog(observer.max_rounds if self._span.is_recording() else 0)
         self.arrival_ns = self.first_token_ns = self.last_token_ns = caller.arrival_ns
         """On time.monotonic_ns()'s clock."""
         self.start_ns = caller.arrival_ns

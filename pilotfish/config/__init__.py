@@ -6,7 +6,7 @@ the environment and `section.key=value` overrides into a `Config`; everything el
 
 from __future__ import annotations
 
-from pilotfish.config.config import Config, config_from_dict, config_from_yaml, config_to_yaml, load_config, replace
+from pilotfish.config.config import Config, config_from_dict, config_from_yaml, config_to_yaml, load_config
 from pilotfish.config.deployment import (
     AutoscalingConfig,
     DeploymentConfig,
@@ -56,7 +56,6 @@ __all__ = [
     "default_config_file",
     "environment",
     "load_config",
-    "replace",
     "setting_variables",
     "with_absolute_paths",
 ]

@@ -180,8 +180,3 @@ def config_to_yaml(config: Config) -> str:
     """The YAML that loads as this Config."""
     values = _ADAPTER.dump_python(config, mode="json")
     return yaml.safe_dump(values, sort_keys=False)
-
-
-def replace(config: Config, **sections: Any) -> Config:
-    """A copy with some sections replaced."""
-    return dataclasses.replace(config, **sections)

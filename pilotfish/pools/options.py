@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import yaml
 
-from pilotfish.config import AutoscalingConfig, Config, PoolConfig, config_to_yaml, default_cache_dir, replace
+from pilotfish.config import AutoscalingConfig, Config, PoolConfig, config_to_yaml, default_cache_dir
 from pilotfish.errors import ConfigError
 
 Pool = Literal["target", "draft", "orchestrator"]
@@ -73,7 +73,7 @@ def with_gpus_per_replica(config: Config, num_gpus: float) -> Config:
         if section.num_gpus is None and computes_on_gpu(config, pool):
             section = dataclasses.replace(section, num_gpus=num_gpus)
             deployment = dataclasses.replace(deployment, **{pool: section})
-    return replace(config, deployment=deployment)
+    return dataclasses.replace(config, deployment=deployment)
 
 
 def num_ranks(config: Config, pool: Pool) -> int:

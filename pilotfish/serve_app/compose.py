@@ -21,11 +21,6 @@ from target_service.deployment import TargetReplica
 SOURCE = "the application's args"
 
 
-def build(args: dict[str, Any]) -> serve.Application:
-    """All three as one application. `args` is the configuration."""
-    return compose(config_from_dict(args, source=SOURCE))
-
-
 def build_target(args: dict[str, Any]) -> serve.Application:
     """The target pool alone. `args` is the configuration."""
     return _pool(config_from_dict(args, source=SOURCE), "target")

@@ -19,7 +19,7 @@ from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.schema import LoggingConfig
 
-from pilotfish.config import Config, replace
+from pilotfish.config import Config
 from pilotfish.errors import ConfigError
 from pilotfish.pools.capacity import check_room, demand
 from pilotfish.pools.options import (
@@ -69,7 +69,7 @@ def for_this_machine(config: Config, num_gpus: float) -> Config:
         orchestrator=dataclasses.replace(section.orchestrator, **here, drain_s=STOP_GRACE_S),
     )
     orchestrator = dataclasses.replace(config.orchestrator, num_replicas=1)
-    return replace(config, deployment=deployment, orchestrator=orchestrator)
+    return dataclasses.replace(config, deployment=deployment, orchestrator=orchestrator)
 
 
 @contextlib.contextmanager

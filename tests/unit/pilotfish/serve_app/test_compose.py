@@ -6,7 +6,7 @@ from ray.serve._private.build_app import build_app
 from pilotfish.config import load_config
 from pilotfish.errors import ConfigError
 from pilotfish.pools.options import APPLICATIONS, BUILDERS, serve_file
-from pilotfish.serve_app import build, build_draft, build_orchestrator, build_target
+from pilotfish.serve_app import build_draft, build_orchestrator, build_target
 
 BY_PATH = {
     "pilotfish.serve_app:build_target": build_target,
@@ -20,7 +20,7 @@ def deployments(application, name: str = "pilotfish") -> dict:
 
 
 def test_wrong_args_are_refused_by_name() -> None:
-    for builder in (build, build_target, build_draft, build_orchestrator):
+    for builder in (build_target, build_draft, build_orchestrator):
         with pytest.raises(ConfigError, match=r"target\.colour"):
             builder({"target": {"colour": "blue"}})
 
