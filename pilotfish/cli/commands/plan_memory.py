@@ -12,8 +12,9 @@ from pilotfish.models.store.catalogue import resolve
 from pilotfish.models.store.folder import read_json
 from pilotfish.models.store.model_store import ModelCache
 from pilotfish.models.store.pull import cached_folder
+from pilotfish.parallel.shape import ModelShape
 from pilotfish.parallel.sizes import ModelSizes
-from pilotfish.planning.memory import ModelShape, plan_memory
+from pilotfish.planning.memory import plan_memory
 from pilotfish.planning.result import to_json
 from pilotfish.planning.tables import show_memory
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from pilotfish.errors import UnsupportedModelError
-from pilotfish.planning.memory import MemoryPlan, ModelShape, plan_memory
+from pilotfish.parallel.shape import ModelShape
+from pilotfish.planning.memory import MemoryPlan, plan_memory
 
 TINY: dict[str, Any] = {
     "model_type": "llama",
