@@ -25,10 +25,10 @@ _MAX_VARIANTS = 32
 row counts that happen to be another of its sizes; some have two kinds of layers, and int8 is padded up to 32 rows."""
 
 
-def compile_layers(model: PreTrainedModel) -> None:
+def compile_layers(model: PreTrainedModel, *, falls_back: bool = True) -> None:
     """Have the layers, norm and rotary embedding of a model compiled, each when it first runs.
 
-    If that fails, this is logged and the whole model runs as it was.
+    If that fails, this is logged and the whole model runs as it was; falls_back False: the error is raised.
     """
     _prepare_dynamo()
     body = model.get_decoder()
@@ -47,6 +47,8 @@ def compile_layers(model: PreTrainedModel) -> None:
             try:
                 return compiled(*args, **kwargs)
             except torch._dynamo.exc.TorchDynamoException as error:
+                if not falls_back:
+                    raise
                 logger.warning("%s runs uncompiled: %s", type(body).__name__, textwrap.shorten(str(error), 300))
                 for each, its_own in zip(parts, originals, strict=True):
                     each.forward = its_own

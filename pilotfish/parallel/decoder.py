@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 from torch import Tensor
@@ -10,7 +11,8 @@ from torch import Tensor
 from pilotfish.models.decoder import KVPool, StepInput
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.parallel.channel import RankChannel
-from pilotfish.parallel.messages import Allocate, MoveKV, Order, RecordGraphs
+from pilotfish.parallel.group import ProcessGroup
+from pilotfish.parallel.messages import Allocate, Join, MoveKV, Order, RecordGraphs
 from pilotfish.parallel.step_codec import StepPacker
 from pilotfish.parallel.watch import end_process
 
@@ -38,6 +40,10 @@ class ParallelDecoder:
         self._channel = channel
         self._packer = StepPacker()
         self._captures = False
+
+    def join(self, store: Path, group: ProcessGroup) -> None:
+        """Connect the group of all ranks; store: see ProcessGroup.connect."""
+        self._together(Join(str(store)), lambda: group.connect(store))
 
     def capture(self, layers: Sequence[int]) -> None:
         # The residual stream is whole on every rank: nobody else need keep it.

@@ -63,7 +63,7 @@ def _decoder(model: PreTrainedModel, engine: EngineConfig, device: torch.device)
         # Of the layers alone: a part of the output projection is a linear like any other.
         quantise_linears(model.get_decoder(), engine.quantization, device)
         engine = replace(engine, quantization="none")
-    return build_gpu_decoder(model, engine, device, max_context_tokens=engine.max_context_tokens)
+    return build_gpu_decoder(model, engine, device, max_context_tokens=engine.max_context_tokens, is_rank=True)
 
 
 def rank_device(device: str, rank: int, num_ranks: int) -> torch.device:

@@ -12,7 +12,7 @@ from pilotfish.errors import InternalError, UnavailableError
 from pilotfish.parallel.channel import RankChannel, accept_ranks, listen
 from pilotfish.parallel.decoder import ParallelDecoder
 from pilotfish.parallel.meeting import MEETING_PREFIX, rank_command
-from pilotfish.parallel.messages import Join, Loaded, Setup
+from pilotfish.parallel.messages import Loaded, Setup
 from pilotfish.parallel.rank import load_rank
 from pilotfish.parallel.watch import end_process, watch
 
@@ -24,7 +24,7 @@ def start_ranks(setup: Setup, folder: Path | None = None) -> ParallelDecoder:
     """Rank 0's decoder over all ranks, each with its part loaded.
 
     folder: where ranks that somebody else has started wait for this one; None starts them, as processes that end with
-    this one. From here on the loss of a rank ends this process.
+    this one. Once all are loaded the loss of a rank ends this process.
     Raises: the PilotfishError that a rank failed with; UnavailableError when one does not come up.
     """
     with _ranks(setup.num_ranks, folder) as (meeting_place, channel, processes):
@@ -33,11 +33,11 @@ def start_ranks(setup: Setup, folder: Path | None = None) -> ParallelDecoder:
         for answer in channel.collect():
             if answer != Loaded(decoder.num_graphs):
                 raise InternalError(f"rank 0 would record {decoder.num_graphs} graphs, and another answered {answer}")
-        store = meeting_place / _STORE
-        channel.broadcast(Join(str(store)))
-        group.connect(store)
-    watch(channel, lambda ranks: end_process(_loss(ranks, setup.num_ranks, processes)))
-    return ParallelDecoder(decoder, channel)
+        # Before they meet: there a lost one would be waited for for `group.TIMEOUT`.
+        watch(channel, lambda ranks: end_process(_loss(ranks, setup.num_ranks, processes)))
+        joined = ParallelDecoder(decoder, channel)
+        joined.join(meeting_place / _STORE, group)
+    return joined
 
 
 def _loss(ranks: list[int], num_ranks: int, processes: list[subprocess.Popen[bytes]]) -> str:

@@ -61,12 +61,21 @@ def logits_of(model: Any) -> list[Tensor]:
     return logits
 
 
+def fail(*_: Any) -> Any:
+    raise RuntimeError("no compiler")
+
+
+def test_a_rank_that_cannot_compile_does_not_run_a_layer_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_backend(monkeypatch, fail)
+    model = tiny_model("llama", torch.float32)
+    compile_layers(model, falls_back=False)
+    with pytest.raises(torch._dynamo.exc.TorchDynamoException, match="no compiler"):
+        logits_of(model)
+
+
 def test_what_cannot_be_compiled_runs_as_it_is(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(*_: Any) -> Any:
-        raise RuntimeError("no compiler")
-
     on_backend(monkeypatch, fail)
     model = tiny_model("llama", torch.float32)
     expected = logits_of(copy.deepcopy(model))

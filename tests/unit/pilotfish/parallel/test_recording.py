@@ -1,8 +1,10 @@
 """Ranks record the same steps in the same order, or none of them runs."""
 
 import copy
+import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +16,11 @@ from pilotfish.config import EngineConfig
 from pilotfish.errors import InternalError
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.parallel import decoder as parallel_decoder
+from pilotfish.parallel import ranks
 from pilotfish.parallel.channel import RankPeer, accept_ranks, dial, listen
 from pilotfish.parallel.decoder import ParallelDecoder
-from pilotfish.parallel.messages import Loaded, Setup
+from pilotfish.parallel.group import ProcessGroup
+from pilotfish.parallel.messages import Join, Loaded, Setup
 from pilotfish.parallel.rank import serve
 from pilotfish.parallel.ranks import start_ranks
 from tests.unit.pilotfish.parallel.test_sharded_model import conversation
@@ -27,9 +31,9 @@ SIZES = (1, 4, 8, 32)
 def test_recorded_ranks_equal_one_process(saved_model: Callable[[str], Any], in_ranks: Callable[..., Any]) -> None:
     """Each sum waits for all ranks, and sums of other steps would have other shapes."""
     model, folder = saved_model("llama")
-    ranks = in_ranks(folder, 2, sizes=SIZES)
-    parts = conversation(ranks)
-    assert all(rank._graphs.is_recorded for rank in ranks.ranks)
+    parallel = in_ranks(folder, 2, sizes=SIZES)
+    parts = conversation(parallel)
+    assert all(rank._graphs.is_recorded for rank in parallel.ranks)
     whole = TransformersDecoder(copy.deepcopy(model), deterministic=False, max_context_tokens=256)
     for name, expected in conversation(whole).items():
         assert (parts[name] - expected).abs().max() < 1e-3, name
@@ -52,7 +56,7 @@ class Fake:
 
 
 @pytest.mark.parametrize("failing", [None, 0, 1])
-def test_all_ranks_record_and_a_failure_ends_the_start(
+def test_all_ranks_record_and_an_error_ends_the_rank_that_has_it(
     failing: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def end(message: str) -> None:
@@ -85,17 +89,50 @@ def test_all_ranks_record_and_a_failure_ends_the_start(
     assert isinstance(ends[0], MemoryError if failing == 1 else EOFError)
 
 
-def test_ranks_that_would_record_other_graphs_do_not_start(saved_model: Callable[[str], Any], tmp_path: Path) -> None:
-    def answer() -> None:
-        peer: RankPeer = dial(tmp_path, 1, 20)
+def setup_of(folder: Path) -> Setup:
+    engine = EngineConfig(dtype="float32", num_threads=torch.get_num_threads(), max_context_tokens=64)
+    return Setup(2, str(folder), engine, "WARNING", "human")
+
+
+@contextmanager
+def with_rank_1(folder: Path, answer: Callable[[RankPeer], None]) -> Iterator[None]:
+    """Rank 1, which does as said once it has been set up."""
+
+    def run() -> None:
+        peer = dial(folder, 1, 20)
         peer.receive()
+        answer(peer)
+
+    rank = threading.Thread(target=run)
+    rank.start()
+    yield
+    rank.join(30)
+
+
+def test_ranks_that_would_record_other_graphs_do_not_start(saved_model: Callable[[str], Any], tmp_path: Path) -> None:
+    def answer(peer: RankPeer) -> None:
         peer.send(Loaded(15))
         peer.wait_for_loss(20)
 
-    rank = threading.Thread(target=answer)
-    rank.start()
-    engine = EngineConfig(dtype="float32", num_threads=torch.get_num_threads(), max_context_tokens=64)
-    setup = Setup(2, str(saved_model("llama")[1]), engine, "WARNING", "human")
-    with pytest.raises(InternalError, match=r"rank 0 would record 0 graphs, and another answered .*15"):
-        start_ranks(setup, tmp_path)
-    rank.join(30)
+    with (
+        with_rank_1(tmp_path, answer),
+        pytest.raises(InternalError, match=r"rank 0 would record 0 graphs, and another answered .*15"),
+    ):
+        start_ranks(setup_of(saved_model("llama")[1]), tmp_path)
+
+
+def test_a_rank_that_is_lost_while_the_others_wait_for_it_ends_the_start(
+    saved_model: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(peer: RankPeer) -> None:
+        peer.send(Loaded(0))
+        assert isinstance(peer.receive(), Join)
+        peer.close()
+
+    ended: queue.SimpleQueue[str] = queue.SimpleQueue()
+    monkeypatch.setattr(ranks, "end_process", ended.put)
+    said: list[str] = []
+    monkeypatch.setattr(ProcessGroup, "connect", lambda *_: said.append(ended.get(timeout=10)))
+    with with_rank_1(tmp_path, answer):
+        start_ranks(setup_of(saved_model("llama")[1]), tmp_path)
+    assert said == ["rank 1 of 2 ended: this replica ends with it"]

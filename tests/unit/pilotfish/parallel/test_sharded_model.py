@@ -16,6 +16,7 @@ from pilotfish.errors import ModelError, UnsupportedModelError
 from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.decoder_transformers import TransformersDecoder
+from pilotfish.parallel.shape import ModelShape
 from pilotfish.parallel.sharded_model import load_shard
 from pilotfish.speculation.trees.tree import DraftTree
 
@@ -53,6 +54,7 @@ def test_ranks_together_equal_one_process(
     saved_model: SavedModel, in_ranks: Callable[..., Any], kind: str, num_ranks: int
 ) -> None:
     model, folder = saved_model(kind)
+    ModelShape.of_config(model.config.to_dict())  # `plan --model` knows it, to which operators are sent
     whole = conversation(TransformersDecoder(copy.deepcopy(model), deterministic=False, max_context_tokens=256))
     parts = conversation(in_ranks(folder, num_ranks))
     assert whole["tree"].std() > 0.1
