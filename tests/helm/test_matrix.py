@@ -73,6 +73,11 @@ def test_pilotfish_reads_the_configuration(helm: Any, case: str, extras: bool) -
     assert configs[-1].security.public.uses_tls is extras
 
 
+def test_an_orchestrator_may_stop_at_once(helm: Any) -> None:
+    objects = helm.template(*value_files("rayservice", False), "--set", "config.deployment.orchestrator.drain_s=0")
+    assert configs_of(objects)[-1].deployment.orchestrator.drain_s == 0
+
+
 def test_names_are_unique_and_in_the_namespace(helm: Any, case: str, extras: bool) -> None:
     objects = helm.objects(case, extras, "helm4")
     names = [(each["kind"], each["metadata"]["name"]) for each in objects]

@@ -44,8 +44,8 @@ latter. */ -}}
 {{- $_ := set $config $name (ternary $section (omit $section "engine") (eq $name $.pool)) }}
 {{- end }}
 {{- if eq .pool "orchestrator" }}
-{{- with dig "deployment" "orchestrator" "drain_s" "" .config }}
-{{- $_ := set $config "deployment" (dict "orchestrator" (dict "drain_s" .)) }}
+{{- with pick (dig "deployment" "orchestrator" dict .config) "drain_s" }}
+{{- $_ := set $config "deployment" (dict "orchestrator" .) }}
 {{- end }}
 {{- else }}
 {{- $config = omit $config "orchestrator" }}
