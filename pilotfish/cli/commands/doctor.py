@@ -14,10 +14,10 @@ from rich.text import Text
 from pilotfish.cli.checks.configuration import check_configuration, check_named_files
 from pilotfish.cli.checks.finding import Finding, Verdict, worst
 from pilotfish.cli.checks.hardware import check_hardware
-from pilotfish.cli.checks.installation import check_installation
 from pilotfish.cli.checks.limits import check_limits
 from pilotfish.cli.checks.model_cache import check_model_cache
 from pilotfish.cli.checks.network import check_network
+from pilotfish.cli.checks.python import check_python
 from pilotfish.cli.checks.replicas import check_replicas
 from pilotfish.cli.console import output_console
 from pilotfish.cli.errors import EXIT_FAILURE, fail_on_error
@@ -70,7 +70,7 @@ def doctor(
 
 def examine(config_file: Path | None, overrides: Sequence[str]) -> Iterator[Finding]:
     """Every check, as it is done. With a configuration that cannot be read the rest is checked with the defaults."""
-    yield from check_installation()
+    yield check_python()
     config, finding = check_configuration(config_file, overrides)
     yield finding
     if config is None:

@@ -26,7 +26,7 @@ def test_json_has_every_finding_and_the_verdict(tmp_path: Path) -> None:
     report = json.loads(result.stdout)
     assert result.exit_code == (1 if report["verdict"] == "problem" else 0)
     checks = {finding["check"]: finding for finding in report["findings"]}
-    names = {"python", "package", "configuration", "torch", "gpu", "compiler", "model cache", "address", "proxies"}
+    names = {"python", "configuration", "torch", "gpu", "compiler", "model cache", "address", "proxies"}
     assert names <= set(checks)
     assert set(checks["python"]) == {"check", "verdict", "found", "advice"}
 
