@@ -127,11 +127,6 @@ class InferenceService:
         return self.observer.statistics
 
     @property
-    def num_active_requests(self) -> int:
-        """Requests that are served or wait for their turn."""
-        return self.request_queue.num_running + self.request_queue.num_waiting
-
-    @property
     def max_context_tokens(self) -> int:
         """Prompt plus output at most, by the model and by its replicas: emulated ones may have more."""
         connected = (link.model.max_context_tokens for link in self.targets.links if link.is_connected)

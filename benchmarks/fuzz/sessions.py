@@ -119,9 +119,9 @@ class SessionsSurface:
             self._stack.directory.set_replicas(service, dict.fromkeys(names, address))
         ends = await asyncio.gather(*(self._answer(question) for question in questions))
         service = self._stack.orchestrator.service
-        pools = service.targets, service.drafts
+        pools, queue = (service.targets, service.drafts), service.request_queue
         # Or it is a hang: all requests have ended, and places or sequences are still held.
-        await until(lambda: not service.num_active_requests + sum(pool.num_sequences for pool in pools))
+        await until(lambda: not queue.num_running + queue.num_waiting + sum(pool.num_sequences for pool in pools))
         return set(ends)
 
     async def _answer(self, question: dict[str, Any]) -> str:

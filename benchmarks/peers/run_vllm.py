@@ -75,7 +75,7 @@ def counters(worker: Any) -> dict[str, float]:
         "num_accepted_tokens": counted.acceptance.num_accepted_tokens,
         "num_missed_deadlines": counted.num_missed_deadlines,
         "num_sequences": counted.num_sequences,
-        "num_faults": counted.num_faults,
+        "num_faults": counted.num_proposer_faults + counted.num_drafter_faults,
     }
 
 

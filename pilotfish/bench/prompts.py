@@ -43,7 +43,10 @@ def load_prompts(path: Path | None = None, *, per_category: int | None = None) -
     be used.
     """
     path = path or OWN_PROMPTS
-    prompts = _read_jsonl(path) if path.suffix == ".jsonl" else _read_list(path)
+    if path.suffix == ".jsonl":
+        prompts = _read_jsonl(path)
+    else:
+        prompts = [Prompt(TEXT_CATEGORY, line.strip()) for line in read_lines(path, "prompts from") if line.strip()]
     if not prompts:
         raise ConfigError(f"{path} holds no prompts")
     by_category: dict[str, list[Prompt]] = defaultdict(list)
@@ -60,7 +63,3 @@ def _read_jsonl(path: Path) -> list[Prompt]:
             raise ConfigError(f"{path} line {number}: the first turn is empty")
         prompts.append(Prompt(record.category, record.turns[0]))
     return prompts
-
-
-def _read_list(path: Path) -> list[Prompt]:
-    return [Prompt(TEXT_CATEGORY, line.strip()) for line in read_lines(path, "prompts from") if line.strip()]

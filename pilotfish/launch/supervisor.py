@@ -208,7 +208,8 @@ class Supervisor:
             self._children[spec.name] = child
             status = await child.wait()
             ending = f"was ended by signal {-status}" if status < 0 else f"ended with exit code {status}"
-            if spec.essential and not (spec.restarts_once_ready and self._was_ready(spec)):
+            was_ready = all(self._ready[service].is_set() for service in spec.services)
+            if spec.essential and not (spec.restarts_once_ready and was_ready):
                 # Who was killed could not say why: its last line is of something else.
                 detail = child.last_error.removeprefix("error: ") if status > 0 else ""
                 raise UnavailableError(f"{spec.name} {ending}" + (f": {detail}" if detail else ""))
@@ -219,9 +220,6 @@ class Supervisor:
             meanwhile = "wait for" if spec.essential else "go on without"
             self._on_line(spec.name, f"{ending}; requests {meanwhile} it, next start in {delay_s:g} s")
             await asyncio.sleep(delay_s)
-
-    def _was_ready(self, spec: ChildSpec) -> bool:
-        return all(self._ready[service].is_set() for service in spec.services)
 
     def _note_ready(self, service: str, address: str) -> None:
         self._ready[service].set()

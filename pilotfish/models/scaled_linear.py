@@ -98,13 +98,10 @@ def quantise_linears(model: nn.Module, weight_format: WeightFormat, device: torc
         (parent, name, child)
         for parent in model.modules()
         for name, child in parent.named_children()
-        if type(child) is nn.Linear and child is not head and _fits(child)
+        if type(child) is nn.Linear and child is not head
+        if child.in_features % MULTIPLE == child.out_features % MULTIPLE == 0
     ]
     for parent, name, child in targets:
         setattr(parent, name, ScaledLinear(child, weight_format, device))
         child.weight = nn.Parameter(torch.empty(0), requires_grad=False)
     return len(targets)
-
-
-def _fits(linear: nn.Linear) -> bool:
-    return linear.in_features % MULTIPLE == 0 and linear.out_features % MULTIPLE == 0

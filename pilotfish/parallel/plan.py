@@ -39,18 +39,6 @@ def module_cuts(model: PreTrainedModel) -> dict[str, Cut]:
     return cuts
 
 
-def parameter_cuts(model: PreTrainedModel) -> dict[str, Cut]:
-    """Of every parameter of the whole model; tied ones once. Raises as module_cuts."""
-    cuts = module_cuts(model)
-    of_parameters = {}
-    for name, _ in model.named_parameters():
-        module, _, kind = name.rpartition(".")
-        cut = cuts.get(module, Cut.WHOLE)
-        # The bias of a sum is added once, to the sum.
-        of_parameters[name] = Cut.WHOLE if cut is Cut.COLUMNS and kind == "bias" else cut
-    return of_parameters
-
-
 def _cut(model: Any, name: str, module: nn.Module, style: str) -> Cut:
     cut = _STYLES.get(style)
     if cut is None or (cut is not Cut.WHOLE and type(module) is not nn.Linear):

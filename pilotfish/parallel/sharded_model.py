@@ -13,7 +13,7 @@ from pilotfish.models.loading import silence_transformers
 from pilotfish.parallel.checkpoint import Checkpoint
 from pilotfish.parallel.group import RankGroup
 from pilotfish.parallel.layers import SHARD, ParallelEmbedding, ParallelHead, RowParallelLinear, column_parallel
-from pilotfish.parallel.plan import module_cuts, parameter_cuts
+from pilotfish.parallel.plan import module_cuts
 from pilotfish.parallel.sizes import Cut
 
 
@@ -35,7 +35,8 @@ def load_shard(folder: Path, group: RankGroup, dtype: torch.dtype, device: torch
     Raises: ModelError for weights that are missing or do not fit; UnsupportedModelError for a model without a plan.
     """
     model = empty_model(folder, dtype)
-    cuts = parameter_cuts(model)
+    cuts = module_cuts(model)
+    names = {name for name, _ in model.named_parameters()}  # of tied ones only one
     embedding = next(name for name, module in model.named_modules() if module is model.get_input_embeddings())
     is_tied = model.get_output_embeddings().weight is model.get_input_embeddings().weight
     _fill_buffers(model, device)
@@ -45,10 +46,12 @@ def load_shard(folder: Path, group: RankGroup, dtype: torch.dtype, device: torch
     with Checkpoint(folder) as checkpoint:
         for local_name, parameter in list(model.named_parameters()):
             name = ".".join(part for part in local_name.split(".") if part != SHARD)
-            if name not in cuts:  # an output projection that is tied to an embedding that is not cut
-                name, cut = f"{embedding}.weight", Cut.VOCABULARY
-            else:
-                cut = cuts[name]
+            module, _, kind = name.rpartition(".")
+            cut = cuts.get(module, Cut.WHOLE)
+            if name not in names:  # an output projection that is tied to an embedding that is not cut
+                name = f"{embedding}.weight"
+            if cut is Cut.COLUMNS and kind == "bias":
+                cut = Cut.WHOLE  # it is added once, to the sum
             tensor = checkpoint.read(name, cut, group.rank, group.num_ranks, dtype)
             _assign(model, local_name, _checked(name, tensor, parameter).to(device))
     if is_tied:

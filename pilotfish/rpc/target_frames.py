@@ -122,10 +122,6 @@ def _fill_opened(proto: pb.Opened, event: Opened, sequence_id: int) -> None:
     proto.num_cached_tokens = event.num_cached_tokens
 
 
-def _opened_from_proto(proto: pb.Opened) -> Opened:
-    return Opened(proto.sequence_id, proto.num_cached_tokens)
-
-
 class TargetFrames(FrameCodec):
     """The FrameCodec of the target stream."""
 
@@ -145,7 +141,7 @@ class TargetFrames(FrameCodec):
     responses = MappingProxyType(
         {
             Verdict: Item("verdict", _fill_verdict, _verdict_from_proto),
-            Opened: Item("opened", _fill_opened, _opened_from_proto),
+            Opened: Item("opened", _fill_opened, lambda proto: Opened(proto.sequence_id, proto.num_cached_tokens)),
             SequenceError: ERROR,
         }
     )

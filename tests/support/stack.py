@@ -169,8 +169,8 @@ class StackThread:
 
     def wait_until_idle(self) -> None:
         """Until no request runs and no sequence is held."""
-        service = self.orchestrator.service
-        self.wait_until(lambda: service.num_active_requests == 0 and self.engine.num_sequences == 0)
+        queue = self.orchestrator.service.request_queue
+        self.wait_until(lambda: queue.num_running == queue.num_waiting == 0 and self.engine.num_sequences == 0)
 
     @contextlib.contextmanager
     def other_orchestrator(self, **settings: Any) -> Iterator[httpx.Client]:

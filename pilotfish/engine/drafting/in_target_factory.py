@@ -42,9 +42,5 @@ def with_lookup(
     """The drafter with the configured lookup before it, or the lookup alone; draft: how lookups are configured."""
     if config.lookup in ("auto", "none"):  # Config has made `auto` concrete
         return other
-    return InTargetLookup(
-        config.lookup if other is None else other.name,
-        LOOKUPS[config.lookup](draft),
-        other=other,
-        min_accepted_tokens=draft.lookup_min_accepted_tokens,
-    )
+    name = config.lookup if other is None else other.name
+    return InTargetLookup(name, LOOKUPS[config.lookup](draft), other, draft.lookup_min_accepted_tokens)

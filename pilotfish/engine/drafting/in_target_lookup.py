@@ -19,18 +19,13 @@ class InTargetLookup:
     """See InTargetDrafter. Keeps the index of each sequence in its `lookup_index`."""
 
     def __init__(
-        self,
-        name: str,
-        make_index: MakeIndex,
-        *,
-        other: InTargetDrafter | None = None,
-        min_accepted_tokens: float = 0.0,
+        self, name: str, make_index: MakeIndex, other: InTargetDrafter | None, min_accepted_tokens: float
     ) -> None:
         """other: drafts where a lookup does not promise min_accepted_tokens; None: nobody does."""
         self.name = name
         self._make_index = make_index
         self._other = other
-        self._min_accepted_tokens = min_accepted_tokens if other is not None else 0.0
+        self._min_accepted_tokens = min_accepted_tokens
 
     @property
     def num_rounds(self) -> int:

@@ -21,8 +21,3 @@ class ProposerCounters:
     """Steps without drafts for a fault of our own, on vLLM's thread; the log tells of the first."""
     num_drafter_faults: int = 0
     """The same, on the drafter's thread."""
-
-    @property
-    def num_faults(self) -> int:
-        """Steps without drafts for a fault of our own."""
-        return self.num_proposer_faults + self.num_drafter_faults

@@ -95,11 +95,6 @@ class ReplicaServer:
         return self._server.address
 
     @property
-    def metrics_address(self) -> str:
-        """host:port of /metrics; empty: there is none."""
-        return "" if self._metrics is None else self._metrics.address
-
-    @property
     def model(self) -> ModelInfo:
         return self.streams.welcome.model
 

@@ -152,8 +152,8 @@ class Orchestrator:
 
     @property
     def num_held(self) -> int:
-        service = self.server.service
-        return service.targets.num_sequences + service.drafts.num_sequences + service.num_active_requests
+        service, queue = self.server.service, self.server.service.request_queue
+        return service.targets.num_sequences + service.drafts.num_sequences + queue.num_running + queue.num_waiting
 
     async def stop(self) -> None:
         await self.channel.close()

@@ -143,10 +143,9 @@ class Stack:
 
     def num_sequences(self) -> int:
         """Held anywhere: by the orchestrators and the engines."""
-        own = sum(
-            each.service.targets.num_sequences + each.service.drafts.num_sequences + each.service.num_active_requests
-            for each in self.orchestrators
-        )
+        services = [each.service for each in self.orchestrators]
+        own = sum(each.targets.num_sequences + each.drafts.num_sequences for each in services)
+        own += sum(each.request_queue.num_running + each.request_queue.num_waiting for each in services)
         return own + sum(engine.num_sequences for engine in self.engines)
 
     async def nothing_is_left(self) -> None:

@@ -19,7 +19,7 @@ def test_leaving_a_stream_frees_the_sequence(emulated_server, emulated_client: o
     with emulated_client.chat.completions.create(model="", messages=MESSAGES, stream=True, n=2, **LONG) as stream:
         for _ in range(5):
             next(stream)
-        assert emulated_server.orchestrator.service.num_active_requests == 2
+        assert emulated_server.orchestrator.service.request_queue.num_running == 2
     emulated_server.wait_until_idle()
 
 

@@ -85,8 +85,8 @@ async def scrapes() -> Scrapes:
             drafted=drafted,
             before=before,
             after=await scrape(url),
-            target=await scrape(f"http://{stack.target.metrics_address}"),
-            draft=await scrape(f"http://{stack.draft.metrics_address}"),
+            target=await scrape(f"http://{stack.target._metrics.address}"),
+            draft=await scrape(f"http://{stack.draft._metrics.address}"),
             openmetrics=text,
             openmetrics_type=content_type,
         )

@@ -93,6 +93,6 @@ async def test_a_request_that_still_runs_counts_as_far_as_it_has_come(run_stack,
         assert Samples(await scrape_text(stack.orchestrator.http_url)).value("generation_tokens_total") > 0
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-        while service.num_active_requests:  # noqa: ASYNC110  # nor for this
+        while service.request_queue.num_running:  # noqa: ASYNC110  # nor for this
             await asyncio.sleep(0)
         assert sum(service.statistics.failures.values()) + sum(service.statistics.outcomes.values()) == 1

@@ -50,8 +50,8 @@ def make_drafted(make_core: MakeCore) -> MakeCore:
     return lambda drafter, **changes: make_core(drafter and (lambda _: drafter), max_draft_tokens=12, **changes)
 
 
-def lookup(name: str = "suffix", **more) -> InTargetLookup:
-    return InTargetLookup(name, LOOKUPS[name](DraftConfig()), **more)
+def lookup(name: str = "suffix", other: Other | None = None, min_accepted_tokens: float = 0.0) -> InTargetLookup:
+    return InTargetLookup(name, LOOKUPS[name](DraftConfig()), other, min_accepted_tokens)
 
 
 def run(

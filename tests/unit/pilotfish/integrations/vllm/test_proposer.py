@@ -71,7 +71,7 @@ def test_without_a_draft_service_vllm_starts_and_never_waits(make_proposer, make
     engine = make_engine(make_proposer("127.0.0.1:1", draft_deadline_ms=100_000))  # one wait, and the test times out
     for _ in range(50):
         assert engine.step() == [[]]
-    assert engine.proposer.counters.num_faults == 0
+    assert engine.proposer.counters.num_proposer_faults == engine.proposer.counters.num_drafter_faults == 0
 
 
 def test_a_draft_service_that_comes_later_is_found(pool, make_proposer, make_engine) -> None:
