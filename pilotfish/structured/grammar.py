@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from llguidance import LLMatcher, LLTokenizer, regex_to_lark
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer, regex_to_lark
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from pilotfish.errors import InvalidRequestError
@@ -25,6 +25,13 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _JSON_OPTIONS = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 """As json.dumps writes it: a weak model that may put whitespace anywhere may do so for ever."""
 
+_LIMITS = LLParserLimits(step_max_items=20_000, max_lexer_states=100_000)
+"""Of a mask (0.2 s at worst found; 0.5 with the library's 50,000), and of a request (some 60 MB)."""
+
+_NO_FORCING = '%llguidance {"no_forcing": true}'
+"""Last, so that it holds. Else the library writes out all text that has no alternative within one step, by itself:
+endless, or many gigabytes of it, where a schema's references lead back or double."""
+
 MAX_GBNF_CHARS = 4096
 """It is converted on the event loop, at some 4 us a character (measured)."""
 _GBNF = re.compile(r"^[ \t]*root[ \t]*::=", re.MULTILINE)
@@ -35,18 +42,12 @@ def engine_grammar(grammar: Grammar, *, param: str = "grammar") -> str:
 
     Raises InvalidRequestError for what is no JSON, too long, too deep, or holds numbers that cannot be kept exactly.
     """
+    if grammar.kind is not GrammarKind.LARK:
+        return str(LLMatcher.grammar_from_lark(f"start: {lark_rule(grammar, param=param)}\n{_NO_FORCING}"))
     check_text(grammar, param)
-    match grammar.kind:
-        case GrammarKind.JSON_SCHEMA | GrammarKind.JSON_OBJECT:
-            # The library's own options, which a schema may hold, are not the caller's to set.
-            schema = {**_schema(grammar, param), "x-guidance": _JSON_OPTIONS}
-            return str(LLMatcher.grammar_from_json_schema(schema_text(schema)))
-        case GrammarKind.REGEX:
-            return str(LLMatcher.grammar_from_regex(grammar.text))
-        case GrammarKind.LARK:
-            for _ in embedded_schemas(grammar.text, param):
-                pass  # each is within bounds
-            return str(LLMatcher.grammar_from_lark(grammar.text))
+    for _ in embedded_schemas(grammar.text, param):
+        pass  # each is within bounds
+    return str(LLMatcher.grammar_from_lark(f"{grammar.text}\n{_NO_FORCING}"))
 
 
 def load_vocabulary(folder: Path, vocab_size: int, eos_token_ids: Collection[int]) -> LLTokenizer:
@@ -63,7 +64,7 @@ def compile_grammar(vocabulary: LLTokenizer, grammar: Grammar) -> LLMatcher:
 
     Raises InvalidRequestError, with `param`, that names what is wrong or not supported.
     """
-    matcher = LLMatcher(vocabulary, engine_grammar(grammar), log_level=0)
+    matcher = LLMatcher(vocabulary, engine_grammar(grammar), log_level=0, limits=_LIMITS)
     if not matcher.is_error():
         matcher.compute_bitmask()  # the first one builds tables that copies share
     if matcher.is_error():

@@ -20,8 +20,8 @@ from pilotfish.types import Grammar, GrammarKind
 
 Children = Callable[[], list[psutil.Process]]
 GOOD = Grammar(GrammarKind.JSON_SCHEMA, json.dumps({"type": "object", "properties": {"a": {"type": "integer"}}}))
-SLOW = Grammar(GrammarKind.REGEX, "(a{1000}){1000}")
-LARGE = Grammar(GrammarKind.REGEX, "(((((a{100}){100}){100}){100}){100})")
+SLOW = Grammar(GrammarKind.JSON_SCHEMA, '{"type": "integer", "multipleOf": 999983}')
+LARGE = Grammar(GrammarKind.LARK, "start: T\nT: " + " & ".join(f"/(.*a.{{{n}}}|[^b]*)/" for n in range(900, 940)))
 
 
 @pytest.fixture

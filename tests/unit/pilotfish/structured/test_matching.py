@@ -1,10 +1,19 @@
 """Where a sequence stands in its grammar, however it came there."""
 
+import json
+import multiprocessing
 import random
+import resource
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pytest
 from llguidance import LLMatcher, LLTokenizer
 
-from pilotfish.structured.grammar import engine_grammar
+from pilotfish.structured.grammar import compile_grammar, engine_grammar, load_vocabulary
 from pilotfish.structured.matching import GrammarMatcher
 from pilotfish.types import Grammar, GrammarKind
 from tests.support.small_vocabulary import EOS_TOKEN_ID, SmallVocabulary
@@ -71,3 +80,53 @@ def reached(tokens: LLTokenizer, output: list[int], drafts: list[int]) -> bytes 
     fresh = matcher_at(tokens, num_prompt_tokens=0)
     fresh.append([*output, *drafts])
     return fresh.allowed()
+
+
+def long_object(**properties: Any) -> dict[str, Any]:
+    properties = {"k": {"const": "x" * 2000}, **properties}
+    return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
+
+
+def behind_a_choice(schemas: dict[str, Any]) -> Grammar:
+    """So that the first mask shows nothing of it."""
+    schema = {"anyOf": [{"type": "boolean"}, {"$ref": "#/$defs/x0"}], "$defs": schemas}
+    return Grammar(GrammarKind.JSON_SCHEMA, json.dumps(schema))
+
+
+ENDLESS = behind_a_choice({"x0": long_object(a={"$ref": "#/$defs/x0"})})
+DOUBLING = behind_a_choice(
+    {
+        "x24": {"type": "null"},
+        **{f"x{n}": long_object(**{key: {"$ref": f"#/$defs/x{n + 1}"} for key in "ab"}) for n in range(24)},
+    }
+)
+ASKING_FOR_IT = Grammar(
+    GrammarKind.LARK, '%llguidance {"no_forcing": false}\nstart: "t" | "{" x\nx: "' + "x" * 2000 + '" x "b"'
+)
+
+
+@pytest.mark.parametrize("grammar", [ENDLESS, DOUBLING, ASKING_FOR_IT])
+def test_no_step_writes_out_what_has_no_alternative(model_folder: Path, grammar: Grammar) -> None:
+    """In a process of its own, which may die of it."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        fault, worst_s = pool.submit(follow, model_folder, grammar).result(timeout=60)
+    assert fault is None
+    assert worst_s < 0.3
+
+
+def follow(folder: Path, grammar: Grammar) -> tuple[str | None, float]:
+    """Why the matcher gave up, and the CPU time of the longest step."""
+    vocabulary = load_vocabulary(folder, 98, {0})
+    size_bytes = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (size_bytes + 200 * 2**20,) * 2)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    matcher, rng, worst_s = GrammarMatcher(compile_grammar(vocabulary, grammar), 0), random.Random(1), 0.0
+    for step in range(100):
+        before = time.thread_time()
+        mask = matcher.allowed()
+        worst_s = max(worst_s, time.thread_time() - before)
+        if mask is None:
+            break
+        allowed = np.flatnonzero(np.unpackbits(np.frombuffer(mask, np.uint8), bitorder="little"))
+        matcher.append([int(allowed[-1] if step == 0 else rng.choice(allowed[allowed > 0]))])  # {, not a boolean
+    return matcher.fault, worst_s
