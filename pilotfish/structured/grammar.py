@@ -68,7 +68,7 @@ def compile_grammar(vocabulary: LLTokenizer, grammar: Grammar) -> LLMatcher:
     if not matcher.is_error():
         matcher.compute_bitmask()  # the first one builds tables that copies share
     if matcher.is_error():
-        told = one_line(matcher.get_error())
+        told = one_line(re.sub(rf"\n *\d+ \| {re.escape(_NO_FORCING)}", "", matcher.get_error()))
         raise InvalidRequestError(f"the {name_of(grammar)} cannot be used: {told}", param="grammar")
     return matcher
 

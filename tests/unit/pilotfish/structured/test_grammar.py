@@ -52,6 +52,7 @@ def test_good_grammars_compile(tokens: LLTokenizer, grammar: Grammar) -> None:
         (Grammar(GrammarKind.REGEX, "a\\"), "backslash"),
         (Grammar(GrammarKind.LARK, "start: start"), "no text can follow it$"),
         (Grammar(GrammarKind.REGEX, r"[^\s\S]"), "regular expression cannot be used: no text can follow it$"),
+        (Grammar(GrammarKind.REGEX, "("), r"unclosed group 1 start: /\(/$"),  # nothing of ours
         (Grammar(GrammarKind.JSON_SCHEMA, "false"), "it is false, which nothing follows"),
         (Grammar(GrammarKind.REGEX, "a\ud83d"), "surrogate pair"),
         (Grammar(GrammarKind.JSON_SCHEMA, '{"const": "\\ud83d"}'), "cannot be used"),
