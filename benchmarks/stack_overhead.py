@@ -153,7 +153,7 @@ def measure_start(samples: int, *, stack_first: bool) -> dict[str, Any]:
         row = path.row(measure_in_turns(core, path, samples))
         resident, front = path.resident_bytes
     weights = (Path(core.model.tokenizer_path) / "model.safetensors").stat().st_size
-    pool = core._decoder._pool.num_bytes  # the heads' are small
+    pool = core.kv_cache.pool.num_usable * core.kv_bytes_per_block
     sizes = {"target": resident, "front": front, "weights": weights, "kv_pool": pool}
     return {
         "first": "stack" if stack_first else "engine",

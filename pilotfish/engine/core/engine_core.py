@@ -52,11 +52,11 @@ class EngineCore(Engine):
         self._decoder = decoder
         self._top_m = top_m
         num_blocks = self.kv_cache.pool.num_usable + 1
-        decoder.allocate(num_blocks)
+        num_bytes = decoder.allocate(num_blocks).num_bytes
         self._features = features
         self._in_target: InTargetDrafting | None = None
         if drafter is not None:
-            drafter.allocate(num_blocks)
+            num_bytes += drafter.allocate(num_blocks)
             self._in_target = InTargetDrafting(
                 drafter,
                 self.kv_cache,
@@ -66,6 +66,7 @@ class EngineCore(Engine):
             )
         if features is not None:
             features.allocate(num_blocks)
+        self.kv_bytes_per_block = num_bytes // num_blocks
         self._scheduler = Scheduler(
             self.kv_cache, max_batch_tokens=config.max_batch_tokens, max_draft_tokens=config.max_draft_tokens
         )
