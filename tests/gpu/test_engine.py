@@ -1,6 +1,6 @@
 """The engine on a GPU: greedy text with speculation is the target's own; sampling; how large the cache becomes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ from pilotfish.models.eagle3.module import Eagle3Head
 from pilotfish.speculation.rounds import Round, verify
 from pilotfish.speculation.sampling.history import TokenHistory
 from pilotfish.types import ModelInfo, SamplingParams, TreeRequest
-from tests.support.tiny_models import tiny_eagle3_config
+from tests.support.tiny_models import greedy_text, tiny_eagle3_config
 
 NUM_TOKENS = 24
 PROMPTS = {1: [5, 9, 3] * 4, 2: [7] * 17, 3: list(range(30))}
@@ -51,13 +51,6 @@ def core_of(decoder: TransformersDecoder, head_hidden_size: int = 0) -> EngineCo
     return core
 
 
-def greedy_text(model: LlamaForCausalLM, prompt: Sequence[int]) -> list[int]:
-    tokens = list(prompt)
-    for _ in range(NUM_TOKENS):
-        tokens.append(int(model(torch.tensor([tokens])).logits[0, -1].argmax()))
-    return tokens[len(prompt) :]
-
-
 def settle(core: EngineCore, texts: dict[int, list[int]]) -> None:
     while core.has_work:
         for event in core.step():
@@ -71,7 +64,7 @@ def test_greedy_text_with_drafts_is_the_targets_own(
 ) -> None:
     """Right drafts, wrong ones in a tree, and none, in one batch."""
     core = core_of(make_decoder(graphs=graphs))
-    expected = {key: greedy_text(reference, prompt) for key, prompt in PROMPTS.items()}
+    expected = {key: greedy_text(reference, prompt, NUM_TOKENS) for key, prompt in PROMPTS.items()}
     texts: dict[int, list[int]] = {key: [] for key in PROMPTS}
     for key, prompt in PROMPTS.items():
         core.submit(OpenSequence(key, tuple(prompt), GREEDY))
@@ -103,7 +96,7 @@ def test_a_drafter_in_the_engine_changes_no_text(make_decoder: Make, reference: 
         core.submit(Decode(key, len(prompt), NUM_TOKENS, num_draft_tokens=4, tree=tree))
     settle(core, texts)
     assert {key: text[:NUM_TOKENS] for key, text in texts.items()} == {
-        key: greedy_text(reference, prompt) for key, prompt in PROMPTS.items()
+        key: greedy_text(reference, prompt, NUM_TOKENS) for key, prompt in PROMPTS.items()
     }
 
 

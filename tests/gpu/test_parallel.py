@@ -15,7 +15,7 @@ from transformers import LlamaForCausalLM
 
 from pilotfish.config import Config, EngineConfig, TargetConfig
 from pilotfish.engine.process.process_engine import ProcessEngine
-from pilotfish.messages import Decode, OpenSequence, Verdict, Verify
+from pilotfish.messages import Decode, OpenSequence, Verify
 from pilotfish.models.gpu_factory import build_gpu_decoder
 from pilotfish.parallel.group import ProcessGroup
 from pilotfish.parallel.meeting import rank_command
@@ -23,7 +23,9 @@ from pilotfish.parallel.sharded_model import load_shard
 from pilotfish.types import SamplingParams
 from tests.gpu.conftest import CONTEXT, NUM_BLOCKS
 from tests.gpu.test_decoding import STEPS, expected, prefill, step_of
+from tests.support.engine_events import received_text
 from tests.support.tiny_llama import PRINTABLE_VOCAB_SIZE, save_printable_tokenizer, tiny_llama
+from tests.support.tiny_models import greedy_text
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning"),
@@ -95,22 +97,6 @@ def test_a_step_of_a_rank_never_waits_for_the_device(
 PROMPT = tuple((7 * index + 3) % 90 for index in range(40))
 
 
-def greedy_text(model: LlamaForCausalLM, num_tokens: int) -> list[int]:
-    tokens = list(PROMPT)
-    for _ in range(num_tokens):
-        tokens.append(int(model(torch.tensor([tokens])).logits[0, -1].argmax()))
-    return tokens[len(PROMPT) :]
-
-
-async def output_of(engine: ProcessEngine, num_tokens: int) -> list[int]:
-    tokens: list[int] = []
-    while len(tokens) < num_tokens:
-        for event in await engine.receive():
-            if isinstance(event, Verdict):
-                tokens += event.token_ids
-    return tokens
-
-
 @pytest.mark.timeout(240)
 async def test_a_replica_of_two_ranks_gives_the_targets_own_text(monkeypatch: pytest.MonkeyPatch) -> None:
     """On one GPU: NCCL takes it for that of two machines, which are connected by sockets."""
@@ -137,12 +123,12 @@ async def test_a_replica_of_two_ranks_gives_the_targets_own_text(monkeypatch: py
             async with asyncio.timeout(200):
                 engine = await ProcessEngine.start(config, "target", rank_folder=str(meeting_place))
                 try:
-                    text = greedy_text(model, 12)
+                    text = greedy_text(model, PROMPT, 12)
                     engine.send([OpenSequence(1, PROMPT, SamplingParams(temperature=0, max_tokens=100))])
                     engine.send([Decode(1, len(PROMPT), 6)])
-                    assert await output_of(engine, 6) == text[:6]
+                    assert await received_text(engine, 6) == text[:6]
                     engine.send([Verify(1, len(PROMPT) + 6, (*text[6:8], (text[8] + 1) % 90))])
-                    assert await output_of(engine, 3) == text[6:9]
+                    assert await received_text(engine, 3) == text[6:9]
                 finally:
                     await engine.close()
                 assert await rank.wait() == 0

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 from pilotfish.engine.core.engine import Engine
 from pilotfish.engine.core.engine_core import EngineCore
+from pilotfish.engine.process.process_engine import ProcessEngine
 from pilotfish.messages import CloseSequence, Decode, Event, OpenSequence, SequenceError, Verdict
 from pilotfish.types import SamplingParams, TreeRequest
 
@@ -36,6 +37,14 @@ def text_of(events: Sequence[Event], sequence_id: int = 1) -> list[int]:
 
 def errors_of(events: Sequence[Event]) -> list[SequenceError]:
     return [event for event in events if isinstance(event, SequenceError)]
+
+
+async def received_text(engine: ProcessEngine, num_tokens: int) -> list[int]:
+    """At least so many tokens, as they are decided for the only sequence of an engine in another process."""
+    tokens: list[int] = []
+    while len(tokens) < num_tokens:
+        tokens += [token_id for verdict in verdicts_of(await engine.receive()) for token_id in verdict.token_ids]
+    return tokens
 
 
 def decode(

@@ -1,5 +1,6 @@
 """Random models of the architectures that decoders run, so small that a test can compute with them, and their heads."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -88,3 +89,11 @@ def tiny_eagle3_config(**changes: Any) -> Eagle3Config:
         "feature_layers": (0, 1, 1),
     }
     return Eagle3Config(**{**sizes, **changes})
+
+
+def greedy_text(model: PreTrainedModel, prompt: Sequence[int], num_tokens: int) -> list[int]:
+    """transformers' own greedy continuation, one forward over the whole text a token."""
+    tokens = list(prompt)
+    for _ in range(num_tokens):
+        tokens.append(int(model(torch.tensor([tokens])).logits[0, -1].argmax()))
+    return tokens[len(prompt) :]

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from pilotfish.speculation.trees.tree import MAX_TREE_NODES
 from pilotfish.types import ModelInfo
 from tests.support.engine_events import GreedyText, MakeCore
 from tests.support.tiny_llama import tiny_llama as make_tiny_llama
+from tests.support.tiny_models import greedy_text as make_greedy_text
 from tests.support.tiny_models import tiny_eagle3_config
 
 VOCAB = 64
@@ -33,15 +35,7 @@ def tiny_llama() -> LlamaForCausalLM:
 
 @pytest.fixture(scope="session")
 def greedy_text(tiny_llama: LlamaForCausalLM) -> GreedyText:
-    """transformers' own greedy continuation, one forward over the whole text a token."""
-
-    def decode(prompt: Sequence[int], num_tokens: int) -> list[int]:
-        tokens = list(prompt)
-        for _ in range(num_tokens):
-            tokens.append(int(tiny_llama(torch.tensor([tokens])).logits[0, -1].argmax()))
-        return tokens[len(prompt) :]
-
-    return decode
+    return partial(make_greedy_text, tiny_llama)
 
 
 @pytest.fixture(scope="session")

@@ -10,14 +10,14 @@ from typing import Any
 
 import psutil
 import pytest
-import torch
-from transformers import PreTrainedModel
 
 from pilotfish.config import Config, EngineConfig, TargetConfig
 from pilotfish.engine.process.process_engine import ProcessEngine
 from pilotfish.errors import UnavailableError
-from pilotfish.messages import Decode, OpenSequence, Verdict, Verify
+from pilotfish.messages import Decode, OpenSequence, Verify
 from pilotfish.types import SamplingParams
+from tests.support.engine_events import received_text
+from tests.support.tiny_models import greedy_text
 
 PROMPT = tuple((7 * index + 3) % 90 for index in range(40))
 GREEDY = SamplingParams(temperature=0, max_tokens=100)
@@ -33,22 +33,6 @@ def config(saved_model: Callable[[str], Any], model_folder: Path, tmp_path: Path
     shutil.copy(model_folder / "tokenizer.json", folder)
     engine = EngineConfig(dtype="float32", num_threads=1, kv_cache_tokens=512, max_batch_tokens=64, max_sequences=4)
     return Config(target=TargetConfig(model=str(folder), tensor_parallel_size=NUM_RANKS, engine=engine))
-
-
-def greedy(model: PreTrainedModel, num_tokens: int) -> list[int]:
-    tokens = list(PROMPT)
-    for _ in range(num_tokens):
-        tokens.append(int(model(torch.tensor([tokens])).logits[0, -1].argmax()))
-    return tokens[len(PROMPT) :]
-
-
-async def verdicts_until(engine: ProcessEngine, num_tokens: int) -> list[int]:
-    tokens: list[int] = []
-    while len(tokens) < num_tokens:
-        for event in await engine.receive():
-            if isinstance(event, Verdict):
-                tokens += event.token_ids
-    return tokens
 
 
 async def until_lost(engine: ProcessEngine) -> None:
@@ -76,17 +60,17 @@ def meeting_places(folder: Path) -> list[Path]:
 async def test_a_replica_of_ranks_answers_as_one_and_ends_with_any_of_them(
     config: Config, saved_model: Callable[[str], Any], temporary: Path
 ) -> None:
-    expected = greedy(saved_model("llama")[0], 12)
+    expected = greedy_text(saved_model("llama")[0], PROMPT, 12)
     engine = await ProcessEngine.start(config, "target")
     try:
         assert not meeting_places(temporary), "the ranks have met"
         engine.send([OpenSequence(1, PROMPT, GREEDY), Decode(1, len(PROMPT), 6)])
-        assert await verdicts_until(engine, 6) == expected[:6]
+        assert await received_text(engine, 6) == expected[:6]
         drafts = (*expected[6:8], (expected[8] + 1) % 90)
         engine.send([Verify(1, len(PROMPT) + 6, drafts)])
-        assert await verdicts_until(engine, 3) == expected[6:9]
+        assert await received_text(engine, 3) == expected[6:9]
         engine.send([Decode(1, len(PROMPT) + 9, 3)])
-        assert await verdicts_until(engine, 3) == expected[9:]
+        assert await received_text(engine, 3) == expected[9:]
         ranks = sorted(ranks_of(engine), key=lambda process: process.cmdline()[-1])
         os.kill(ranks[0].pid, signal.SIGKILL)
         with pytest.raises(UnavailableError, match=rf"rank 1 \(process {ranks[0].pid}\) of 2 ended"):
