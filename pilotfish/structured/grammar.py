@@ -42,12 +42,14 @@ def engine_grammar(grammar: Grammar, *, param: str = "grammar") -> str:
 
     Raises InvalidRequestError for what is no JSON, too long, too deep, or holds numbers that cannot be kept exactly.
     """
-    if grammar.kind is not GrammarKind.LARK:
-        return str(LLMatcher.grammar_from_lark(f"start: {lark_rule(grammar, param=param)}\n{_NO_FORCING}"))
-    check_text(grammar, param)
-    for _ in embedded_schemas(grammar.text, param):
-        pass  # each is within bounds
-    return str(LLMatcher.grammar_from_lark(f"{grammar.text}\n{_NO_FORCING}"))
+    if grammar.kind is GrammarKind.LARK:
+        check_text(grammar, param)
+        for _ in embedded_schemas(grammar.text, param):
+            pass  # each is within bounds
+        lark = grammar.text
+    else:
+        lark = f"start: {lark_rule(grammar, param=param)}"
+    return str(LLMatcher.grammar_from_lark(f"{lark}\n{_NO_FORCING}"))
 
 
 def load_vocabulary(folder: Path, vocab_size: int, eos_token_ids: Collection[int]) -> LLTokenizer:
@@ -68,7 +70,7 @@ def compile_grammar(vocabulary: LLTokenizer, grammar: Grammar) -> LLMatcher:
     if not matcher.is_error():
         matcher.compute_bitmask()  # the first one builds tables that copies share
     if matcher.is_error():
-        told = one_line(re.sub(rf"\n *\d+ \| {re.escape(_NO_FORCING)}", "", matcher.get_error()))
+        told = one_line(matcher.get_error())
         raise InvalidRequestError(f"the {name_of(grammar)} cannot be used: {told}", param="grammar")
     return matcher
 
@@ -151,8 +153,9 @@ def name_of(grammar: Grammar) -> str:
 
 
 def one_line(message: str) -> str:
-    """The library's words, which show the place of a mistake over several lines, without its state after them."""
+    """The library's words, which show the place of a mistake over several lines, without our last one and its state."""
     if "NoExtension" in message:
         return "no text can follow it"  # as of a schema that only refers to itself
-    words = [word for word in message.partition("<state>")[0].split() if word.strip("^|")]
+    told = re.sub(rf"\n *\d+ \| {re.escape(_NO_FORCING)}", "", message.partition("<state>")[0])
+    words = [word for word in told.split() if word.strip("^|")]
     return textwrap.shorten(" ".join(words), MAX_TOLD_CHARS, placeholder=" ...") or "the library does not say why"
