@@ -71,10 +71,6 @@ class RecordingPeer:
         """The next load report."""
         return await self._loads.get()
 
-    @property
-    def num_unread_events(self) -> int:
-        return self._events.qsize()
-
     def _on_events(self, events: Sequence[Event]) -> None:
         self.batch_sizes.append(len(events))
         for event in events:
