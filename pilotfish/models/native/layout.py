@@ -7,6 +7,7 @@ import mmap
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import IntEnum
+from threading import Lock
 from typing import Any
 
 import torch
@@ -21,6 +22,9 @@ LANES = 16
 
 GROUP = 32
 """Outputs that lie together in a packed weight."""
+
+_ARENA_WEIGHTS = 32 << 20
+"""bfloat16 in a mapping that many tensors share: most are smaller than a huge page."""
 
 MODEL_TYPES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
 """Architectures that are: norm, rotary attention, norm, SwiGLU."""
@@ -112,6 +116,8 @@ class Packer:
 
     def __init__(self) -> None:
         self._tensors: list[Tensor] = []
+        self._arena = torch.empty(0, dtype=torch.bfloat16)
+        self._lock = Lock()
 
     def keep(self, tensor: Tensor) -> int:
         kept = tensor.detach().clone().contiguous()
@@ -130,10 +136,17 @@ class Packer:
             data, weight_format = pack_bfloat16(rows), Format.BFLOAT16
         else:
             data, weight_format = pack(*quantised), Format[quantised[1].upper()]
-        packed = huge_empty(data.nbytes // 2)
+        packed = self._allocate(data.nbytes // 2)
         packed.view(data.dtype).view(data.shape).copy_(data)
-        self._tensors.append(packed)
         return WeightsStruct(packed.data_ptr(), weight_format)
+
+    def _allocate(self, count: int) -> Tensor:
+        with self._lock:  # layers are packed at the same time
+            if count > len(self._arena):
+                self._arena = huge_empty(max(count, _ARENA_WEIGHTS))
+                self._tensors.append(self._arena)
+            allocated, self._arena = self._arena[:count], self._arena[count:]
+        return allocated
 
 
 class PackedWeights:
@@ -217,7 +230,7 @@ def _sliding_window(attention: Any) -> int | None:
 def huge_empty(count: int) -> Tensor:
     """count bfloat16, uninitialised, on huge pages where the kernel gives them: fewer TLB misses per weight."""
     size = count * 2
-    mapping = mmap.mmap(-1, size)
+    mapping = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         mapping.madvise(mmap.MADV_HUGEPAGE)
     return torch.frombuffer(mapping, dtype=torch.bfloat16)
