@@ -65,7 +65,7 @@ PEERS = (
     Peer("llama.cpp Q4_1", "Q4_1", "llama_cpp", "run_llama_cpp.py", GGUF),
     VLLM,
 )
-OURS: Mapping[str, tuple[str, ...]] = {"bf16": (), "Q4_1": ("target.engine.quantization=lossless",)}
+OURS: Mapping[str, tuple[str, ...]] = {"bf16": (), "Q4_1": ("target.engine.quantization=int4",)}
 """Our weights for each precision, as overrides of the configuration: the same model packed as the GGUF holds it."""
 
 

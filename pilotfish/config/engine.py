@@ -25,8 +25,9 @@ class EngineConfig:
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     """Type of weights, activations and KV cache."""
     quantization: Quantization = "none"
-    """Weight format. CPU: `int8`, `int4` (blocks of 32, native kernels) or `lossless` (packs weights that come from
-    GGUF's Q8_0 or Q4_1, same outputs). GPU: `int8` or `fp8` (weights per output channel, activations per token)."""
+    """Weight format. CPU: `int8`, `int4` (weights and 8-bit activations in blocks of 32) or `lossless` (packs weights
+    that come from GGUF's Q8_0 or Q4_1, same outputs). GPU: `int8` or `fp8` (weights per output channel, activations
+    per token)."""
     device: str = "cpu"
     """`cpu`, `cuda`, `cuda:N`, or `auto` (the first visible GPU, else the CPU). Under Ray use `cuda`: `auto` reserves
     no GPU."""

@@ -34,10 +34,10 @@ static void forward_head(HeadEngine& e, const HeadStep& head_step) {
     const int64_t rows = step.rows, hidden = m.hidden;
     Team& team = e.target.team;
     Workspace& w = e.workspace;
-    w.resize(m, step, 2 * hidden);
+    w.resize(m, step, 2 * hidden, e.head.fused_width);
     float* residual = w.residual.data();
     if (head_step.are_features) {
-        linear(team, e.head.fusion, e.head.fused_width, hidden, head_step.states, rows,
+        linear(team, e.head.fusion, e.head.fused_width, hidden, head_step.states, w.rounded.data(), rows,
                [&](int64_t r, int64_t group_index, v16 a, v16 b) {
                    store(residual + r * hidden + group_index * GROUP * LANES, a);
                    store(residual + r * hidden + group_index * GROUP * LANES + LANES, b);

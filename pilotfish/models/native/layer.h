@@ -13,14 +13,18 @@ struct Workspace {
     std::vector<float> projected;  // [T][qkv]
     std::vector<bf16> input;       // [T][inputs of a layer], later [R][hidden]
     std::vector<bf16> attended, gated;
+    std::vector<InputBlock> rounded;  // of a linear
     std::vector<Tile> tiles;
 
-    void resize(const Model& m, const Step& step, int64_t layer_inputs) {
+    // fused: inputs of a linear before the layers, if there is one.
+    void resize(const Model& m, const Step& step, int64_t layer_inputs, int64_t fused = 0) {
         residual.resize(step.rows * m.hidden);
         projected.resize(step.rows * (m.heads + 2 * m.kv_heads) * m.head_dim);
         input.resize(std::max(step.rows * layer_inputs, step.num_logit_rows * m.hidden));
         attended.resize(step.rows * m.heads * m.head_dim);
         gated.resize(step.rows * m.intermediate);
+        const int64_t widest = std::max({layer_inputs, m.heads * m.head_dim, m.intermediate, fused});
+        rounded.resize(std::max(step.rows, step.num_logit_rows) * (widest / BLOCK_INPUTS + 1));
         cut_into_tiles(step, tiles);
     }
 };
@@ -32,15 +36,6 @@ struct Engine {
     Workspace workspace;
     Engine(const Model& m, int threads) : model(m), layers(m.layers, m.layers + m.num_layers), team(threads) {}
 };
-
-// Runs body(row) for every row, on the team when there are enough of them.
-template <class Body>
-static void each_row(Team& team, int64_t rows, const Body& body) {
-    const int items = rows < 8 ? 1 : std::min<int64_t>(rows / 4, 8 * team.size());
-    team.run(items, [&](int item) {
-        for (int64_t r = rows * item / items; r < rows * (item + 1) / items; r++) body(r);
-    });
-}
 
 constexpr int64_t ROTATED_ROWS = 4;
 
@@ -68,12 +63,13 @@ static void run_layer(Team& team, const Model& m, const Layer& layer, const Step
     const int64_t query_size = m.heads * dim, kv_size = m.kv_heads * dim, qkv_size = query_size + 2 * kv_size;
     float *residual = w.residual.data(), *qkv = w.projected.data();
     bf16 *input = w.input.data(), *attended = w.attended.data(), *gated = w.gated.data();
+    InputBlock* rounded = w.rounded.data();
     auto add_to_residual = [&](int64_t r, int64_t group_index, v16 a, v16 b) {
         float* out = residual + r * hidden + group_index * GROUP * LANES;
         store(out, load(out) + a);
         store(out + LANES, load(out + LANES) + b);
     };
-    linear(team, layer.qkv, inputs, qkv_size, input, rows, [&](int64_t r, int64_t group_index, v16 a, v16 b) {
+    linear(team, layer.qkv, inputs, qkv_size, input, rounded, rows, [&](int64_t r, int64_t group_index, v16 a, v16 b) {
         const int64_t at = group_index * GROUP * LANES;
         if (layer.qkv_bias) {
             a += load_bf16(layer.qkv_bias + at);
@@ -96,15 +92,15 @@ static void run_layer(Team& team, const Model& m, const Layer& layer, const Step
         attend(m, layer, step, tile, item % m.kv_heads, qkv + tile.first_row * qkv_size + head * dim, qkv_size,
                attended + tile.first_row * query_size + head * dim, query_size, scratch);
     });
-    linear(team, layer.output, query_size, hidden, attended, rows, add_to_residual);
+    linear(team, layer.output, query_size, hidden, attended, rounded, rows, add_to_residual);
     each_row(team, rows, [&](int64_t r) { rms_norm(residual + r * hidden, layer.post_norm, m.eps, hidden, input + r * hidden); });
     // A group is 16 gates and their 16 ups.
-    linear(team, layer.gate_up, hidden, 2 * m.intermediate, input, rows, [&](int64_t r, int64_t group_index, v16 gate, v16 up) {
+    linear(team, layer.gate_up, hidden, 2 * m.intermediate, input, rounded, rows, [&](int64_t r, int64_t group_index, v16 gate, v16 up) {
         const v16 decay = exp_nonpositive(select(gate > 0.0f, -gate, gate));
         const v16 sigmoid = select(gate > 0.0f, splat(1.0f), decay) / (1.0f + decay);
         store_bf16(gated + r * m.intermediate + group_index * LANES, gate * sigmoid * up);
     });
-    linear(team, layer.down, m.intermediate, hidden, gated, rows, add_to_residual);
+    linear(team, layer.down, m.intermediate, hidden, gated, rounded, rows, add_to_residual);
 }
 
 // The final norm and the output projection of the logit rows; leaves the normed rows in w.input [R][hidden].
@@ -112,7 +108,7 @@ static void run_output(Team& team, const Model& m, const Step& step, Workspace& 
     bf16* input = w.input.data();
     for (int64_t i = 0; i < step.num_logit_rows; i++)
         rms_norm(w.residual.data() + step.logit_rows[i] * m.hidden, m.final_norm, m.eps, m.hidden, input + i * m.hidden);
-    linear(team, m.head, m.hidden, m.vocab, input, step.num_logit_rows,
+    linear(team, m.head, m.hidden, m.vocab, input, w.rounded.data(), step.num_logit_rows,
            [&](int64_t r, int64_t group_index, v16 a, v16 b) {
                store(step.logits + r * m.vocab + group_index * GROUP * LANES, a);
                store(step.logits + r * m.vocab + group_index * GROUP * LANES + LANES, b);

@@ -39,7 +39,7 @@ class Format(IntEnum):
 
 
 class WeightsStruct(ctypes.Structure):
-    _fields_ = [("data", ctypes.c_void_p), ("format", ctypes.c_int64)]
+    _fields_ = [("data", ctypes.c_void_p), ("format", ctypes.c_int64), ("rounds_inputs", ctypes.c_int64)]
 
 
 def _fields(kind: type, names: str) -> list[tuple[str, type]]:
@@ -138,7 +138,7 @@ class Packer:
             data, weight_format = pack(*quantised), Format[quantised[1].upper()]
         packed = self._allocate(data.nbytes // 2)
         packed.view(data.dtype).view(data.shape).copy_(data)
-        return WeightsStruct(packed.data_ptr(), weight_format)
+        return WeightsStruct(packed.data_ptr(), weight_format, quantised is not None and quantization != "lossless")
 
     def _allocate(self, count: int) -> Tensor:
         with self._lock:  # layers are packed at the same time

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "integers.h"
 #include "team.h"
 #include "unpack.h"
 #include "vector.h"
@@ -11,17 +12,13 @@
 
 // Their sums leave vector registers for the weights: 24 of the 32 that AVX-512 has, 12 of 16 elsewhere.
 constexpr int MAX_TILE_ROWS = REGISTER_BYTES == 64 ? 12 : 3;
+constexpr int MAX_INTEGER_TILE_ROWS = REGISTER_BYTES == 64 ? 8 : 3;  // weights and their scales take more
 constexpr int MAX_ITEM_GROUPS = 4;  // of an item of work, whose sums are held back to its end
 constexpr int UNPACKED_BLOCKS = 4;  // 8 KiB: they stay in the first-level cache
 
 // How far ahead of what is multiplied weights are fetched. Rows that compute for longer between two lines of weights
 // leave the memory waiting unless more is asked for; with few rows that much is too much.
 constexpr int64_t prefetch_bytes(int64_t rows) { return rows < 4 ? 4096 : 6144; }
-
-// A row's sums for the 32 outputs of a group.
-struct Sums {
-    v16 of[GROUP];
-};
 
 // Adds the products of `pairs` pairs of inputs to the sums of ROWS rows, which share each line of weights. Sums run
 // over the inputs in order, whatever ROWS is. x is [ROWS][stride] pairs. next: the weights that the thread reads then.
@@ -59,6 +56,14 @@ static Multiply for_rows(int rows, std::integer_sequence<int, ROWS...>) {
     return functions[rows - 1];
 }
 
+typedef void (*MultiplyIntegers)(const void* blocks, int64_t count, const InputBlock* x, int64_t stride, Sums* sums, const char* next);
+
+template <class Block, int... ROWS>
+static MultiplyIntegers integers_for_rows(int rows, std::integer_sequence<int, ROWS...>) {
+    static constexpr MultiplyIntegers functions[] = {multiply_integers<Block, ROWS + 1>...};
+    return functions[rows - 1];
+}
+
 // multiply for any number of rows, tile by tile. x is [rows][stride] inputs.
 static void multiply_rows(const Weights& w, const void* blocks, int64_t inputs, const bf16* x, int64_t stride, int64_t rows,
                           Sums* sums, const char* next) {
@@ -72,12 +77,26 @@ static void multiply_rows(const Weights& w, const void* blocks, int64_t inputs, 
     }
 }
 
+// multiply_integers for any number of rows. rounded is [rows][inputs / 32].
+static void multiply_rounded_rows(const Weights& w, const void* blocks, int64_t inputs, const InputBlock* rounded, int64_t rows,
+                                  Sums* sums, const char* next) {
+    const auto all = std::make_integer_sequence<int, MAX_INTEGER_TILE_ROWS>();
+    const int64_t count = inputs / BLOCK_INPUTS;
+    for (int64_t r = 0; r < rows; r += MAX_INTEGER_TILE_ROWS) {
+        const int tile = std::min<int64_t>(MAX_INTEGER_TILE_ROWS, rows - r);
+        const MultiplyIntegers function =
+            w.format == INT8 ? integers_for_rows<Int8Block>(tile, all) : integers_for_rows<Int4Block>(tile, all);
+        function(blocks, count, rounded + r * count, count, sums + r, next);
+    }
+}
+
 // Sums of all rows for one group. Quantised weights that several tiles share are unpacked once, a few blocks at a time.
-static void multiply_group(const Weights& w, int64_t group, int64_t inputs, const bf16* x, int64_t rows, Sums* sums,
-                           const char* next) {
+static void multiply_group(const Weights& w, int64_t group, int64_t inputs, const bf16* x, const InputBlock* rounded,
+                           int64_t rows, Sums* sums, const char* next) {
     for (int64_t r = 0; r < rows; r++)
         for (int b = 0; b < GROUP; b++) sums[r].of[b] = v16{};
     const char* blocks = w.group(group, inputs);
+    if (w.rounds_inputs) return multiply_rounded_rows(w, blocks, inputs, rounded, rows, sums, next);
     if (w.format == BFLOAT16 || rows <= MAX_TILE_ROWS) return multiply_rows(w, blocks, inputs, x, inputs, rows, sums, next);
     alignas(64) Bfloat16Block unpacked[UNPACKED_BLOCKS];
     constexpr int64_t STEP = UNPACKED_BLOCKS * BLOCK_INPUTS;
@@ -88,9 +107,21 @@ static void multiply_group(const Weights& w, int64_t group, int64_t inputs, cons
     }
 }
 
-// emit(row, group, v16, v16) receives 32 outputs of a row.
+// Runs body(row) for every row, on the team when there are enough of them.
+template <class Body>
+static void each_row(Team& team, int64_t rows, const Body& body) {
+    const int items = rows < 8 ? 1 : std::min<int64_t>(rows / 4, 8 * team.size());
+    team.run(items, [&](int item) {
+        for (int64_t r = rows * item / items; r < rows * (item + 1) / items; r++) body(r);
+    });
+}
+
+// emit(row, group, v16, v16) receives 32 outputs of a row. rounded: room for the inputs in eight bits.
 template <class Emit>
-static void linear(Team& team, const Weights& w, int64_t inputs, int64_t outputs, const bf16* x, int64_t rows, const Emit& emit) {
+static void linear(Team& team, const Weights& w, int64_t inputs, int64_t outputs, const bf16* x, InputBlock* rounded, int64_t rows,
+                   const Emit& emit) {
+    if (w.rounds_inputs)
+        each_row(team, rows, [&](int64_t r) { round_inputs(x + r * inputs, inputs, rounded + r * inputs / BLOCK_INPUTS); });
     const int64_t groups = outputs / GROUP_OUTPUTS;
     const int64_t items = std::max(std::min<int64_t>(groups, 16 * team.size()), (groups + MAX_ITEM_GROUPS - 1) / MAX_ITEM_GROUPS);
     const auto first_group = [=](int item) { return groups * item / items; };
@@ -105,7 +136,7 @@ static void linear(Team& team, const Weights& w, int64_t inputs, int64_t outputs
         if ((int64_t)sums.size() < count * rows) sums = std::vector<Sums>(count * rows);
         for (int64_t g = 0; g < count; g++) {
             const char* next = g + 1 < count ? w.group(first + g + 1, inputs) : next_item(item);
-            multiply_group(w, first + g, inputs, x, rows, sums.data() + g * rows, next);
+            multiply_group(w, first + g, inputs, x, rounded, rows, sums.data() + g * rows, next);
         }
         return sums.data();
     };

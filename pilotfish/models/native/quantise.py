@@ -72,16 +72,13 @@ def pack_bfloat16(weight: Tensor) -> Tensor:
 
 def pack(weight: QuantisedWeight, kind: Kind) -> Tensor:
     """The bytes of Int8Block or Int4Block [N / 32, B], N a multiple of 32."""
-    outputs, blocks = weight.scale.shape
-    q = weight.q.view(torch.uint8)
-    groups = outputs // GROUP_OUTPUTS
+    blocks = weight.scale.shape[1]
+    inputs = 4 if kind == "int8" else 8  # of a word
+    q = weight.q.view(-1, GROUP_OUTPUTS, blocks, BLOCK_INPUTS // inputs, inputs).permute(0, 2, 3, 1, 4)
     if kind == "int8":
-        pairs = q.view(groups, GROUP_OUTPUTS, blocks, BLOCK_INPUTS // 2, 2).permute(0, 2, 3, 1, 4)
-        return torch.cat((_of_outputs(weight.scale), pairs.flatten(2)), dim=-1)
-    # Of 32 inputs two halves of 8 pairs: a word holds the first, or the second, number of each pair of one output.
-    words = q.view(groups, GROUP_OUTPUTS, blocks, 2, 8, 2).permute(0, 2, 3, 1, 5, 4).flatten(2)
-    nibbles = words[..., ::2] | words[..., 1::2] << 4
-    return torch.cat((_of_outputs(weight.scale), _of_outputs(weight.minimum), nibbles), dim=-1)
+        return torch.cat((_of_outputs(weight.scale), (q.view(torch.uint8) + 128).flatten(2)), dim=-1)
+    nibbles = (q[..., :4] | q[..., 4:] << 4).view(torch.uint8)
+    return torch.cat((_of_outputs(weight.scale), _of_outputs(weight.minimum), nibbles.flatten(2)), dim=-1)
 
 
 def _of_outputs(values: Tensor) -> Tensor:

@@ -4,9 +4,6 @@
 #include "vector.h"
 #include "weights.h"
 
-// Vectors that make the lines of a pair: 8 outputs each, with both inputs of the pair.
-constexpr int PARTS = PAIR_SIZE / LANES;
-
 struct Bfloat16Reader {
     typedef Bfloat16Block Block;
     const bf16* line;
@@ -16,46 +13,52 @@ struct Bfloat16Reader {
     }
 };
 
-struct Int8Reader {
-    typedef Int8Block Block;
-    const int8_t* q;
-    v16 scale[PARTS];
-    explicit Int8Reader(const Block& block) : q(block.q[0]) {
-        for (int i = 0; i < PARTS; i++) scale[i] = load_float16_twice(block.scale + i * LANES / 2);
+// The scale and minimum of 32 outputs: weight = scale * q + minimum.
+struct Range {
+    v16 scale[GROUP], minimum[GROUP];
+    explicit Range(const Int8Block& block) {
+        for (int b = 0; b < GROUP; b++) {
+            scale[b] = load_float16(block.scale + b * LANES);
+            minimum[b] = scale[b] * -128.0f;
+        }
     }
-    void next(v16u* lines) {
-        v16 weights[PARTS];
-        for (int i = 0; i < PARTS; i++, q += LANES) weights[i] = load_int8(q) * scale[i];
-        for (int b = 0; b < GROUP; b++) lines[b] = to_bf16(weights[2 * b], weights[2 * b + 1]);
+    explicit Range(const Int4Block& block) {
+        for (int b = 0; b < GROUP; b++) {
+            scale[b] = load_float16(block.scale + b * LANES);
+            minimum[b] = load_float16(block.minimum + b * LANES);
+        }
     }
 };
 
-struct Int4Reader {
-    typedef Int4Block Block;
-    const uint32_t* q;
-    int left = 0;  // pairs in words
-    v16u words[PARTS];
-    v16 scale[PARTS], minimum[PARTS];
-    explicit Int4Reader(const Block& block) : q(block.q[0]) {
-        for (int i = 0; i < PARTS; i++) {
-            scale[i] = load_float16_twice(block.scale + i * LANES / 2);
-            minimum[i] = load_float16_twice(block.minimum + i * LANES / 2);
-        }
-    }
+// Of each word's numbers the one at an input's place.
+template <class Block>
+static inline v16 numbers(v16u words, int input) {
+    if (Block::WORD_INPUTS == 4) return to_floats((words >> (8 * input)) & 255);
+    return low_nibbles(words >> (input < 4 ? 8 * input : 8 * input - 28));
+}
+
+template <class QuantisedBlock>
+struct QuantisedReader {
+    typedef QuantisedBlock Block;
+    const Words* q;
+    const Range range;
+    int input = 0;  // within the words
+    v16u words[GROUP];
+    explicit QuantisedReader(const Block& block) : q(block.q), range(block) {}
     void next(v16u* lines) {
-        if (left-- == 0) {
-            for (int i = 0; i < PARTS; i++, q += LANES) words[i] = load_words(q);
-            left = 7;
+        for (int b = 0; b < GROUP; b++) {
+            if (input == 0) words[b] = load_words((*q)[b]);
+            // Exact products (11 bits by 8): fused or not, the sum is rounded once.
+            const v16 even = numbers<Block>(words[b], input) * range.scale[b] + range.minimum[b];
+            const v16 odd = numbers<Block>(words[b], input + 1) * range.scale[b] + range.minimum[b];
+            lines[b] = to_bf16_words(even, odd);
         }
-        v16 weights[PARTS];
-        for (int i = 0; i < PARTS; i++) {
-            // An exact product (11 bits by 4): fused or not, the sum is rounded once.
-            weights[i] = low_nibbles(words[i]) * scale[i] + minimum[i];
-            words[i] >>= 4;
-        }
-        for (int b = 0; b < GROUP; b++) lines[b] = to_bf16(weights[2 * b], weights[2 * b + 1]);
+        input = (input + 2) % Block::WORD_INPUTS;
+        if (input == 0) q++;
     }
 };
+typedef QuantisedReader<Int8Block> Int8Reader;
+typedef QuantisedReader<Int4Block> Int4Reader;
 
 template <class Reader>
 static void unpack(const typename Reader::Block* from, int64_t count, Bfloat16Block* to) {

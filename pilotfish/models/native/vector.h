@@ -9,6 +9,7 @@
 typedef uint16_t bf16;
 typedef uint16_t float16;  // IEEE binary16
 typedef uint16_t v16h __attribute__((vector_size(32)));
+typedef uint16_t v32h __attribute__((vector_size(64)));
 
 constexpr int LANES = 16;
 constexpr int BLOCK = 16;
@@ -34,11 +35,15 @@ static inline float sum(v16 v) {  // fixed tree
 }
 
 static inline float largest_of(v16 v) {
+#if REGISTER_BYTES == 64
+    return _mm512_reduce_max_ps((__m512)v);
+#else
     float s[16];
     store(s, v);
     for (int width = 8; width; width /= 2)
         for (int i = 0; i < width; i++) s[i] = s[i] > s[i + width] ? s[i] : s[i + width];
     return s[0];
+#endif
 }
 
 static inline bf16 to_bf16(float x) {  // round to nearest even; NaN stays NaN
@@ -94,22 +99,6 @@ static inline void store_bf16(bf16* p, v16 v) {
     *(unaligned*)p = to_bf16(v);
 }
 
-// 32 numbers as bfloat16, rounded as above, except that AVX512_BF16 makes zeros of numbers below 2^-126.
-static inline v16u to_bf16(v16 low, v16 high) {
-#if defined(__AVX512BF16__)
-    return (v16u)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
-#elif REGISTER_BYTES == 64
-    return (v16u)_mm512_inserti64x4(_mm512_castsi256_si512((__m256i)to_bf16(low)), (__m256i)to_bf16(high), 1);
-#elif REGISTER_BYTES == 32
-    return {(part_u)to_bf16(low), (part_u)to_bf16(high)};
-#else
-    const v16h numbers[2] = {to_bf16(low), to_bf16(high)};
-    v16u result;
-    memcpy(&result, numbers, sizeof result);
-    return result;
-#endif
-}
-
 // Exact, subnormal numbers included; no infinities.
 static inline float from_float16(float16 x) {
     const uint32_t magnitude = (uint32_t)(x & 0x7fff) << 13, sign = (uint32_t)(x & 0x8000) << 16;
@@ -119,33 +108,16 @@ static inline float from_float16(float16 x) {
     return sign ? -f : f;
 }
 
-// The 8 numbers at p, each twice.
-static inline v16 load_float16_twice(const float16* p) {
+static inline v16 load_float16(const float16* p) {
 #if REGISTER_BYTES == 64
-    const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
-    const __m256 values = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p));
-    return (v16)_mm512_permutexvar_ps(twice, _mm512_castps256_ps512(values));
+    return (v16)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p));
 #elif REGISTER_BYTES == 32
-    const __m256i low = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3), high = _mm256_setr_epi32(4, 4, 5, 5, 6, 6, 7, 7);
-    const __m256 values = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p));
-    return {(part)_mm256_permutevar8x32_ps(values, low), (part)_mm256_permutevar8x32_ps(values, high)};
+    return from_parts([&](int i) { return (part)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)(p + i))); });
 #else
-    float values[LANES];
-    for (int i = 0; i < LANES; i++) values[i] = from_float16(p[i / 2]);
-    return load(values);
+    return from_parts([&](int i) {
+        return part{from_float16(p[i]), from_float16(p[i + 1]), from_float16(p[i + 2]), from_float16(p[i + 3])};
+    });
 #endif
-}
-
-static inline v16 load_int8(const int8_t* p) {
-    return to_floats(from_parts([&](int i) {
-#if REGISTER_BYTES == 64
-        return (part_i)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)(p + i)));
-#elif REGISTER_BYTES == 32
-        return (part_i)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)(p + i)));
-#else
-        return part_i{p[i], p[i + 1], p[i + 2], p[i + 3]};
-#endif
-    }));
 }
 
 static inline v16u load_words(const void* p) {
@@ -162,9 +134,14 @@ static inline void store_words(void* p, v16u v) {
 static inline v16 even_bf16(v16u words) { return as_floats(words << 16); }
 static inline v16 odd_bf16(v16u words) { return as_floats(words & 0xffff0000u); }
 
-// Pairs of these, rounded as above.
+// Pairs of these, rounded as above, except that AVX512_BF16 makes zeros of numbers below 2^-126.
 static inline v16u to_bf16_words(v16 even, v16 odd) {
+#if defined(__AVX512BF16__)
+    const v32h turns = {0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+    return (v16u)_mm512_permutexvar_epi16((__m512i)turns, (__m512i)_mm512_cvtne2ps_pbh((__m512)odd, (__m512)even));
+#else
     return (rounded_words(even) >> 16) + (rounded_words(odd) & 0xffff0000u);
+#endif
 }
 
 // The lowest four bits of each word.
@@ -173,7 +150,7 @@ static inline v16 low_nibbles(v16u words) {
     const __m512 numbers = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     return (v16)_mm512_permutexvar_ps((__m512i)words, numbers);  // the other bits do not count
 #else
-    return map(words & 15, [](part_u x) { return __builtin_convertvector((part_i)x, part); });
+    return to_floats(words & 15);
 #endif
 }
 
@@ -189,6 +166,50 @@ static inline v16 dot_pairs(v16 acc, v16u w, uint32_t x) {
 }
 
 static inline v16 dot_pairs(v16 acc, const bf16* w, uint32_t x) { return dot_pairs(acc, load_words(w), x); }
+
+#if defined(__x86_64__)
+// w[i][0] * x[0] + w[i][1] * x[1] for 16 pairs of whole numbers of sixteen bits.
+static inline v16i dot_shorts(v16u w, uint32_t x) {
+    return map(w, [=](part_u part) {
+#if REGISTER_BYTES == 64
+        return (part_i)_mm512_madd_epi16((__m512i)part, _mm512_set1_epi32(x));
+#elif REGISTER_BYTES == 32
+        return (part_i)_mm256_madd_epi16((__m256i)part, _mm256_set1_epi32(x));
+#else
+        return (part_i)_mm_madd_epi16((__m128i)part, _mm_set1_epi32(x));
+#endif
+    });
+}
+#endif
+
+// acc[i] += w[i][0] * x[0] + ... + w[i][3] * x[3] for 16 quads of weights from 0 to 255 and one of inputs from -127 to 127.
+static inline v16i dot_quads(v16i acc, v16u w, uint32_t x) {
+#if defined(__AVX512VNNI__)
+    return (v16i)_mm512_dpbusd_epi32((__m512i)acc, (__m512i)w, _mm512_set1_epi32(x));
+#elif defined(__x86_64__)
+    const auto shorts = [](uint32_t bytes) { return (uint16_t)(int8_t)bytes | (uint32_t)(int8_t)(bytes >> 16) << 16; };
+    return acc + dot_shorts(w & 0x00ff00ffu, shorts(x)) + dot_shorts((w >> 8) & 0x00ff00ffu, shorts(x >> 8));
+#else
+    for (int i = 0; i < 32; i += 8) acc = acc + as_ints((w >> i) & 255) * (int8_t)(x >> i);
+    return acc;
+#endif
+}
+
+// The whole numbers nearest to numbers from -127 to 127.
+static inline v16i nearest(v16 v) {
+    return as_ints(v + 12582912.0f) - 0x4b400000;  // 1.5 * 2^23: below it a float has no fraction
+}
+
+// The lowest byte of each.
+static inline void store_bytes(int8_t* p, v16i v) {
+#if REGISTER_BYTES == 64
+    _mm_storeu_si128((__m128i*)p, _mm512_cvtepi32_epi8((__m512i)v));
+#else
+    each_part(v, [&](part_i x, int i) {
+        for (int j = 0; j < PART_LANES; j++) p[i + j] = x[j];
+    });
+#endif
+}
 
 // exp(x) for x <= 0, relative error below 2e-7.
 static inline v16 exp_nonpositive(v16 x) {

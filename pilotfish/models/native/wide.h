@@ -134,7 +134,11 @@ static inline Pair<Half> select(Pair<Mask> mask, Pair<Half> a, Pair<Half> b) {
 // The same bits, taken otherwise.
 static inline v16 as_floats(v16i v) { return map(v, [](part_i x) { return (part)x; }); }
 static inline v16 as_floats(v16u v) { return map(v, [](part_u x) { return (part)x; }); }
+static inline v16i as_ints(v16 v) { return map(v, [](part x) { return (part_i)x; }); }
+static inline v16i as_ints(v16u v) { return map(v, [](part_u x) { return (part_i)x; }); }
 static inline v16u as_words(v16 v) { return map(v, [](part x) { return (part_u)x; }); }
 
 static inline v16i truncate(v16 v) { return map(v, [](part x) { return __builtin_convertvector(x, part_i); }); }
+// Words below 2^31.
+static inline v16 to_floats(v16u v) { return map(v, [](part_u x) { return __builtin_convertvector((part_i)x, part); }); }
 static inline v16 to_floats(v16i v) { return map(v, [](part_i x) { return __builtin_convertvector(x, part); }); }

@@ -85,14 +85,14 @@ def test_packed_blocks_hold_every_weight_where_the_kernels_look(kind: Kind) -> N
     blocks = pack(quantised, kind)
     assert blocks.shape == (OUTPUTS // 32, BLOCKS, 1088 if kind == "int8" else 640)
     for n, k in [(0, 0), (1, 0), (0, 1), (31, 31), (32, 95), (63, 50), (40, 17)]:
-        block, output, pair, second = blocks[n // 32, k // 32], n % 32, k % 32 // 2, k % 2
+        block, output, place = blocks[n // 32, k // 32], n % 32, k % 32
         assert block[:64].view(torch.float16)[output] == quantised.scale[n, k // 32]
         if kind == "int8":
-            q = block[64:].view(torch.int8)[pair * 64 + output * 2 + second]
+            q = block[64:].view(8, 32, 4)[place // 4, output, place % 4].int() - 128
         else:
             assert block[64:128].view(torch.float16)[output] == quantised.minimum[n, k // 32]
-            word = block[128:].view(torch.int32)[pair // 8 * 64 + output * 2 + second]
-            q = word >> (pair % 8 * 4) & 15
+            byte = block[128:].view(4, 32, 4)[place // 8, output, place % 4].int()
+            q = byte >> 4 if place % 8 >= 4 else byte & 15
         assert q == quantised.q[n, k], (n, k)
 
 

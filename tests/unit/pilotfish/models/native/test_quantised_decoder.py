@@ -1,4 +1,5 @@
-"""The kernels on quantised weights give bit for bit what they give on the bfloat16 weights those stand for."""
+"""The kernels on quantised weights: bit for bit what they give on the bfloat16 weights those stand for (lossless), or
+near it, with inputs of eight bits (int8, int4). Either way no row's result depends on what else is in the step."""
 
 import copy
 import platform
@@ -66,20 +67,35 @@ def logits(decoder: NativeDecoder, cuts: list[int]) -> Tensor:
 
 @pytest.mark.parametrize("quantization", ["int8", "int4"])
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "mistral"])
-def test_logits_equal_those_of_the_restored_weights(kind: str, quantization: Quantization, kernel_cache: Path) -> None:
-    model = tiny(kind)
-    ours, plain = native(model, kernel_cache, quantization), native(restored(model, quantization), kernel_cache)
-    expected = logits(plain, CUTS[0])
-    assert not torch.equal(expected, logits(native(model, kernel_cache), CUTS[0])), (
-        "quantising must have changed something"
-    )
+def test_lossless_gives_the_logits_of_the_restored_weights(
+    kind: str, quantization: Quantization, kernel_cache: Path
+) -> None:
+    model = restored(tiny(kind), quantization)
+    ours, expected = native(model, kernel_cache, "lossless"), logits(native(model, kernel_cache), CUTS[0])
+    assert {"INT4", "INT8"} >= formats_of(ours) > set()
     for cuts in CUTS:
         assert torch.equal(logits(ours, cuts), expected), cuts
+
+
+@pytest.mark.parametrize("quantization", ["int8", "int4"])
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "mistral"])
+def test_inputs_of_eight_bits_give_nearly_those_logits(
+    kind: str, quantization: Quantization, kernel_cache: Path
+) -> None:
+    model = tiny(kind)
+    ours, exact = native(model, kernel_cache, quantization), native(restored(model, quantization), kernel_cache)
+    expected = logits(exact, CUTS[0])
+    found = logits(ours, CUTS[0])
+    assert not torch.equal(found, expected), "the inputs must have been rounded"
+    assert (found - expected).norm() / expected.norm() < 0.02
+    for cuts in CUTS:
+        assert torch.equal(logits(ours, cuts), found), cuts
     assert is_batch_invariant(ours)
 
 
 @pytest.mark.parametrize(
-    ("march", "quantizations"), [("x86-64-v4", ["int8"]), ("x86-64-v3", ["int8", "int4"]), ("", ["int4"])]
+    ("march", "quantizations"),
+    [("x86-64-v4", ["lossless", "int8"]), ("x86-64-v3", ["lossless", "int8", "int4"]), ("", ["lossless", "int4"])],
 )
 def test_with_shorter_registers_as_well(
     march: str,
@@ -88,19 +104,21 @@ def test_with_shorter_registers_as_well(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of 64 bytes, without bfloat16 products, of 32 bytes and of 16."""
+    """Of 64 bytes, without bfloat16 or integer products, of 32 bytes and of 16."""
     if march and (platform.machine() != "x86_64" or not runs_here(march)):
         pytest.skip(f"this processor does not run code for {march}")
-    model = tiny("llama")
     flags = [flag for flag in FLAGS if flag != "-march=native"] + ["-O0", "-Wno-psabi"]
     for quantization in quantizations:
-        own = logits(native(restored(model, quantization), kernel_cache), CUTS[0])
+        model = restored(tiny("llama"), "int4" if quantization == "lossless" else quantization)
+        own = logits(native(model, kernel_cache, quantization), CUTS[0])
         with monkeypatch.context() as patched:
             patched.setattr(build, "FLAGS", (*flags, f"-march={march}") if march else tuple(flags))
-            expected = logits(native(restored(model, quantization), tmp_path), CUTS[0])
-            assert (expected - own).norm() / own.norm() < 0.01
+            found = logits(native(model, tmp_path, quantization), CUTS[0])
+            assert (found - own).norm() / own.norm() < 0.02
+            if quantization == "lossless":
+                assert torch.equal(found, logits(native(model, tmp_path), CUTS[0]))
             for cuts in CUTS:
-                assert torch.equal(logits(native(model, tmp_path, quantization), cuts), expected), cuts
+                assert torch.equal(logits(native(model, tmp_path, quantization), cuts), found), cuts
 
 
 def runs_here(march: str) -> bool:
@@ -116,12 +134,8 @@ def formats_of(decoder: NativeDecoder) -> set[str]:
     return {Format(weights.format).name for weights in linears}
 
 
-def test_lossless_changes_nothing_and_packs_what_it_can(kernel_cache: Path) -> None:
-    noise = tiny("llama")
-    known = restored(noise, "int4")
-    formats = []
-    for model in (noise, known):
-        ours, plain = native(model, kernel_cache, "lossless"), native(model, kernel_cache)
-        assert torch.equal(logits(ours, CUTS[1]), logits(plain, CUTS[0]))
-        formats.append(formats_of(ours))
-    assert formats == [{"BFLOAT16"}, {"INT4", "INT8"}]
+def test_lossless_packs_nothing_that_does_not_fit(kernel_cache: Path) -> None:
+    model = tiny("llama")
+    ours, plain = native(model, kernel_cache, "lossless"), native(model, kernel_cache)
+    assert torch.equal(logits(ours, CUTS[1]), logits(plain, CUTS[0]))
+    assert formats_of(ours) == {"BFLOAT16"}

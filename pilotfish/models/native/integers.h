@@ -1,0 +1,70 @@
+// Quantised weights times inputs of eight bits: the sums of a block are whole numbers, the same on every processor.
+// Inputs are rounded in blocks of 32 with a scale of their own, as llama.cpp does.
+#pragma once
+#include <algorithm>
+
+#include "unpack.h"
+#include "vector.h"
+#include "weights.h"
+
+constexpr int BLOCKS_AHEAD = 6;  // what is fetched ahead of what is multiplied
+
+// 32 inputs of a row: input = scale * q.
+struct InputBlock {
+    float scale, sum;  // sum of the inputs, as rounded
+    uint32_t q[BLOCK_INPUTS / 4];
+};
+
+// x and out are [inputs] and [inputs / 32].
+static void round_inputs(const bf16* x, int64_t inputs, InputBlock* out) {
+    for (int64_t i = 0; i < inputs; i += BLOCK_INPUTS, out++) {
+        const v16 a = load_bf16(x + i), b = load_bf16(x + i + LANES);
+        const v16 sizes_a = select(a < 0.0f, -a, a), sizes_b = select(b < 0.0f, -b, b);
+        const float largest = largest_of(select(sizes_a < sizes_b, sizes_b, sizes_a));
+        const float inverse = largest > 0.0f ? 127.0f / largest : 0.0f;
+        store_bytes((int8_t*)out->q, nearest(a * inverse));
+        store_bytes((int8_t*)out->q + LANES, nearest(b * inverse));
+        int total = 0;
+        for (int j = 0; j < BLOCK_INPUTS; j++) total += ((const int8_t*)out->q)[j];
+        out->scale = largest / 127.0f;
+        out->sum = out->scale * total;
+    }
+}
+
+// The quads of a block's inputs that a word holds, and their weights.
+template <int HALF>
+static inline v16u quads(const Int8Block&, v16u words) {
+    return words;
+}
+template <int HALF>
+static inline v16u quads(const Int4Block&, v16u words) {
+    return (HALF ? words >> 4 : words) & 0x0f0f0f0f;
+}
+
+// As multiply (linear.h). x is [ROWS][stride] blocks.
+template <class Block, int ROWS>
+static void multiply_integers(const void* blocks, int64_t count, const InputBlock* x, int64_t stride, Sums* sums, const char* next) {
+    constexpr int QUADS = Block::WORD_INPUTS / 4;
+    const Block* block = (const Block*)blocks;
+    for (int64_t k = 0; k < count; k++, block++, x++) {
+        const char* ahead = k + BLOCKS_AHEAD < count ? (const char*)(block + BLOCKS_AHEAD)
+                                                     : next + (k + BLOCKS_AHEAD - count) * sizeof(Block);
+        v16i acc[ROWS][GROUP] = {};
+        for (size_t i = 0; i < sizeof(Block); i += 64) __builtin_prefetch(ahead + i, 0, 2);
+        for (int word = 0; word < BLOCK_INPUTS / Block::WORD_INPUTS; word++) {
+            for (int b = 0; b < GROUP; b++) {
+                const v16u words = load_words(block->q[word][b]);
+                const v16u weights[2] = {quads<0>(*block, words), quads<1>(*block, words)};
+                for (int r = 0; r < ROWS; r++)
+                    for (int i = 0; i < QUADS; i++)
+                        acc[r][b] = dot_quads(acc[r][b], weights[i], x[r * stride].q[word * QUADS + i]);
+            }
+        }
+        const Range range(*block);
+        for (int r = 0; r < ROWS; r++) {
+            const InputBlock& inputs = x[r * stride];
+            for (int b = 0; b < GROUP; b++)
+                sums[r].of[b] += to_floats(acc[r][b]) * (range.scale[b] * inputs.scale) + range.minimum[b] * inputs.sum;
+        }
+    }
+}
