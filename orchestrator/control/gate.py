@@ -24,7 +24,9 @@ _DWELL_S = 0.5
 _SETTLING_S = 0.1
 """After a switch some still do what was done before."""
 _FIRST_RETRY_S, _LAST_RETRY_S = 2.0, 60.0
-"""Until the other state is tried; doubled by every trial that changes nothing."""
+"""In use, until the other state is tried; doubled by every trial that changes nothing."""
+_PAUSE_S = 1.0
+"""Between two plans, that counts as use: a replica that is asked now and then is not tried at every answer."""
 _TRIAL_S = 0.25
 _TRIAL_COST = 0.01
 """Of the speed, that trials may cost: one that is likely to lose much comes later."""
@@ -43,7 +45,7 @@ class Gate:
         self._num_switches_of_all = num_switches
         self._changed_s = 0.0
         self._load = 1
-        self._retry_at_s = self._trial_end_s = 0.0
+        self._updated_s = self._in_use_s = self._retry_at_s = self._trial_end_s = 0.0
         self._num_retries = 0
         self.is_guarded = False
         """Whether the guard has closed it: what is predicted has been wrong."""
@@ -68,9 +70,11 @@ class Gate:
         gain: predicted speed over plain decoding's. can_pay: with good drafts speculation would pay under this load, so
         that trials make sense. trial_s: what measuring takes at least.
         """
+        self._in_use_s += min(now_s - self._updated_s, _PAUSE_S)
+        self._updated_s = now_s
         if self.is_open is None:
             self.is_open, self._load, self._judged_load, self._changed_s = gain > 1, load, load, now_s
-            self._plan_retry(now_s, gain, trial_s)
+            self._plan_retry(gain, trial_s)
         if not self._load / NEW_LOAD < load < self._load * NEW_LOAD:
             self._load, self.is_trial = load, False
             is_other = not self._judged_load / _OTHER_LOAD < load < self._judged_load * _OTHER_LOAD
@@ -81,14 +85,14 @@ class Gate:
                 is_other = True
             if is_other:
                 self._num_retries = 0
-                self._plan_retry(now_s, gain, trial_s)
+                self._plan_retry(gain, trial_s)
         elif self.is_trial:
             self._judge_trial(now_s, gain, trial_s)
         elif now_s >= self._changed_s + _DWELL_S:
             if self._is_switch_due(now_s, gain, can_pay=can_pay):
                 self._switch(now_s)
-                self._plan_retry(now_s, gain, trial_s)
-            elif now_s >= self._retry_at_s and can_pay:
+                self._plan_retry(gain, trial_s)
+            elif self._in_use_s >= self._retry_at_s and can_pay:
                 self._switch(now_s)
                 self.is_trial, self._trial_end_s = True, now_s + _SETTLING_S + max(_TRIAL_S, trial_s)
         return self.is_open
@@ -107,7 +111,7 @@ class Gate:
             self._num_retries, self.is_guarded = 0, False
         else:
             self._switch(now_s)
-        self._plan_retry(now_s, gain, trial_s)
+        self._plan_retry(gain, trial_s)
 
     def _guard_says_no(self, now_s: float) -> bool:
         """At the end of a window: whether fewer tokens were got than plain decoding gives."""
@@ -138,10 +142,10 @@ class Gate:
         self._expected_s = self._got_s = 0.0
         self._window_before = (0.0, 0.0)
 
-    def _plan_retry(self, now_s: float, gain: float, trial_s: float) -> None:
+    def _plan_retry(self, gain: float, trial_s: float) -> None:
         """When the state of now is doubted: plain decoding, whose steps the target measures, late."""
         first_s = 8 * _FIRST_RETRY_S if self.is_open else _FIRST_RETRY_S
         loss = max(0.0, 1 - (1 / gain if self.is_open and gain else gain))
         cheap_s = (_SETTLING_S + max(_TRIAL_S, trial_s)) * loss / _TRIAL_COST
-        self._retry_at_s = now_s + min(_LAST_RETRY_S, max(first_s, cheap_s) * 2**self._num_retries)
+        self._retry_at_s = self._in_use_s + min(_LAST_RETRY_S, max(first_s, cheap_s) * 2**self._num_retries)
         self._num_retries = min(self._num_retries + 1, 8)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 
 from pilotfish.step_table import StepTable, interpolate
 
 ROWS = (*range(1, 13), *(size for power in range(4, 14) for size in (1 << power, 3 << (power - 1))))
 """Cells of the table: steps of up to 12 rows take what a row tile takes, larger ones grow slowly."""
 _WEIGHT = 0.1
-"""Of the latest step in the average of its cell."""
+"""Of the latest step in how long all steps take: the machine is busier or less so."""
+_CELL_WEIGHT = 0.02
+"""The same in what its cell takes beside the others: a few steps that stalled must not keep drafts away from it."""
 _LONGEST = 2.0
 """Of what was expected, that a step counts as: some stall."""
 _PUBLISHED_CHANGE = 0.03
@@ -18,17 +21,17 @@ _PUBLISHED_CHANGE = 0.03
 
 
 class StepCosts:
-    """Nanoseconds by rows: a moving average for each cell. In between see step_table.interpolate."""
+    """Nanoseconds by rows: every step moves all cells alike, and its own a little beside the others. In between see
+    step_table.interpolate."""
 
     def __init__(self, rows: Sequence[int] = (), step_ns: Sequence[float] = ()) -> None:
         """rows: ascending, each with what a step of so many takes. Without any, all is learned from the steps."""
-        self._rows, self._ns = list(rows), list(step_ns)
-        self._first_ns = list(step_ns)
-        """As the cells began."""
+        self._rows, self._cell_ns = list(rows), list(step_ns)
         self._scale = 1.0
-        """Moving average of what steps take over what their cells began with: what no step has visited follows it."""
-        self._visited: set[int] = set()
-        self._publish()
+        """Of all cells."""
+        self.table = StepTable()
+        """What peers are told: another one when a cell was added or has moved."""
+        self._compute()
 
     @classmethod
     def sampled(cls, step_s: Callable[[int, int], float], max_rows: int) -> StepCosts:
@@ -57,24 +60,23 @@ class StepCosts:
         expected_ns = self.step_ns(num_rows)
         if expected_ns > 0:
             step_ns = min(step_ns, _LONGEST * expected_ns)
-        self._visited.add(cell)
         if at == len(self._rows) or self._rows[at] != cell:
             # The step, as if it had the rows of its cell.
             cell_ns = step_ns * self.step_ns(cell) / expected_ns if expected_ns > 0 else step_ns
             self._rows.insert(at, cell)
-            self._ns.insert(at, cell_ns)
-            self._first_ns.insert(at, cell_ns / self._scale)
-            self._publish()
-            return
-        self._ns[at] *= 1 + _WEIGHT * (step_ns / expected_ns - 1)
-        self._scale += _WEIGHT * (step_ns / interpolate(self._rows, self._first_ns, num_rows) - self._scale)
-        for index, (rows, first_ns) in enumerate(zip(self._rows, self._first_ns, strict=True)):
-            if rows not in self._visited:
-                self._ns[index] = first_ns * self._scale
-        told = zip(self._ns, self.table.step_ns, strict=True)
-        if any(abs(ns - told_ns) > _PUBLISHED_CHANGE * told_ns for ns, told_ns in told):
-            self._publish()
+            self._cell_ns.insert(at, cell_ns / self._scale)
+        else:
+            error = step_ns / expected_ns - 1
+            self._scale *= 1 + _WEIGHT * error
+            self._cell_ns[at] *= 1 + _CELL_WEIGHT * error
+        self._compute()
 
-    def _publish(self) -> None:
-        self.table = StepTable(tuple(self._rows), tuple(round(ns) for ns in self._ns))
-        """What peers are told: another one when a cell was added or has moved."""
+    def _compute(self) -> None:
+        # No step takes longer than one of more rows: where a cell says so, it is noise.
+        least = accumulate(reversed(self._cell_ns), min)
+        self._ns = [self._scale * ns for ns in least][::-1]
+        told = self.table.step_ns
+        if len(told) != len(self._ns) or any(
+            abs(ns - told_ns) > _PUBLISHED_CHANGE * told_ns for ns, told_ns in zip(self._ns, told, strict=True)
+        ):
+            self.table = StepTable(tuple(self._rows), tuple(round(ns) for ns in self._ns))

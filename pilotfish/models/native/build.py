@@ -72,8 +72,9 @@ class Variant:
 
 _V3 = frozenset({"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"})
 _V4 = _V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
+_V4_BF16 = _V4 | {"avx512_bf16", "avx512_vnni"}
 VARIANTS = (
-    Variant("x86-64-v4-bf16", ("-march=x86-64-v4", "-mavx512bf16", "-mavx512vnni"), _V4 | {"avx512_bf16", "avx512_vnni"}),
+    Variant("x86-64-v4-bf16", ("-march=x86-64-v4", "-mavx512bf16", "-mavx512vnni"), _V4_BF16),
     Variant("x86-64-v4", ("-march=x86-64-v4",), _V4),
     Variant("x86-64-v3", ("-march=x86-64-v3",), _V3),
 )

@@ -7,8 +7,6 @@
 #include "vector.h"
 #include "weights.h"
 
-constexpr int BLOCKS_AHEAD = 6;  // what is fetched ahead of what is multiplied
-
 // 32 inputs of a row: input = scale * q.
 struct InputBlock {
     float scale, sum;  // sum of the inputs, as rounded
@@ -31,40 +29,37 @@ static void round_inputs(const bf16* x, int64_t inputs, InputBlock* out) {
     }
 }
 
-// The quads of a block's inputs that a word holds, and their weights.
-template <int HALF>
-static inline v16u quads(const Int8Block&, v16u words) {
-    return words;
-}
-template <int HALF>
-static inline v16u quads(const Int4Block&, v16u words) {
-    return (HALF ? words >> 4 : words) & 0x0f0f0f0f;
-}
+template <class Block>
+struct Integers {
+    typedef InputBlock Input;
+    static constexpr int MAX_ROWS = REGISTER_BYTES == 64 ? 8 : 3;  // weights and their scales want registers, too
 
-// As multiply (linear.h). x is [ROWS][stride] blocks.
-template <class Block, int ROWS>
-static void multiply_integers(const void* blocks, int64_t count, const InputBlock* x, int64_t stride, Sums* sums, const char* next) {
-    constexpr int QUADS = Block::WORD_INPUTS / 4;
-    const Block* block = (const Block*)blocks;
-    for (int64_t k = 0; k < count; k++, block++, x++) {
-        const char* ahead = k + BLOCKS_AHEAD < count ? (const char*)(block + BLOCKS_AHEAD)
-                                                     : next + (k + BLOCKS_AHEAD - count) * sizeof(Block);
-        v16i acc[ROWS][GROUP] = {};
-        for (size_t i = 0; i < sizeof(Block); i += 64) __builtin_prefetch(ahead + i, 0, 2);
-        for (int word = 0; word < BLOCK_INPUTS / Block::WORD_INPUTS; word++) {
-            for (int b = 0; b < GROUP; b++) {
-                const v16u words = load_words(block->q[word][b]);
-                const v16u weights[2] = {quads<0>(*block, words), quads<1>(*block, words)};
-                for (int r = 0; r < ROWS; r++)
-                    for (int i = 0; i < QUADS; i++)
-                        acc[r][b] = dot_quads(acc[r][b], weights[i], x[r * stride].q[word * QUADS + i]);
+    // See Floats::multiply (linear.h). x is [ROWS][stride] blocks.
+    template <int ROWS>
+    static void multiply(const void* blocks, int64_t inputs, const InputBlock* x, int64_t stride, Sums* sums, const char* next) {
+        constexpr int QUADS = Block::WORD_INPUTS / 4;
+        const int64_t count = inputs / BLOCK_INPUTS;
+        const Block* block = (const Block*)blocks;
+        for (int64_t k = 0; k < count; k++, block++, x++) {
+            const int64_t beyond = k + BLOCKS_AHEAD - count;
+            const char* ahead = beyond < 0 ? (const char*)(block + BLOCKS_AHEAD) : next + beyond * sizeof(Block);
+            for (size_t i = 0; i < sizeof(Block); i += 64) __builtin_prefetch(ahead + i, 0, 2);
+            v16i acc[ROWS][GROUP] = {};
+            for (int word = 0; word < BLOCK_INPUTS / Block::WORD_INPUTS; word++) {
+                for (int b = 0; b < GROUP; b++) {
+                    const v16u words = load_words(block->q[word][b]);
+                    const v16u weights[] = {QUADS == 1 ? words : words & 0x0f0f0f0f, (words >> 4) & 0x0f0f0f0f};
+                    for (int r = 0; r < ROWS; r++)
+                        for (int i = 0; i < QUADS; i++)
+                            acc[r][b] = dot_quads(acc[r][b], weights[i], x[r * stride].q[word * QUADS + i]);
+                }
+            }
+            const Range range(*block);
+            for (int r = 0; r < ROWS; r++) {
+                const InputBlock& row = x[r * stride];
+                for (int b = 0; b < GROUP; b++)
+                    sums[r].of[b] += to_floats(acc[r][b]) * (range.scale[b] * row.scale) + range.minimum[b] * row.sum;
             }
         }
-        const Range range(*block);
-        for (int r = 0; r < ROWS; r++) {
-            const InputBlock& inputs = x[r * stride];
-            for (int b = 0; b < GROUP; b++)
-                sums[r].of[b] += to_floats(acc[r][b]) * (range.scale[b] * inputs.scale) + range.minimum[b] * inputs.sum;
-        }
     }
-}
+};

@@ -10,9 +10,6 @@
 #include "vector.h"
 #include "weights.h"
 
-// Their sums leave vector registers for the weights: 24 of the 32 that AVX-512 has, 12 of 16 elsewhere.
-constexpr int MAX_TILE_ROWS = REGISTER_BYTES == 64 ? 12 : 3;
-constexpr int MAX_INTEGER_TILE_ROWS = REGISTER_BYTES == 64 ? 8 : 3;  // weights and their scales take more
 constexpr int MAX_ITEM_GROUPS = 4;  // of an item of work, whose sums are held back to its end
 constexpr int UNPACKED_BLOCKS = 4;  // 8 KiB: they stay in the first-level cache
 
@@ -20,90 +17,83 @@ constexpr int UNPACKED_BLOCKS = 4;  // 8 KiB: they stay in the first-level cache
 // leave the memory waiting unless more is asked for; with few rows that much is too much.
 constexpr int64_t prefetch_bytes(int64_t rows) { return rows < 4 ? 4096 : 6144; }
 
-// Adds the products of `pairs` pairs of inputs to the sums of ROWS rows, which share each line of weights. Sums run
-// over the inputs in order, whatever ROWS is. x is [ROWS][stride] pairs. next: the weights that the thread reads then.
-template <class Reader, int ROWS>
-static void multiply(const void* blocks, int64_t pairs, const uint32_t* x, int64_t stride, Sums* sums, const char* next) {
-    typedef typename Reader::Block Block;
-    constexpr int64_t PAIR_BYTES = sizeof(Block) / BLOCK_PAIRS;
-    v16 acc[ROWS][GROUP];
-    for (int r = 0; r < ROWS; r++)
-        for (int b = 0; b < GROUP; b++) acc[r][b] = sums[r].of[b];
-    const Block* block = (const Block*)blocks;
-    const char* end = (const char*)blocks + pairs * PAIR_BYTES;
-    for (int64_t first = 0; first < pairs; first += BLOCK_PAIRS, block++) {
-        Reader reader(*block);
-        const int64_t last = std::min<int64_t>(pairs, first + BLOCK_PAIRS);
-        const int64_t beyond = (const char*)block + prefetch_bytes(ROWS) - end;
-        const char* ahead = beyond < 0 ? end + beyond : next + beyond;
-        for (int64_t k = first; k < last; k++, ahead += PAIR_BYTES) {
-            for (int64_t i = 0; i < PAIR_BYTES; i += 64) __builtin_prefetch(ahead + i, 0, 2);
-            v16u lines[GROUP];
-            reader.next(lines);
-            for (int r = 0; r < ROWS; r++)
-                for (int b = 0; b < GROUP; b++) acc[r][b] = dot_pairs(acc[r][b], lines[b], x[r * stride + k]);
+// bfloat16 by bfloat16.
+template <class Reader>
+struct Floats {
+    typedef bf16 Input;
+    // Of a tile. Their sums leave vector registers for the weights: 24 of the 32 that AVX-512 has, 12 of 16 elsewhere.
+    static constexpr int MAX_ROWS = REGISTER_BYTES == 64 ? 12 : 3;
+
+    // Adds the products of all inputs to the sums of ROWS rows, which share each line of weights. Sums run over the
+    // inputs in order, whatever ROWS is. x is [ROWS][stride]. next: the weights that the thread reads then.
+    template <int ROWS>
+    static void multiply(const void* blocks, int64_t inputs, const bf16* x, int64_t stride, Sums* sums, const char* next) {
+        typedef typename Reader::Block Block;
+        constexpr int64_t PAIR_BYTES = sizeof(Block) / BLOCK_PAIRS;
+        const int64_t pairs = inputs / 2;
+        v16 acc[ROWS][GROUP];
+        for (int r = 0; r < ROWS; r++)
+            for (int b = 0; b < GROUP; b++) acc[r][b] = sums[r].of[b];
+        const Block* block = (const Block*)blocks;
+        const char* end = (const char*)blocks + pairs * PAIR_BYTES;
+        for (int64_t first = 0; first < pairs; first += BLOCK_PAIRS, block++) {
+            Reader reader(*block);
+            const int64_t last = std::min<int64_t>(pairs, first + BLOCK_PAIRS);
+            const int64_t beyond = (const char*)block + prefetch_bytes(ROWS) - end;
+            const char* ahead = beyond < 0 ? end + beyond : next + beyond;
+            for (int64_t k = first; k < last; k++, ahead += PAIR_BYTES) {
+                for (int64_t i = 0; i < PAIR_BYTES; i += 64) __builtin_prefetch(ahead + i, 0, 2);
+                v16u lines[GROUP];
+                reader.next(lines);
+                for (int r = 0; r < ROWS; r++)
+                    for (int b = 0; b < GROUP; b++)
+                        acc[r][b] = dot_pairs(acc[r][b], lines[b], ((const uint32_t*)(x + r * stride))[k]);
+            }
         }
+        for (int r = 0; r < ROWS; r++)
+            for (int b = 0; b < GROUP; b++) sums[r].of[b] = acc[r][b];
     }
-    for (int r = 0; r < ROWS; r++)
-        for (int b = 0; b < GROUP; b++) sums[r].of[b] = acc[r][b];
-}
+};
 
-typedef void (*Multiply)(const void* blocks, int64_t pairs, const uint32_t* x, int64_t stride, Sums* sums, const char* next);
-
-template <class Reader, int... ROWS>
-static Multiply for_rows(int rows, std::integer_sequence<int, ROWS...>) {
-    static constexpr Multiply functions[] = {multiply<Reader, ROWS + 1>...};
+template <class Kernel, int... ROWS>
+static auto for_rows(int rows, std::integer_sequence<int, ROWS...>) {
+    static constexpr decltype(&Kernel::template multiply<1>) functions[] = {&Kernel::template multiply<ROWS + 1>...};
     return functions[rows - 1];
 }
 
-typedef void (*MultiplyIntegers)(const void* blocks, int64_t count, const InputBlock* x, int64_t stride, Sums* sums, const char* next);
-
-template <class Block, int... ROWS>
-static MultiplyIntegers integers_for_rows(int rows, std::integer_sequence<int, ROWS...>) {
-    static constexpr MultiplyIntegers functions[] = {multiply_integers<Block, ROWS + 1>...};
-    return functions[rows - 1];
-}
-
-// multiply for any number of rows, tile by tile. x is [rows][stride] inputs.
-static void multiply_rows(const Weights& w, const void* blocks, int64_t inputs, const bf16* x, int64_t stride, int64_t rows,
+// Kernel::multiply for any number of rows, tile by tile.
+template <class Kernel>
+static void multiply_rows(const void* blocks, int64_t inputs, const typename Kernel::Input* x, int64_t stride, int64_t rows,
                           Sums* sums, const char* next) {
-    const auto all = std::make_integer_sequence<int, MAX_TILE_ROWS>();
-    for (int64_t r = 0; r < rows; r += MAX_TILE_ROWS) {
-        const int count = std::min<int64_t>(MAX_TILE_ROWS, rows - r);
-        const Multiply function = w.format == INT8   ? for_rows<Int8Reader>(count, all)
-                                  : w.format == INT4 ? for_rows<Int4Reader>(count, all)
-                                                     : for_rows<Bfloat16Reader>(count, all);
-        function(blocks, inputs / 2, (const uint32_t*)(x + r * stride), stride / 2, sums + r, next);
+    for (int64_t r = 0; r < rows; r += Kernel::MAX_ROWS) {
+        const int count = std::min<int64_t>(Kernel::MAX_ROWS, rows - r);
+        const auto multiply = for_rows<Kernel>(count, std::make_integer_sequence<int, Kernel::MAX_ROWS>());
+        multiply(blocks, inputs, x + r * stride, stride, sums + r, next);
     }
 }
 
-// multiply_integers for any number of rows. rounded is [rows][inputs / 32].
-static void multiply_rounded_rows(const Weights& w, const void* blocks, int64_t inputs, const InputBlock* rounded, int64_t rows,
-                                  Sums* sums, const char* next) {
-    const auto all = std::make_integer_sequence<int, MAX_INTEGER_TILE_ROWS>();
-    const int64_t count = inputs / BLOCK_INPUTS;
-    for (int64_t r = 0; r < rows; r += MAX_INTEGER_TILE_ROWS) {
-        const int tile = std::min<int64_t>(MAX_INTEGER_TILE_ROWS, rows - r);
-        const MultiplyIntegers function =
-            w.format == INT8 ? integers_for_rows<Int8Block>(tile, all) : integers_for_rows<Int4Block>(tile, all);
-        function(blocks, count, rounded + r * count, count, sums + r, next);
-    }
-}
-
-// Sums of all rows for one group. Quantised weights that several tiles share are unpacked once, a few blocks at a time.
+// Sums of all rows for one group. For many rows quantised weights are unpacked first, a few blocks at a time.
 static void multiply_group(const Weights& w, int64_t group, int64_t inputs, const bf16* x, const InputBlock* rounded,
                            int64_t rows, Sums* sums, const char* next) {
     for (int64_t r = 0; r < rows; r++)
         for (int b = 0; b < GROUP; b++) sums[r].of[b] = v16{};
     const char* blocks = w.group(group, inputs);
-    if (w.rounds_inputs) return multiply_rounded_rows(w, blocks, inputs, rounded, rows, sums, next);
-    if (w.format == BFLOAT16 || rows <= MAX_TILE_ROWS) return multiply_rows(w, blocks, inputs, x, inputs, rows, sums, next);
+    if (w.rounds_inputs) {
+        const auto multiply = w.format == INT8 ? multiply_rows<Integers<Int8Block>> : multiply_rows<Integers<Int4Block>>;
+        return multiply(blocks, inputs, rounded, inputs / BLOCK_INPUTS, rows, sums, next);
+    }
+    if (w.format == BFLOAT16 || rows < 4) {
+        const auto multiply = w.format == INT8   ? multiply_rows<Floats<Int8Reader>>
+                              : w.format == INT4 ? multiply_rows<Floats<Int4Reader>>
+                                                 : multiply_rows<Floats<Bfloat16Reader>>;
+        return multiply(blocks, inputs, x, inputs, rows, sums, next);
+    }
     alignas(64) Bfloat16Block unpacked[UNPACKED_BLOCKS];
     constexpr int64_t STEP = UNPACKED_BLOCKS * BLOCK_INPUTS;
     for (int64_t k = 0; k < inputs; k += STEP, blocks += UNPACKED_BLOCKS * w.block_bytes()) {
         const int64_t count = std::min(STEP, inputs - k);
         unpack(w.format, blocks, count / BLOCK_INPUTS, unpacked);
-        multiply_rows({unpacked, BFLOAT16}, unpacked, count, x + k, inputs, rows, sums, (const char*)unpacked);
+        multiply_rows<Floats<Bfloat16Reader>>(unpacked, count, x + k, inputs, rows, sums, (const char*)unpacked);
     }
 }
 

@@ -13,6 +13,8 @@ struct Bfloat16Reader {
     }
 };
 
+constexpr int BLOCKS_AHEAD = 6;  // what is fetched ahead of what is read
+
 // The scale and minimum of 32 outputs: weight = scale * q + minimum.
 struct Range {
     v16 scale[GROUP], minimum[GROUP];
@@ -63,6 +65,7 @@ typedef QuantisedReader<Int4Block> Int4Reader;
 template <class Reader>
 static void unpack(const typename Reader::Block* from, int64_t count, Bfloat16Block* to) {
     for (int64_t i = 0; i < count; i++) {
+        for (size_t at = 0; at < sizeof from[i]; at += 64) __builtin_prefetch((const char*)(from + i + BLOCKS_AHEAD) + at, 0, 2);
         Reader reader(from[i]);
         for (int pair = 0; pair < BLOCK_PAIRS; pair++) {
             v16u lines[GROUP];

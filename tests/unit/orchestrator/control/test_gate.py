@@ -39,3 +39,11 @@ def test_a_load_that_never_rests_is_guarded_and_tried_as_one_that_does() -> None
         watched.run(0.8, gain=1.3, got=0.6)
     assert watched.history.count(True) < len(watched.history) / 5
     assert 1 <= watched.num_trials <= 8
+
+
+def test_a_replica_that_is_asked_now_and_then_is_not_tried_at_every_answer() -> None:
+    watched = Watched(load=1)
+    for _ in range(15):
+        watched.run(0.8, gain=2.0)
+        watched.now_s += 20
+    assert watched.num_trials <= 1
