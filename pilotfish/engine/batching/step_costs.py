@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from itertools import accumulate
 
 from pilotfish.step_table import StepTable, interpolate
 
 ROWS = (*range(1, 13), *(size for power in range(4, 14) for size in (1 << power, 3 << (power - 1))))
-"""Cells of the table: steps of up to 12 rows take what a row tile takes, larger ones grow slowly."""
+"""Cells of the table: close together where drafts change what a step takes."""
 _WEIGHT = 0.1
 """Of the latest step in how long all steps take: the machine is busier or less so."""
 _CELL_WEIGHT = 0.02
@@ -68,13 +67,12 @@ class StepCosts:
         else:
             error = step_ns / expected_ns - 1
             self._scale *= 1 + _WEIGHT * error
-            self._cell_ns[at] *= 1 + _CELL_WEIGHT * error
+            if num_rows == cell:  # between cells, who knows which of the two is wrong
+                self._cell_ns[at] *= 1 + _CELL_WEIGHT * error
         self._compute()
 
     def _compute(self) -> None:
-        # No step takes longer than one of more rows: where a cell says so, it is noise.
-        least = accumulate(reversed(self._cell_ns), min)
-        self._ns = [self._scale * ns for ns in least][::-1]
+        self._ns = [self._scale * ns for ns in self._cell_ns]
         told = self.table.step_ns
         if len(told) != len(self._ns) or any(
             abs(ns - told_ns) > _PUBLISHED_CHANGE * told_ns for ns, told_ns in zip(self._ns, told, strict=True)

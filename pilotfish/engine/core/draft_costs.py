@@ -96,12 +96,14 @@ class DraftCosts:
         num_rows = max(num_draft_tokens, most)
         stride = -(-num_rows // _KNOTS)
         knots = [tokens_per_s * step_s(num_sequences + count) for count in range(0, num_rows + stride, stride)]
+        # No step takes longer than one of more rows: where the table says so, it is noise.
+        knots = list(accumulate(reversed(knots), min))[::-1]
         prices = [
-            max(0.0, before + (after - before) * place / stride - knots[0])
+            before + (after - before) * place / stride - knots[0]
             for before, after in pairwise(knots)
             for place in range(stride)
         ]
-        prices.append(max(0.0, knots[-1] - knots[0]))
+        prices.append(knots[-1] - knots[0])
         row_price = prices[num_draft_tokens] / num_draft_tokens
         round_price = tokens_per_s * self._draft_s / self._num_rounds if self._num_rounds else 0.0
         return Thresholds(

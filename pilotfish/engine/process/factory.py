@@ -161,7 +161,7 @@ def _dtype(engine: EngineConfig, *, on_gpu: bool) -> str:
     """What targets must agree on to give the same answers: lossless weights give those of the plain ones."""
     if engine.quantization not in ("int8", "int4", "fp8"):
         return engine.dtype
-    return f"{engine.dtype}, {engine.quantization} weights{' and activations' if on_gpu else ''}"
+    return f"{engine.dtype}, {engine.quantization} weights and activations{'' if on_gpu else ' in blocks'}"
 
 
 def _bytes_beside(

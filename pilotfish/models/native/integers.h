@@ -1,4 +1,4 @@
-// Quantised weights times inputs of eight bits: the sums of a block are whole numbers, the same on every processor.
+// Quantised weights times inputs of eight bits: the sums of a block are whole numbers.
 // Inputs are rounded in blocks of 32 with a scale of their own, as llama.cpp does.
 #pragma once
 #include <algorithm>
@@ -57,8 +57,11 @@ struct Integers {
             const Range range(*block);
             for (int r = 0; r < ROWS; r++) {
                 const InputBlock& row = x[r * stride];
-                for (int b = 0; b < GROUP; b++)
-                    sums[r].of[b] += to_floats(acc[r][b]) * (range.scale[b] * row.scale) + range.minimum[b] * row.sum;
+                for (int b = 0; b < GROUP; b++) {
+                    // One sum at a time: there is only one way to fuse each, for any number of rows.
+                    sums[r].of[b] += to_floats(acc[r][b]) * (range.scale[b] * row.scale);
+                    sums[r].of[b] += range.minimum[b] * row.sum;
+                }
             }
         }
     }

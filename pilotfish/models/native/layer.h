@@ -24,7 +24,7 @@ struct Workspace {
         attended.resize(step.rows * m.heads * m.head_dim);
         gated.resize(step.rows * m.intermediate);
         const int64_t widest = std::max({layer_inputs, m.heads * m.head_dim, m.intermediate, fused});
-        rounded.resize(std::max(step.rows, step.num_logit_rows) * (widest / BLOCK_INPUTS + 1));
+        if (m.layers->qkv.rounds_inputs) rounded.resize(std::max(step.rows, step.num_logit_rows) * widest / BLOCK_INPUTS);
         cut_into_tiles(step, tiles);
     }
 };

@@ -72,7 +72,8 @@ static void multiply_rows(const void* blocks, int64_t inputs, const typename Ker
     }
 }
 
-// Sums of all rows for one group. For many rows quantised weights are unpacked first, a few blocks at a time.
+// Sums of all rows for one group. Quantised weights are unpacked as they are multiplied by few rows, which wait for the
+// memory, and for more a few blocks at a time.
 static void multiply_group(const Weights& w, int64_t group, int64_t inputs, const bf16* x, const InputBlock* rounded,
                            int64_t rows, Sums* sums, const char* next) {
     for (int64_t r = 0; r < rows; r++)

@@ -40,17 +40,25 @@ def test_cells_learn_what_their_own_steps_take(costs: StepCosts) -> None:
         assert costs.step_ns(num_rows) == pytest.approx(step_ns, rel=0.05)
 
 
-def test_a_few_slow_steps_do_not_make_their_cell_dear_for_good(costs: StepCosts) -> None:
+def test_a_few_slow_steps_do_not_make_their_cell_dear_for_good() -> None:
+    costs = StepCosts((4, 12, 16), (8 * MS, 8 * MS, 16 * MS))
     for _ in range(5):
         costs.add(12, 0, 16.0 * MS)
     for _ in range(20):
         costs.add(4, 0, 8.0 * MS)
-    assert costs.step_ns(12) < 1.12 * costs.step_ns(4)
+    assert costs.step_ns(12) < 1.15 * costs.step_ns(4)
 
 
-def test_a_cell_is_no_dearer_than_those_of_more_rows() -> None:
-    costs = StepCosts((1, 8, 16), (8 * MS, 20 * MS, 12 * MS))
-    assert costs.step_ns(8) == 12 * MS
+@pytest.mark.parametrize("visited", [(1, 14), range(1, 16), (1, 8, 300), (12, 14)])
+def test_cells_that_were_measured_too_high_lead_none_astray(visited: Sequence[int]) -> None:
+    costs = StepCosts(ROWS, [roofline_ns(rows) * (1.3 if rows >= 16 else 1) for rows in ROWS])
+    for step in range(3000):
+        for num_rows in visited:
+            costs.add(num_rows, 0, roofline_ns(num_rows) * (1 + 0.03 * (-1) ** step))
+    for num_rows in (1, 2, 12, 14, 64, 300):
+        assert 0.7 < costs.step_ns(num_rows) / roofline_ns(num_rows) < 1.35
+        if num_rows in visited:
+            assert costs.step_ns(num_rows) == pytest.approx(roofline_ns(num_rows), rel=0.05)
 
 
 @pytest.mark.parametrize("visited", [(4,), range(1, 9), (1, 2, 4, 8, 16)])
@@ -61,7 +69,7 @@ def test_a_table_that_is_wrong_is_corrected_where_no_step_goes(factor: float, vi
         for num_rows in visited:
             costs.add(num_rows, 0, roofline_ns(num_rows))
     assert costs.step_ns(4) == pytest.approx(roofline_ns(4), rel=0.01)
-    assert costs.step_ns(256) == pytest.approx(roofline_ns(256), rel=0.05)
+    assert costs.step_ns(256) == pytest.approx(roofline_ns(256), rel=0.1)
 
 
 def test_cells_that_join_the_table_do_not_hide_how_far_it_is_off() -> None:
@@ -127,9 +135,9 @@ def test_the_published_table_says_what_steps_cost(costs: StepCosts) -> None:
 
 def test_a_table_is_published_anew_when_a_cell_has_moved_by_three_percent(costs: StepCosts) -> None:
     first = costs.table
-    costs.add(4, 0, 10.0 * MS)  # by a tenth of a quarter
+    costs.add(4, 0, 9.6 * MS)  # by a tenth of a fifth, and a little more
     assert costs.table is first
-    costs.add(4, 0, 10.0 * MS)
+    costs.add(4, 0, 9.6 * MS)
     assert costs.table != first
     assert costs.table.step_s(4) == pytest.approx(costs.step_ns(4) / 1e9)
 

@@ -26,7 +26,7 @@ VOCAB = 96
 SIZES = {"num_hidden_layers": 2, "max_position_embeddings": 128}
 TOKENS = torch.randint(0, VOCAB, (60,), generator=torch.Generator().manual_seed(1)).tolist()
 CUTS = [[60], [1, 2, 40, 11, 5, 1], [12, 13, 24, 11]]
-"""Fewer rows than a tile, one tile, several."""
+"""Fewer rows than a tile, about one tile, several."""
 
 
 def tiny(kind: str) -> PreTrainedModel:
@@ -72,7 +72,7 @@ def test_lossless_gives_the_logits_of_the_restored_weights(
 ) -> None:
     model = restored(tiny(kind), quantization)
     ours, expected = native(model, kernel_cache, "lossless"), logits(native(model, kernel_cache), CUTS[0])
-    assert {"INT4", "INT8"} >= formats_of(ours) > set()
+    assert formats_of(ours) == ({"INT8"} if quantization == "int8" else {"INT4", "INT8"})
     for cuts in CUTS:
         assert torch.equal(logits(ours, cuts), expected), cuts
 
@@ -107,7 +107,7 @@ def test_with_shorter_registers_as_well(
     """Of 64 bytes, without bfloat16 or integer products, of 32 bytes and of 16."""
     if march and (platform.machine() != "x86_64" or not runs_here(march)):
         pytest.skip(f"this processor does not run code for {march}")
-    flags = [flag for flag in FLAGS if flag != "-march=native"] + ["-O0", "-Wno-psabi"]
+    flags = [flag for flag in FLAGS if flag != "-march=native"] + ["-O1", "-Wno-psabi"]
     for quantization in quantizations:
         model = restored(tiny("llama"), "int4" if quantization == "lossless" else quantization)
         own = logits(native(model, kernel_cache, quantization), CUTS[0])
