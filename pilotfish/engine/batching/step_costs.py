@@ -30,7 +30,7 @@ class StepCosts:
         """Of all cells."""
         self.table = StepTable()
         """What peers are told: another one when a cell was added or has moved."""
-        self._compute()
+        self._publish()
 
     @classmethod
     def sampled(cls, step_s: Callable[[int, int], float], max_rows: int) -> StepCosts:
@@ -49,7 +49,7 @@ class StepCosts:
 
     def step_ns(self, num_rows: float) -> float:
         """Of a step of so many rows; 0 as long as nothing is known."""
-        return interpolate(self._rows, self._ns, num_rows)
+        return self._scale * interpolate(self._rows, self._cell_ns, num_rows)
 
     def _update(self, num_rows: int, step_ns: float) -> None:
         if step_ns <= 0:
@@ -69,12 +69,11 @@ class StepCosts:
             self._scale *= 1 + _WEIGHT * error
             if num_rows == cell:  # between cells, who knows which of the two is wrong
                 self._cell_ns[at] *= 1 + _CELL_WEIGHT * error
-        self._compute()
+        self._publish()
 
-    def _compute(self) -> None:
-        self._ns = [self._scale * ns for ns in self._cell_ns]
-        told = self.table.step_ns
-        if len(told) != len(self._ns) or any(
-            abs(ns - told_ns) > _PUBLISHED_CHANGE * told_ns for ns, told_ns in zip(self._ns, told, strict=True)
+    def _publish(self) -> None:
+        told, now = self.table.step_ns, [self._scale * ns for ns in self._cell_ns]
+        if len(told) != len(now) or any(
+            abs(ns - told_ns) > _PUBLISHED_CHANGE * told_ns for ns, told_ns in zip(now, told, strict=True)
         ):
-            self.table = StepTable(tuple(self._rows), tuple(round(ns) for ns in self._ns))
+            self.table = StepTable(tuple(self._rows), tuple(map(round, now)))

@@ -8,11 +8,6 @@
 #include "kv_cache.h"
 #include "model.h"
 
-// Blocks lie anywhere in the pool: the hardware does not see the next one coming.
-static inline void prefetch(const bf16* from, int64_t count) {
-    for (int64_t i = 0; i < count; i += 32) __builtin_prefetch(from + i, 0, 2);
-}
-
 constexpr int MAX_SCORED_HEADS = REGISTER_BYTES == 64 ? 4 : 2;  // their sums stay in registers
 constexpr int MAX_SUMMED_HEADS = REGISTER_BYTES == 64 ? 6 : 2;
 // Of each 32 dimensions, sums hold the even ones first: so the values need no more than a shift and a mask.
@@ -195,6 +190,7 @@ static void attend(const Model& m, const Layer& layer, const Step& step, const T
     auto begin_block = [&](int64_t r) { return first_key(r) / BLOCK - first_block; };
     auto end_block = [&](int64_t r) { return positions[r] / BLOCK - first_block + 1; };
     auto end_place = [&](int64_t r) { return step.place(tile.first_row + r) / BLOCK - first_block + 1; };
+    // They lie anywhere in the pool: the hardware does not see the next one coming.
     constexpr int64_t AHEAD = 8;  // blocks whose keys are on their way from memory
     for (int64_t b = 0; b < std::min(AHEAD, blocks); b++)
         prefetch(layer.keys + (table[first_block + b] * m.kv_heads + kv_head) * dim * BLOCK, dim * BLOCK);

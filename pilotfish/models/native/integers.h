@@ -42,8 +42,7 @@ struct Integers {
         const Block* block = (const Block*)blocks;
         for (int64_t k = 0; k < count; k++, block++, x++) {
             const int64_t beyond = k + BLOCKS_AHEAD - count;
-            const char* ahead = beyond < 0 ? (const char*)(block + BLOCKS_AHEAD) : next + beyond * sizeof(Block);
-            for (size_t i = 0; i < sizeof(Block); i += 64) __builtin_prefetch(ahead + i, 0, 2);
+            prefetch(beyond < 0 ? block + BLOCKS_AHEAD : (const Block*)next + beyond);
             v16i acc[ROWS][GROUP] = {};
             for (int word = 0; word < BLOCK_INPUTS / Block::WORD_INPUTS; word++) {
                 for (int b = 0; b < GROUP; b++) {

@@ -42,7 +42,7 @@ struct Floats {
             const int64_t beyond = (const char*)block + prefetch_bytes(ROWS) - end;
             const char* ahead = beyond < 0 ? end + beyond : next + beyond;
             for (int64_t k = first; k < last; k++, ahead += PAIR_BYTES) {
-                for (int64_t i = 0; i < PAIR_BYTES; i += 64) __builtin_prefetch(ahead + i, 0, 2);
+                prefetch(ahead, PAIR_BYTES);
                 v16u lines[GROUP];
                 reader.next(lines);
                 for (int r = 0; r < ROWS; r++)

@@ -65,7 +65,7 @@ typedef QuantisedReader<Int4Block> Int4Reader;
 template <class Reader>
 static void unpack(const typename Reader::Block* from, int64_t count, Bfloat16Block* to) {
     for (int64_t i = 0; i < count; i++) {
-        for (size_t at = 0; at < sizeof from[i]; at += 64) __builtin_prefetch((const char*)(from + i + BLOCKS_AHEAD) + at, 0, 2);
+        prefetch(from + i + BLOCKS_AHEAD);
         Reader reader(from[i]);
         for (int pair = 0; pair < BLOCK_PAIRS; pair++) {
             v16u lines[GROUP];

@@ -14,6 +14,12 @@ typedef uint16_t v32h __attribute__((vector_size(64)));
 constexpr int LANES = 16;
 constexpr int BLOCK = 16;
 
+// Lines of `count` things to read, into the second-level cache.
+template <class T>
+static inline void prefetch(const T* from, int64_t count = 1) {
+    for (int64_t i = 0; i < count * (int64_t)sizeof(T); i += 64) __builtin_prefetch((const char*)from + i, 0, 2);
+}
+
 static inline v16 load(const float* p) {
     typedef part unaligned __attribute__((aligned(4), may_alias));
     return from_parts([&](int i) { return (part) * (const unaligned*)(p + i); });

@@ -139,6 +139,5 @@ static inline v16i as_ints(v16u v) { return map(v, [](part_u x) { return (part_i
 static inline v16u as_words(v16 v) { return map(v, [](part x) { return (part_u)x; }); }
 
 static inline v16i truncate(v16 v) { return map(v, [](part x) { return __builtin_convertvector(x, part_i); }); }
-// Words below 2^31.
-static inline v16 to_floats(v16u v) { return map(v, [](part_u x) { return __builtin_convertvector((part_i)x, part); }); }
 static inline v16 to_floats(v16i v) { return map(v, [](part_i x) { return __builtin_convertvector(x, part); }); }
+static inline v16 to_floats(v16u v) { return to_floats(as_ints(v)); }  // below 2^31
