@@ -12,6 +12,7 @@ from pilotfish.config import EngineConfig, Quantization
 from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.gpu_factory import build_gpu_decoder
+from pilotfish.models.scaled_linear import quantise_linears
 
 # The backend's own, about torch's modules and about float32, which these tests are in on purpose.
 pytestmark = [
@@ -43,8 +44,12 @@ def test_a_compiled_model_computes_the_same(
     tokens = list(range(40))
     pieces = [(20, 0), (1, 20), (4, 21), (15, 25)]
     logits = torch.cat([run(*piece) for piece in pieces]).cpu()
-    theirs = reference(torch.tensor([tokens])).logits[0]
-    assert (logits - theirs).norm() / theirs.norm() < (0.05 if quantization == "int8" else 1e-3)
+    expected = copy.deepcopy(reference)
+    if quantization == "int8":
+        quantise_linears(expected, "int8", torch.device("cpu"))
+    theirs = expected(torch.tensor([tokens])).logits[0]
+    # A sum in another order may round an input of the next layer to the other of two neighbours.
+    assert (logits - theirs).norm() / theirs.norm() < (0.02 if quantization == "int8" else 1e-3)
     num_graphs = counters["stats"]["unique_graphs"]
     for piece in pieces:
         run(*piece)
