@@ -8,7 +8,6 @@ Legend: T rows; R rows, one per node whose next tokens are wanted; V_d draft voc
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -108,7 +107,7 @@ class _Chain:
     def drafts(self) -> Drafts:
         # What was drawn is verified: to leave it out for what it is would bend the distribution.
         confidences = () if self._chain.probs else tuple(self.confidences)
-        return dataclasses.replace(self._chain.drafts, confidences=confidences)
+        return Drafts(tuple(self._chain.token_ids), tuple(self._chain.probs), None, confidences)
 
 
 class _Tree:
@@ -220,17 +219,13 @@ class HeadGrowth:
 
     def grow(self, wishes: Sequence[DraftWish], output: HeadOutput, last_rows: Sequence[int]) -> list[Drafts]:
         """A draft for each wish, after the forward that ran its last token: row last_rows[i], the i-th logit row."""
-        hidden = _rows(output.hidden, last_rows)
 
         def expand(expansions: Sequence[DraftRows]) -> Tensor:
-            nonlocal hidden
-            parents = [row for expansion in expansions for row in expansion.logit_rows]
-            output = self.forward(expansions, _rows(hidden, parents), range(len(parents)))
-            hidden = output.hidden
+            nonlocal output, last_rows
+            parents = [last_rows[row] for expansion in expansions for row in expansion.logit_rows]
+            hidden = output.hidden.index_select(0, to_device(parents, torch.int64, output.hidden.device))
+            last_rows = range(len(parents))
+            output = self.forward(expansions, hidden, last_rows)
             return output.logits
 
         return grow_drafts(wishes, output.logits, expand, self._vocabulary, top_m=self._top_m)
-
-
-def _rows(hidden: Tensor, rows: Sequence[int]) -> Tensor:
-    return hidden.index_select(0, to_device(rows, torch.int64, hidden.device))
