@@ -44,7 +44,6 @@ class Drafted:
     """Of each node that a tree expands, or at each draft's position where something is drafted ahead."""
 
 
-@torch.inference_mode()
 def draft_next(
     logits: Tensor, plans: Sequence[DraftPlan], top_m: int, token_ids: Tensor | None = None
 ) -> list[Drafted]:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, compress
 
+import msgspec
 import torch
 from torch import Tensor
 
@@ -31,8 +31,7 @@ from pilotfish.speculation.trees.tree import ROOT, DraftTree
 from pilotfish.types import TreeRequest
 
 
-@dataclass(frozen=True, slots=True)
-class DraftRows:
+class DraftRows(msgspec.Struct, frozen=True):
     """Consecutive rows of one sequence in a drafter's forward."""
 
     first_place: int
@@ -156,19 +155,16 @@ def grow_drafts(
     logits: float32 [len(wishes), V_d], what the drafter predicts after each sequence's last token.
     """
     growths = [_Chain(wish) if wish.tree is None else _Tree(wish, wish.tree) for wish in wishes]
-    active = list(enumerate(growths))
+    active = growths
     try:
         while True:
-            first_rows = _extend([growth for _, growth in active], logits, vocabulary, top_m)
+            first_rows = _extend(active, logits, vocabulary, top_m)
             going = _going_on(growths, active, wishes[0].thresholds)
-            expansions = [
-                growth.expansion(first)
-                for (index, growth), first in zip(active, first_rows, strict=True)
-                if index in going
-            ]
-            if not expansions:
+            if not any(going):
                 break
-            active = [(index, growth) for index, growth in active if index in going]
+            rows = zip(active, first_rows, strict=True)
+            expansions = [growth.expansion(first) for growth, first in compress(rows, going)]
+            active = list(compress(active, going))
             logits = expand(expansions)
     finally:
         for wish in wishes:
@@ -177,14 +173,14 @@ def grow_drafts(
 
 
 def _going_on(
-    growths: Sequence[_Chain | _Tree], active: Sequence[tuple[int, _Chain | _Tree]], thresholds: Thresholds
-) -> set[int]:
-    """Indices of those that another round continues. A tree knows by itself; chains are held against each other."""
-    left = {index: growth for index, growth in active if not growth.is_done}
-    newest = {index: growth.confidences[-1] for index, growth in left.items() if isinstance(growth, _Chain)}
+    growths: Sequence[_Chain | _Tree], active: Sequence[_Chain | _Tree], thresholds: Thresholds
+) -> list[bool]:
+    """Of each active one whether another round continues it. A tree knows by itself; chains are held against each
+    other."""
+    newest = [growth.confidences[-1] for growth in active if isinstance(growth, _Chain) and not growth.is_done]
     drafted = [each for growth in growths if isinstance(growth, _Chain) for each in growth.confidences]
-    least = thresholds.least(drafted, list(newest.values())) if newest else 0.0
-    return {index for index in left if newest.get(index, math.inf) >= least}
+    least = thresholds.least(drafted, newest) if newest else 0.0
+    return [not growth.is_done and (isinstance(growth, _Tree) or growth.confidences[-1] >= least) for growth in active]
 
 
 def _extend(growths: Sequence[_Chain | _Tree], logits: Tensor, vocabulary: DraftVocabulary, top_m: int) -> list[int]:

@@ -60,7 +60,6 @@ class Eagle3Drafter:
         )
         return self._head.allocate(num_blocks).num_bytes + self._last_features.nbytes
 
-    @torch.inference_mode()
     def follow(self, kept: Sequence[KeptRows], wishes: Mapping[int, DraftWish]) -> list[Drafts]:
         due: list[tuple[KeptRows, _Pending, bool]] = []
         waiting: list[tuple[KeptRows, _Pending]] = []
