@@ -38,7 +38,7 @@ class DraftVocabulary:
             return logits, None
         if not any(map(needs_adjustment, samplings)):
             values, columns = logits.topk(self._num_likeliest)
-            token_ids = self._token_ids[columns]  # launched before the copies wait
+            token_ids = self._token_ids.take(columns)  # launched before the copies wait
             # On the host: what is left is so little that launching it on a GPU takes longer than computing it.
             return values.cpu(), token_ids.cpu()
         num_rows = logits.shape[0]

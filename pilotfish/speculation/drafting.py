@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from pilotfish.speculation.sampling.blocks import BlockedLogits
@@ -27,7 +26,6 @@ class Draft:
     """What the token was sampled from, in rejection mode; else None."""
 
 
-@torch.inference_mode()
 def draft(logits: Tensor, rows: Sequence[Row], top_m: int, token_ids: Tensor | None = None) -> list[Draft]:
     """Choose one token per row from logits [R, V], never mutated, bfloat16 or float32.
 

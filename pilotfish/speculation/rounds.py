@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, compress
 
-import torch
 from torch import Tensor
 
 from pilotfish.speculation.sampling import greedy, rejection
@@ -74,7 +73,6 @@ _Decision = tuple[tuple[int, ...], tuple[int, ...]]
 """Path and output tokens."""
 
 
-@torch.inference_mode()
 def verify(logits: Tensor, rounds: Sequence[Round]) -> list[Outcome]:
     """Decide every round of a step.
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
+import torch
 
 from pilotfish.config import EngineConfig
 from pilotfish.engine.batching.step_costs import StepCosts
@@ -105,6 +106,7 @@ class EngineCore(Engine):
         # Verdicts first, so that each kind's logits are one slice.
         return sorted(scheduled, key=lambda rows: isinstance(rows.sequence.task, DRAFTING_TASKS))
 
+    @torch.inference_mode()
     def _run(self, scheduled: Sequence[ScheduledRows], start_ns: int) -> Iterator[Event]:
         num_rows = sum(rows.num_rows for rows in scheduled)
         num_prefill_rows = sum(rows.num_rows for rows in scheduled if not rows.is_decode)

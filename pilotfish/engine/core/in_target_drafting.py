@@ -8,9 +8,7 @@ step: no round trip, no wait.
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
@@ -26,8 +24,7 @@ from pilotfish.types import BLOCK_SIZE, TreeRequest
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class DraftWish:
+class DraftWish(msgspec.Struct, frozen=True):
     """Drafts wanted after a sequence's last token."""
 
     sequence: EngineSequence
@@ -174,5 +171,7 @@ def _worthwhile(drafts: Sequence[Drafts], wishes: Mapping[int, DraftWish]) -> li
     )
     num_others = sum(len(each) for each in drafts if not each.confidences)
     num_rows, _ = thresholds.best([-confidence for confidence, _, _ in ranked], num_others)
-    lengths = Counter(index for _, _, index in ranked[:num_rows])
+    lengths = [0] * len(drafts)
+    for _, _, index in ranked[:num_rows]:
+        lengths[index] += 1
     return [each.cut(lengths[index], len(each)) if each.confidences else each for index, each in enumerate(drafts)]

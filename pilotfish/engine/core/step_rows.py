@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from pilotfish.engine.core.drafts import NO_DRAFTS
 from pilotfish.engine.core.scheduler import ScheduledRows
@@ -33,8 +34,7 @@ def build_step(scheduled: Sequence[ScheduledRows]) -> StepInput:
     return StepInput(token_ids, positions, slices, logit_rows)
 
 
-@dataclass(frozen=True, slots=True)
-class KeptRows:
+class KeptRows(msgspec.Struct, frozen=True):
     """The rows of one sequence that a step has computed and kept."""
 
     sequence: EngineSequence

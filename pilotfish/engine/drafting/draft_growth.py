@@ -8,12 +8,11 @@ Legend: T rows; R rows, one per node whose next tokens are wanted; V_d draft voc
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, compress
 
+import msgspec
 import torch
 from torch import Tensor
 
@@ -32,8 +31,7 @@ from pilotfish.speculation.trees.tree import ROOT, DraftTree
 from pilotfish.types import TreeRequest
 
 
-@dataclass(frozen=True, slots=True)
-class DraftRows:
+class DraftRows(msgspec.Struct, frozen=True):
     """Consecutive rows of one sequence in a drafter's forward."""
 
     first_place: int
@@ -108,7 +106,7 @@ class _Chain:
     def drafts(self) -> Drafts:
         # What was drawn is verified: to leave it out for what it is would bend the distribution.
         confidences = () if self._chain.probs else tuple(self.confidences)
-        return dataclasses.replace(self._chain.drafts, confidences=confidences)
+        return Drafts(tuple(self._chain.token_ids), tuple(self._chain.probs), None, confidences)
 
 
 class _Tree:
@@ -157,19 +155,16 @@ def grow_drafts(
     logits: float32 [len(wishes), V_d], what the drafter predicts after each sequence's last token.
     """
     growths = [_Chain(wish) if wish.tree is None else _Tree(wish, wish.tree) for wish in wishes]
-    active = list(enumerate(growths))
+    active = growths
     try:
         while True:
-            first_rows = _extend([growth for _, growth in active], logits, vocabulary, top_m)
+            first_rows = _extend(active, logits, vocabulary, top_m)
             going = _going_on(growths, active, wishes[0].thresholds)
-            expansions = [
-                growth.expansion(first)
-                for (index, growth), first in zip(active, first_rows, strict=True)
-                if index in going
-            ]
-            if not expansions:
+            if not any(going):
                 break
-            active = [(index, growth) for index, growth in active if index in going]
+            rows = zip(active, first_rows, strict=True)
+            expansions = [growth.expansion(first) for growth, first in compress(rows, going)]
+            active = list(compress(active, going))
             logits = expand(expansions)
     finally:
         for wish in wishes:
@@ -178,14 +173,14 @@ def grow_drafts(
 
 
 def _going_on(
-    growths: Sequence[_Chain | _Tree], active: Sequence[tuple[int, _Chain | _Tree]], thresholds: Thresholds
-) -> set[int]:
-    """Indices of those that another round continues. A tree knows by itself; chains are held against each other."""
-    left = {index: growth for index, growth in active if not growth.is_done}
-    newest = {index: growth.confidences[-1] for index, growth in left.items() if isinstance(growth, _Chain)}
+    growths: Sequence[_Chain | _Tree], active: Sequence[_Chain | _Tree], thresholds: Thresholds
+) -> list[bool]:
+    """Of each active one whether another round continues it. A tree knows by itself; chains are held against each
+    other."""
+    newest = [growth.confidences[-1] for growth in active if isinstance(growth, _Chain) and not growth.is_done]
     drafted = [each for growth in growths if isinstance(growth, _Chain) for each in growth.confidences]
-    least = thresholds.least(drafted, list(newest.values())) if newest else 0.0
-    return {index for index in left if newest.get(index, math.inf) >= least}
+    least = thresholds.least(drafted, newest) if newest else 0.0
+    return [not growth.is_done and (isinstance(growth, _Tree) or growth.confidences[-1] >= least) for growth in active]
 
 
 def _extend(growths: Sequence[_Chain | _Tree], logits: Tensor, vocabulary: DraftVocabulary, top_m: int) -> list[int]:
@@ -220,17 +215,13 @@ class HeadGrowth:
 
     def grow(self, wishes: Sequence[DraftWish], output: HeadOutput, last_rows: Sequence[int]) -> list[Drafts]:
         """A draft for each wish, after the forward that ran its last token: row last_rows[i], the i-th logit row."""
-        hidden = _rows(output.hidden, last_rows)
 
         def expand(expansions: Sequence[DraftRows]) -> Tensor:
-            nonlocal hidden
-            parents = [row for expansion in expansions for row in expansion.logit_rows]
-            output = self.forward(expansions, _rows(hidden, parents), range(len(parents)))
-            hidden = output.hidden
+            nonlocal output, last_rows
+            parents = [last_rows[row] for expansion in expansions for row in expansion.logit_rows]
+            hidden = output.hidden.index_select(0, to_device(parents, torch.int64, output.hidden.device))
+            last_rows = range(len(parents))
+            output = self.forward(expansions, hidden, last_rows)
             return output.logits
 
         return grow_drafts(wishes, output.logits, expand, self._vocabulary, top_m=self._top_m)
-
-
-def _rows(hidden: Tensor, rows: Sequence[int]) -> Tensor:
-    return hidden.index_select(0, to_device(rows, torch.int64, hidden.device))

@@ -11,7 +11,7 @@ Legend: T rows, H hidden size.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 import torch
@@ -26,21 +26,16 @@ from pilotfish.models.eagle3.runtime import FIRST_KEY, FeatureHead
 from pilotfish.speculation.sampling.transfer import to_device
 from pilotfish.types import BLOCK_SIZE
 
-_MANY_ROWS = 64
-"""Of a step with a prefill, whose features are megabytes."""
-
 
 @dataclass(slots=True)
 class _Pending:
-    """Features that the head has not seen: of the positions from first_position on."""
+    """Features that the head has not seen, of the positions from first_position up to this step's."""
 
     first_position: int
-    features: list[Tensor]
-    """[n, 3H] each."""
-
-    @property
-    def end_position(self) -> int:
-        return self.first_position + sum(map(len, self.features))
+    features: list[Tensor] = field(default_factory=list)
+    """[n, 3H] each: of the steps before."""
+    end_position: int = 0
+    """With this step's."""
 
 
 class Eagle3Drafter:
@@ -65,69 +60,65 @@ class Eagle3Drafter:
         )
         return self._head.allocate(num_blocks).num_bytes + self._last_features.nbytes
 
-    @torch.inference_mode()
     def follow(self, kept: Sequence[KeptRows], wishes: Mapping[int, DraftWish]) -> list[Drafts]:
-        self._keep_features(kept)
-        due = [index for index, rows in enumerate(kept) if index in wishes or _fills_a_block(rows)]
+        due: list[tuple[KeptRows, _Pending, bool]] = []
+        waiting: list[tuple[KeptRows, _Pending]] = []
+        for index, rows in enumerate(kept):
+            pending = rows.sequence.drafter_state
+            if not isinstance(pending, _Pending) or pending.end_position != rows.first_position:
+                pending = rows.sequence.drafter_state = _Pending(rows.first_position)
+            pending.end_position = rows.first_position + len(rows.step_rows)
+            if index in wishes or pending.first_position // BLOCK_SIZE < pending.end_position // BLOCK_SIZE:
+                due.append((rows, pending, index in wishes))
+            else:
+                waiting.append((rows, pending))
+        if waiting:
+            self._keep(waiting)
         if not due:
             return []
-        parts, states = self._take_in([(kept[index], index in wishes) for index in due])
+        parts, states = self._take_in(due)
         ends = accumulate(len(rows.token_ids) for rows in parts)
-        last_rows = [end - 1 for index, end in zip(due, ends, strict=True) if index in wishes]
+        last_rows = [end - 1 for end, (_, _, is_wanted) in zip(ends, due, strict=True) if is_wanted]
         output = self._growth.forward(parts, states, last_rows)
         return self._growth.grow(list(wishes.values()), output, last_rows) if wishes else []
 
-    def _keep_features(self, kept: Sequence[KeptRows]) -> None:
-        """Take the rows' features from the decoder, in one copy."""
-        step_rows = [row for rows in kept for row in rows.step_rows]
-        index = to_device(step_rows, torch.int64, self._decoder.features.device)
-        features = self._decoder.features.index_select(0, index)
-        for rows, own in zip(kept, torch.split(features, [len(rows.step_rows) for rows in kept]), strict=True):
-            if len(step_rows) > _MANY_ROWS:
-                own = own.clone()  # of a prefill's step, what others need is not kept alive by what waits here
-            pending = rows.sequence.drafter_state
-            if isinstance(pending, _Pending) and pending.end_position == rows.first_position:
-                pending.features.append(own)
-            else:
-                rows.sequence.drafter_state = _Pending(rows.first_position, [own])
+    def _keep(self, waiting: Sequence[tuple[KeptRows, _Pending]]) -> None:
+        """Copy the features that wait for more, of less than a block each, from the decoder."""
+        index = [row for rows, _ in waiting for row in rows.step_rows]
+        features = self._decoder.features.index_select(0, to_device(index, torch.int64, self._decoder.device))
+        lengths = [len(rows.step_rows) for rows, _ in waiting]
+        for (_, pending), own in zip(waiting, features.split_with_sizes(lengths), strict=True):
+            pending.features.append(own)
 
-    def _take_in(self, due: Sequence[tuple[KeptRows, bool]]) -> tuple[list[DraftRows], Tensor]:
+    def _take_in(self, due: Sequence[tuple[KeptRows, _Pending, bool]]) -> tuple[list[DraftRows], Tensor]:
         """Rows for all pending features, and their states [T, 3H]. Of each sequence whether the row of its last token,
         which a draft follows, is among them."""
         parts: list[DraftRows] = []
-        pieces: list[Tensor] = []
+        pieces = [self._decoder.features, self._last_features]  # of this step; before the pending ones; of steps before
+        num_rows = len(pieces[0]) + len(due)
+        blocks_before: list[int] = []
+        last_blocks: list[int] = []
         wanted: list[int] = []
         last_rows: list[int] = []
-        last_blocks: list[int] = []
-        num_rows = 0
-        for rows, with_last in due:
-            sequence, pending = rows.sequence, rows.sequence.drafter_state
-            assert isinstance(pending, _Pending)
-            first, end, start = pending.first_position, pending.end_position, num_rows
-            if first > 0:
-                block_before = sequence.block_ids[(first - 1) // BLOCK_SIZE]
-                pieces.append(self._last_features[block_before : block_before + 1])
-                num_rows += 1
+        for place, (rows, pending, with_last) in enumerate(due):
+            sequence, first, end = rows.sequence, pending.first_position, pending.end_position
+            num_older = rows.first_position - first
+            # Of the positions from first - 1 on, the rows of the pieces.
+            sources = [len(pieces[0]) + place, *range(num_rows, num_rows + num_older), *rows.step_rows]
+            num_rows += num_older
             pieces.extend(pending.features)
+            blocks_before.append(sequence.block_ids[max(0, first - 1) // BLOCK_SIZE])
             for block in range(first // BLOCK_SIZE, (end - 1) // BLOCK_SIZE + 1):
                 last_blocks.append(sequence.block_ids[block])
-                last_rows.append(num_rows + min((block + 1) * BLOCK_SIZE, end) - 1 - first)
-            num_rows += end - first
-            sequence.drafter_state = _Pending(end, [])
-            first = max(first, FIRST_KEY)
-            token_ids = sequence.tokens[first : end + 1 if with_last else end]
-            parts.append(DraftRows(first, token_ids, sequence.block_ids))
-            wanted.extend(range(start, start + len(token_ids)))
-        features = torch.cat(pieces)
-        blocks, taken_in, index = (
-            to_device(values, torch.int64, features.device) for values in (last_blocks, last_rows, wanted)
-        )
-        self._last_features.index_copy_(0, blocks, features.index_select(0, taken_in).to(self._last_features.dtype))
-        return parts, features.index_select(0, index)
-
-
-def _fills_a_block(rows: KeptRows) -> bool:
-    """Whether the sequence's pending features reach the end of one."""
-    pending = rows.sequence.drafter_state
-    assert isinstance(pending, _Pending)
-    return pending.first_position // BLOCK_SIZE < pending.end_position // BLOCK_SIZE
+                last_rows.append(sources[min((block + 1) * BLOCK_SIZE, end) - first])
+            start = max(first, FIRST_KEY)
+            token_ids = sequence.tokens[start : end + 1 if with_last else end]
+            parts.append(DraftRows(start, token_ids, sequence.block_ids))
+            wanted.extend(sources[start - first : start - first + len(token_ids)])
+            pending.first_position, pending.features = end, []
+        index = to_device(blocks_before + last_blocks + wanted + last_rows, torch.int64, self._decoder.device)
+        before, last, taken = index.split_with_sizes([len(due), len(last_blocks), len(wanted) + len(last_rows)])
+        pieces[1] = self._last_features.index_select(0, before)
+        features = torch.cat(pieces).index_select(0, taken)
+        self._last_features.index_copy_(0, last, features[len(wanted) :].to(self._last_features.dtype))
+        return parts, features[: len(wanted)]

@@ -36,9 +36,9 @@ class InTargetLookup:
         return 0 if self._other is None else self._other.allocate(num_blocks)
 
     def follow(self, kept: Sequence[KeptRows], wishes: Mapping[int, DraftWish]) -> list[Drafts]:
-        for rows in kept:
+        for index, rows in enumerate(kept):
             task = rows.sequence.task
-            if isinstance(task, DecodeTask) and task.num_draft_tokens:
+            if index not in wishes and isinstance(task, DecodeTask) and task.num_draft_tokens:
                 # Chunk by chunk with the prefill: a long prompt's whole index would hold up a decode step.
                 _catch_up(rows.sequence, self._make_index, rows.first_position + len(rows.step_rows))
         lookups = {index: self._look_up(wish) for index, wish in wishes.items()}

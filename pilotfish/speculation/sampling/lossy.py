@@ -13,7 +13,6 @@ Shapes: R rows, V vocabulary, C candidates of a row.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import msgspec
 import torch
@@ -55,7 +54,7 @@ def stands(blocks: BlockedLogits, rows: Sequence[Row], candidates: Sequence[Sequ
 def _at_some_temperature(row: Row) -> Row:
     if not row.sampling.is_greedy:
         return row
-    return replace(row, sampling=msgspec.structs.replace(row.sampling, temperature=1.0))
+    return msgspec.structs.replace(row, sampling=msgspec.structs.replace(row.sampling, temperature=1.0))
 
 
 def _column(samplings: Sequence[SamplingParams], name: str, like: torch.Tensor) -> torch.Tensor:

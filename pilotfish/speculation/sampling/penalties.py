@@ -6,8 +6,8 @@ Shapes: R rows, V vocabulary, E (row, token) pairs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import torch
 from torch import Tensor
 
@@ -21,8 +21,7 @@ _MAX_LOGIT = 1e30
 """Far beyond any logit, and a difference of two stays within float32: infinite logits make NaN."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """What shapes the distribution of one row besides its logits."""
 
     sampling: SamplingParams

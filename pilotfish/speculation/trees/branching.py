@@ -8,12 +8,12 @@ Shapes: R rows, one per node; V vocabulary; C candidates.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
-from pilotfish.speculation.sampling.blocks import BlockedLogits, block_sums
+from pilotfish.speculation.sampling.blocks import BlockedLogits
 from pilotfish.speculation.sampling.coupling import rank_rows
 from pilotfish.speculation.sampling.logits import process
 from pilotfish.speculation.sampling.penalties import Row, adjust
@@ -21,7 +21,6 @@ from pilotfish.speculation.sampling.rules import Rule, group
 from pilotfish.speculation.trees.growth import Candidate
 
 
-@torch.inference_mode()
 def branch(logits: Tensor, rows: Sequence[Row], width: int, token_ids: Tensor | None = None) -> list[list[Candidate]]:
     """At most width candidates per row of logits [R, V], the likeliest first; what is cut is none.
 
@@ -41,7 +40,7 @@ def branch(logits: Tensor, rows: Sequence[Row], width: int, token_ids: Tensor | 
         ranked_ids, log_probs = _rank(key.rule, blocks.select(members), chosen, width)
         for index, ids, values in zip(members, ranked_ids.tolist(), log_probs.tolist(), strict=True):
             candidates[index] = [
-                Candidate(token_id, value) for token_id, value in zip(ids, values, strict=True) if value > -torch.inf
+                Candidate(token_id, value) for token_id, value in zip(ids, values, strict=True) if value > -math.inf
             ]
     return candidates
 
@@ -51,9 +50,9 @@ def _rank(rule: Rule, blocks: BlockedLogits, rows: Sequence[Row], width: int) ->
     match rule:
         case Rule.GREEDY:
             blocks = adjust(blocks, rows)
-            logits, token_ids = blocks.rank(width)
-            greatest = blocks.max()
-            return token_ids, logits - greatest - block_sums((blocks.logits - greatest).exp_()).log_()
+            log_probs = blocks.logits.log_softmax(-1)  # each row by itself, whatever R is
+            values, token_ids = BlockedLogits(log_probs, blocks.block_max, blocks.token_ids).rank(width)
+            return token_ids, values
         case Rule.COUPLED:
             return rank_rows(process(blocks, rows), rows, width)
         case Rule.REJECTION:

@@ -11,11 +11,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from pilotfish.speculation.trees.tree import MAX_TREE_NODES, ROOT, DraftTree
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True):
     """A possible next token of one node."""
 
     token_id: int
