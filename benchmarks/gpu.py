@@ -27,6 +27,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 from engine_step import decode_step
 from shared.gpu_models import MAX_CONTEXT, MAX_SEQUENCES, SHAPES, Bench, bandwidth_gb_s, read_bytes, shape
@@ -140,7 +141,9 @@ class _Unhurried(Eagle3Drafter):
     """Drafts as far as it may, however little a random head promises."""
 
     def follow(self, kept: Any, wishes: Any) -> Any:
-        patient = {index: replace(wish, thresholds=Thresholds(0.0, 0.0)) for index, wish in wishes.items()}
+        patient = {
+            index: msgspec.structs.replace(wish, thresholds=Thresholds(0.0, 0.0)) for index, wish in wishes.items()
+        }
         return super().follow(kept, patient)
 
 

@@ -26,6 +26,9 @@ from pilotfish.models.eagle3.runtime import FIRST_KEY, FeatureHead
 from pilotfish.speculation.sampling.transfer import to_device
 from pilotfish.types import BLOCK_SIZE
 
+_MANY_ROWS = 64
+"""Of a step's features that wait."""
+
 
 @dataclass(slots=True)
 class _Pending:
@@ -88,7 +91,8 @@ class Eagle3Drafter:
         features = self._decoder.features.index_select(0, to_device(index, torch.int64, self._decoder.device))
         lengths = [len(rows.step_rows) for rows, _ in waiting]
         for (_, pending), own in zip(waiting, features.split_with_sizes(lengths), strict=True):
-            pending.features.append(own)
+            # Of a large step, what others need is not kept alive by what waits here.
+            pending.features.append(own.clone() if len(index) > _MANY_ROWS else own)
 
     def _take_in(self, due: Sequence[tuple[KeptRows, _Pending, bool]]) -> tuple[list[DraftRows], Tensor]:
         """Rows for all pending features, and their states [T, 3H]. Of each sequence whether the row of its last token,

@@ -50,9 +50,8 @@ def _rank(rule: Rule, blocks: BlockedLogits, rows: Sequence[Row], width: int) ->
     match rule:
         case Rule.GREEDY:
             blocks = adjust(blocks, rows)
-            log_probs = blocks.logits.log_softmax(-1)  # each row by itself, whatever R is
-            values, token_ids = BlockedLogits(log_probs, blocks.block_max, blocks.token_ids).rank(width)
-            return token_ids, values
+            logits, token_ids = blocks.rank(width)
+            return token_ids, logits - blocks.logits.logsumexp(-1, keepdim=True)  # each row by itself, whatever R is
         case Rule.COUPLED:
             return rank_rows(process(blocks, rows), rows, width)
         case Rule.REJECTION:

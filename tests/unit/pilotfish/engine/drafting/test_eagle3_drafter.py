@@ -1,7 +1,6 @@
 """An EAGLE-3 head in the target reads what it would read of the whole text in one piece."""
 
 import copy
-import itertools
 import random
 from collections.abc import Sequence
 
@@ -72,7 +71,7 @@ def test_the_head_sees_what_it_would_see_in_one_piece(
     eagle3_module: Eagle3Head,
     tree: TreeRequest | None,
 ) -> None:
-    """Chunked prefills, rejected drafts, plain stretches, prefixes from the cache."""
+    """Several sequences in a step; chunked prefills, rejected drafts, plain stretches, prefixes from the cache."""
     chance = random.Random(0)
 
     def make(decoder: TransformersDecoder) -> InTargetDrafter:
@@ -87,22 +86,25 @@ def test_the_head_sees_what_it_would_see_in_one_piece(
     )
     reference = Reference(tiny_llama, eagle3_module)
     num_checked = 0
-    for turn, text in itertools.product(range(2), prompts(0, 4)):
-        core.submit(OpenSequence(turn, tuple(text), GREEDY))
+    for _ in range(2):
+        for key, text in enumerate(prompts(0, 4)):
+            core.submit(OpenSequence(key, tuple(text), GREEDY))
         for _ in range(3):  # stretches with and without drafts
-            sequence = core._sequences[turn]
-            goal = len(sequence.tokens) + chance.randint(2, 9)
-            core.submit(
-                Decode(turn, len(sequence.tokens), goal - len(sequence.tokens), chance.choice((0, 3)), tree=tree)
-            )
+            goals: dict[int, int] = {}
+            for key, sequence in core._sequences.items():
+                num_tokens = chance.randint(2, 9)
+                goals[key] = len(sequence.tokens) + num_tokens
+                core.submit(Decode(key, len(sequence.tokens), num_tokens, chance.choice((0, 3)), tree=tree))
             while core.has_work:
                 core.step()
-                drafts = sequence.drafts
-                if drafts and tree is None:
-                    assert list(drafts.token_ids) == reference.draft(sequence.tokens, len(drafts))
-                elif drafts and tree is not None:
-                    depth = min(3, goal - len(sequence.tokens) - 1)
-                    assert drafts == reference.grow(sequence.tokens, depth, tree)
-                num_checked += bool(drafts)
-        core.submit(CloseSequence(turn))
+                for key, sequence in core._sequences.items():
+                    drafts = sequence.drafts
+                    if drafts and tree is None:
+                        assert list(drafts.token_ids) == reference.draft(sequence.tokens, len(drafts))
+                    elif drafts and tree is not None:
+                        depth = min(3, goals[key] - len(sequence.tokens) - 1)
+                        assert drafts == reference.grow(sequence.tokens, depth, tree)
+                    num_checked += bool(drafts)
+        for key in list(core._sequences):
+            core.submit(CloseSequence(key))
     assert num_checked > 10
