@@ -37,10 +37,8 @@ class Drafts:
 
     def cut(self, max_depth: int, max_nodes: int) -> Drafts:
         """Those of the first max_nodes tokens that continue the text by no more than max_depth tokens."""
-        kept = max(0, min(max_depth, max_nodes))
-        if kept >= len(self):
-            return self
         if self.tree is None:
+            kept = max(0, min(max_depth, max_nodes))
             return Drafts(self.token_ids[:kept], self.probs[:kept], None, self.confidences[:kept])
         nodes = self.tree.kept_nodes(max_depth, max_nodes)
         if len(nodes) == len(self):

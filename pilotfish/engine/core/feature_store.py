@@ -53,7 +53,7 @@ class FeatureStore:
         slots: list[int] = []
         for rows in kept:
             step_rows.extend(rows.step_rows)
-            places = range(rows.first_position, rows.first_position + len(rows.step_rows))
+            places = range(rows.first_position, rows.end_position)
             slots.extend(slots_of(rows.sequence.block_ids, places))
         features = self._decoder.features
         if not len(self._pool):

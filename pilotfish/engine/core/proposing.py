@@ -57,14 +57,10 @@ def draft_next(
         branched.extend(row_ids if plan.num_candidates else ())
         first_row += len(plan.rows)
     rows = [row for plan in plans for row in plan.rows]
+    ids_of_drawn, ids_of_branched = (None if token_ids is None else select(token_ids, ids) for ids in (drawn, branched))
+    drafts = iter(draft(select(logits, drawn), [rows[index] for index in drawn], top_m, ids_of_drawn))
     width = max((plan.num_candidates for plan in plans), default=0)
-
-    def chosen(row_ids: list[int], count: int) -> tuple[Tensor, list[Row], int, Tensor | None]:
-        ids = None if token_ids is None else select(token_ids, row_ids)
-        return select(logits, row_ids), [rows[index] for index in row_ids], count, ids
-
-    drafts = iter(draft(*chosen(drawn, top_m)) if drawn else ())
-    candidates = iter(branch(*chosen(branched, width)) if branched else ())
+    candidates = iter(branch(select(logits, branched), [rows[index] for index in branched], width, ids_of_branched))
     return [
         Drafted(
             [next(drafts) for _ in plan.rows] if plan.draws else (),
@@ -76,8 +72,8 @@ def draft_next(
 
 def select(logits: Tensor, rows: list[int]) -> Tensor:
     """Those rows, ascending, of a tensor [R, V]."""
-    if len(rows) == logits.shape[0]:
-        return logits
+    if len(rows) in (0, logits.shape[0]):
+        return logits[: len(rows)]  # no copy
     return logits.index_select(0, to_device(rows, torch.int64, logits.device))
 
 

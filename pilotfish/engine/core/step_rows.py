@@ -46,6 +46,11 @@ class KeptRows(msgspec.Struct, frozen=True):
     last_logit_row: int | None
     """Place of the last kept row among the step's logit rows; None when its logits were not wanted."""
 
+    @property
+    def end_position(self) -> int:
+        """Behind the last of them."""
+        return self.first_position + len(self.step_rows)
+
 
 def kept_rows(scheduled: Sequence[ScheduledRows], outcomes: Mapping[int, Outcome]) -> list[KeptRows]:
     """Call it when the step is committed. outcomes: by sequence id, of those that reached the end of their task."""

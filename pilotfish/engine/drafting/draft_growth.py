@@ -8,6 +8,7 @@ Legend: T rows; R rows, one per node whose next tokens are wanted; V_d draft voc
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from itertools import accumulate, compress
@@ -106,7 +107,7 @@ class _Chain:
     def drafts(self) -> Drafts:
         # What was drawn is verified: to leave it out for what it is would bend the distribution.
         confidences = () if self._chain.probs else tuple(self.confidences)
-        return Drafts(tuple(self._chain.token_ids), tuple(self._chain.probs), None, confidences)
+        return dataclasses.replace(self._chain.drafts, confidences=confidences)
 
 
 class _Tree:

@@ -32,13 +32,15 @@ _MANY_ROWS = 64
 
 @dataclass(slots=True)
 class _Pending:
-    """Features that the head has not seen, of the positions from first_position up to this step's."""
+    """Features of earlier steps that the head has not seen: of the positions from first_position on."""
 
     first_position: int
     features: list[Tensor] = field(default_factory=list)
-    """[n, 3H] each: of the steps before."""
-    end_position: int = 0
-    """With this step's."""
+    """[n, 3H] each."""
+
+    @property
+    def end_position(self) -> int:
+        return self.first_position + sum(map(len, self.features))
 
 
 class Eagle3Drafter:
@@ -70,8 +72,8 @@ class Eagle3Drafter:
             pending = rows.sequence.drafter_state
             if not isinstance(pending, _Pending) or pending.end_position != rows.first_position:
                 pending = rows.sequence.drafter_state = _Pending(rows.first_position)
-            pending.end_position = rows.first_position + len(rows.step_rows)
-            if index in wishes or pending.first_position // BLOCK_SIZE < pending.end_position // BLOCK_SIZE:
+            fills_a_block = pending.first_position // BLOCK_SIZE < rows.end_position // BLOCK_SIZE
+            if index in wishes or fills_a_block:
                 due.append((rows, pending, index in wishes))
             else:
                 waiting.append((rows, pending))
@@ -105,7 +107,7 @@ class Eagle3Drafter:
         wanted: list[int] = []
         last_rows: list[int] = []
         for place, (rows, pending, with_last) in enumerate(due):
-            sequence, first, end = rows.sequence, pending.first_position, pending.end_position
+            sequence, first, end = rows.sequence, pending.first_position, rows.end_position
             num_older = rows.first_position - first
             # Of the positions from first - 1 on, the rows of the pieces.
             sources = [len(pieces[0]) + place, *range(num_rows, num_rows + num_older), *rows.step_rows]

@@ -40,7 +40,7 @@ class InTargetLookup:
             task = rows.sequence.task
             if index not in wishes and isinstance(task, DecodeTask) and task.num_draft_tokens:
                 # Chunk by chunk with the prefill: a long prompt's whole index would hold up a decode step.
-                _catch_up(rows.sequence, self._make_index, rows.first_position + len(rows.step_rows))
+                _catch_up(rows.sequence, self._make_index, rows.end_position)
         lookups = {index: self._look_up(wish) for index, wish in wishes.items()}
         others: dict[int, Drafts] = {}
         if self._other is not None:
