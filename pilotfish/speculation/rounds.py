@@ -10,9 +10,9 @@ Shapes: R rows of the step, V vocabulary, K drafts of a round.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, compress
 
+import msgspec
 from torch import Tensor
 
 from pilotfish.speculation.sampling import greedy, rejection
@@ -30,8 +30,7 @@ from pilotfish.speculation.trees.tree import DraftTree
 from pilotfish.types import SamplingParams, SparseDistribution, TokenLogprobs
 
 
-@dataclass(slots=True)
-class Round:
+class Round(msgspec.Struct):
     """One sequence's rows in a step: row 0 decides the token after the committed ones, row i + 1 that after draft i."""
 
     sampling: SamplingParams
@@ -53,8 +52,7 @@ class Round:
         return DraftTree.chain(len(self.draft_token_ids)) if self.tree is None else self.tree
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """The accepted drafts and the one token after them."""
 
     path: tuple[int, ...]

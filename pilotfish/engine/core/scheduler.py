@@ -7,7 +7,8 @@ computes as many as its budget allows. One row is a decode, K + 1 a verification
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from pilotfish.engine.core.kv_cache import KVCache
 from pilotfish.engine.core.sequence import AheadTask, DecodeTask, EngineSequence, ProposeTask, VerifyTask
@@ -22,8 +23,7 @@ Holders = dict[int, EngineSequence]
 """Sequences that hold blocks, by id."""
 
 
-@dataclass(slots=True)
-class ScheduledRows:
+class ScheduledRows(msgspec.Struct):
     """num_rows rows of one sequence, from its first uncomputed token on."""
 
     sequence: EngineSequence
@@ -69,13 +69,13 @@ class Scheduler:
         """
         self._step += 1
         self.oversized = []
-        ready = [sequence for sequence in sequences if sequence.num_pending_rows > 0]
+        ready = [(sequence, pending) for sequence in sequences if (pending := sequence.num_pending_rows) > 0]
         # Drafting ahead waits until nothing else is to be done, and gives way with the next step.
-        ready = [sequence for sequence in ready if not isinstance(sequence.task, AheadTask)] or ready
+        ready = [entry for entry in ready if not isinstance(entry[0].task, AheadTask)] or ready
         # Longest unserved first; sorting is stable, so earlier opened ones win ties.
-        ready.sort(key=lambda sequence: sequence.last_step)
-        short = [sequence for sequence in ready if sequence.num_pending_rows <= self._short]
-        long = [sequence for sequence in ready if sequence.num_pending_rows > self._short]
+        ready.sort(key=lambda entry: entry[0].last_step)
+        short = [entry for entry in ready if entry[1] <= self._short]
+        long = [entry for entry in ready if entry[1] > self._short]
         budget = self._max_batch_tokens
         for_short = budget - int(budget * PREFILL_SHARE) if long else budget
         for_short = min(budget, max(for_short, self._short))
@@ -89,25 +89,28 @@ class Scheduler:
         return scheduled
 
     def _take(
-        self, group: Iterable[EngineSequence], limit: int, scheduled: list[ScheduledRows], holders: Holders
+        self, group: Iterable[tuple[EngineSequence, int]], limit: int, scheduled: list[ScheduledRows], holders: Holders
     ) -> None:
-        """Schedule of the group what fits in so many rows."""
-        for sequence in group:
-            rows = self._fit(sequence, limit)
+        """Schedule of the group, sequences with their pending rows, what fits in so many rows."""
+        for sequence, pending in group:
+            rows = self._fit(sequence, pending, limit)
             if rows is not None and self._reserve(rows, scheduled, holders):
                 scheduled.append(rows)
                 sequence.last_step = self._step
                 limit -= rows.num_rows
 
-    def _fit(self, sequence: EngineSequence, limit: int) -> ScheduledRows | None:
+    def _fit(self, sequence: EngineSequence, pending: int, limit: int) -> ScheduledRows | None:
         """As many rows of the sequence as fit; drafts that somebody asked for are verified together or not at all."""
-        if not sequence.block_ids and sequence.num_computed_tokens == 0:
-            self._kv_cache.attach_prefix(sequence)
-        if isinstance(sequence.task, DecodeTask) and sequence.num_pending_rows > limit:
+        if not sequence.block_ids:  # it is new, or was preempted, perhaps just now
+            if sequence.num_computed_tokens == 0:
+                self._kv_cache.attach_prefix(sequence)
+            pending = sequence.num_pending_rows
+        if isinstance(sequence.task, DecodeTask) and pending > limit:
             # Not all or none: the length hangs on the tokens, and what was drawn must not decide what is verified.
-            num_drafts = len(sequence.drafts) - (sequence.num_pending_rows - limit)
+            num_drafts = len(sequence.drafts) - (pending - limit)
             sequence.task.drafts = sequence.drafts.cut(num_drafts, num_drafts)
-        start, pending = sequence.next_place, sequence.num_pending_rows
+            pending = sequence.num_pending_rows
+        start = sequence.next_place
         if isinstance(sequence.task, AheadTask) and pending > self._max_batch_tokens:
             sequence.task = None  # it fits in no step
             return None

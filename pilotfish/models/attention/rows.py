@@ -12,6 +12,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import repeat
 
 import torch
 from torch import Tensor
@@ -138,35 +139,40 @@ RowAttention = Callable[[StepRows], AttentionBatch]
 
 def laid_out(step: StepInput, shape: StepShape) -> array[int]:
     """The values of StepRows' buffer for a step, as far as there are ids of blocks."""
-    num_rows, size = shape.num_rows, shape.tile_rows
-    values = array("q", bytes(8 * shape.num_fixed_values))
-    tokens, positions, places, ancestors, slots, logits, tiles = (field * num_rows for field in range(7))
-    count = len(step.token_ids)
-    values[tokens : tokens + count] = array("q", step.token_ids)
-    values[positions : positions + count] = array("q", step.positions)
-    values[ancestors : ancestors + num_rows] = array("q", [1]) * num_rows
-    values[logits : logits + len(step.logit_rows)] = array("q", step.logit_rows)
-    at, first_block, longest = tiles, 0, 0
+    size = shape.tile_rows
+    places: list[int] = []
+    ancestors: list[int] = []
+    slots: list[int] = []
+    tiles: list[int] = []
+    block_ids: list[int] = []
+    longest = 0
     for part in step.slices:
-        first, end = part.first_row, part.first_row + part.num_rows
         seen, masks = part.sight()
-        values[places + first : places + end] = array("q", seen)
-        values[ancestors + first : ancestors + end] = array("q", array("Q", masks).tobytes())
-        values[slots + first : slots + end] = array("q", slots_of(part.block_ids, part.places))
+        places.extend(seen)
+        ancestors.extend(masks)
+        slots.extend(slots_of(part.block_ids, part.places))
         num_keys = part.first_position + part.num_rows
         longest = max(longest, num_keys)
         for row in range(0, part.num_rows, size):
             # Rows of a text see nothing behind themselves.
             last = num_keys if part.tree is not None else min(num_keys, part.first_position + row + size)
-            tile = (first + row, min(size, part.num_rows - row), first_block, last)
-            values[at : at + _TILE_FIELDS] = array("q", tile)
-            at += _TILE_FIELDS
-        num_blocks = -(-num_keys // BLOCK_SIZE)
-        values.extend(array("q", part.block_ids[:num_blocks]))
-        first_block += num_blocks
-    num_used = (at - tiles) // _TILE_FIELDS
-    wanted = NUM_PROGRAMS // max(1, num_used * shape.num_key_heads)
+            tiles.extend((part.first_row + row, min(size, part.num_rows - row), len(block_ids), last))
+        block_ids.extend(part.block_ids[: -(-num_keys // BLOCK_SIZE)])
+    wanted = NUM_PROGRAMS // max(1, len(tiles) // _TILE_FIELDS * shape.num_key_heads)
     num_shares = max(1, min(shape.max_shares, wanted, longest // MIN_SHARE))
-    counts = shape.num_fixed_values - _NUM_COUNTS
-    values[counts : counts + _NUM_COUNTS] = array("q", (count, num_shares))
+    values = array("q")
+    for field in (step.token_ids, step.positions, places):
+        _append(values, array("q", field), shape.num_rows)
+    _append(values, array("Q", ancestors), shape.num_rows, padding=1)
+    for field in (slots, step.logit_rows):
+        _append(values, array("q", field), shape.num_rows)
+    _append(values, array("q", tiles), _TILE_FIELDS * shape.num_tiles)
+    values.extend((len(step.token_ids), num_shares))
+    values.extend(block_ids)
     return values
+
+
+def _append(values: array[int], field: array[int], size: int, *, padding: int = 0) -> None:
+    """Add a field of 64-bit values, padded to its size."""
+    values.frombytes(field.tobytes())
+    values.extend(repeat(padding, size - len(field)))
