@@ -1,4 +1,4 @@
-"""Linears with 8-bit weights for GPUs, on torch's own matrix products.
+"""Linears with 8-bit weights for GPUs, on torch's own matrix products or, where it is faster, on split_k.py's.
 
 y = x W^T with W rounded to 8 bits under a scale per output channel, once, and each row of x rounded to 8 bits under a
 scale of its own, in every call (W8A8; LLM.int8 2208.07339 section 2.1 without its outliers, FP8 formats 2209.05433).
@@ -10,11 +10,20 @@ Legend: M rows, K inputs, N outputs.
 
 from __future__ import annotations
 
+import logging
+import textwrap
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
+
+from pilotfish.models.graphs.recorder import recorder_for
+
+logger = logging.getLogger(__name__)
 
 WeightFormat = Literal["int8", "fp8"]
 
@@ -27,6 +36,8 @@ MULTIPLE = 16
 """K and N must be multiples of it: what the kernels of both formats ask for."""
 MIN_INT8_ROWS = 32
 """torch._int_mm takes no fewer than 17 on CUDA."""
+SPLIT_K_ROWS = (16, 64)
+"""The split-K product computes tiles of so many rows."""
 
 
 def quantise_rows(rows: Tensor, weight_format: WeightFormat) -> tuple[Tensor, Tensor]:
@@ -48,21 +59,25 @@ class ScaledLinear(nn.Module):
     """[N, K] 8-bit."""
     weight_scales: Tensor
     """[1, N] float32."""
+    max_split_k_rows = 0
+    """Inputs of up to so many rows take the split-K product."""
 
     def __init__(self, linear: nn.Linear, weight_format: WeightFormat, device: torch.device) -> None:
         """Rounds the linear's weights on the device, one linear's at a time."""
         super().__init__()
         self.in_features = linear.in_features
         self.out_features = linear.out_features
-        self._format: WeightFormat = weight_format
+        self.weight_format: WeightFormat = weight_format
         values, scales = quantise_rows(linear.weight.detach().to(device), weight_format)
         self.register_buffer("weight", values)
         self.register_buffer("weight_scales", scales.view(1, -1))
         self.bias = None if linear.bias is None else nn.Parameter(linear.bias.detach().to(device), requires_grad=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        rows, scales = quantise_rows(x.reshape(-1, self.in_features), self._format)
-        multiply = _multiply_int8 if self._format == "int8" else _multiply_fp8
+        rows, scales = quantise_rows(x.reshape(-1, self.in_features), self.weight_format)
+        multiply = _multiply_int8 if self.weight_format == "int8" else _multiply_fp8
+        if len(rows) <= self.max_split_k_rows:
+            multiply = _multiply_split_k
         out = multiply(rows, scales, self.weight, self.weight_scales, x.dtype)
         if self.bias is not None:
             out = out + self.bias
@@ -70,11 +85,29 @@ class ScaledLinear(nn.Module):
 
 
 def _multiply_int8(rows: Tensor, scales: Tensor, weight: Tensor, weight_scales: Tensor, dtype: torch.dtype) -> Tensor:
+    return _scaled(_int8_sums(rows, weight), scales, weight_scales, dtype)
+
+
+def _multiply_split_k(
+    rows: Tensor, scales: Tensor, weight: Tensor, weight_scales: Tensor, dtype: torch.dtype
+) -> Tensor:
+    return _scaled(_split_k_sums(rows, weight), scales, weight_scales, dtype)
+
+
+def _scaled(sums: Tensor, scales: Tensor, weight_scales: Tensor, dtype: torch.dtype) -> Tensor:
+    return (sums.float() * scales * weight_scales).to(dtype)
+
+
+def _int8_sums(rows: Tensor, weight: Tensor) -> Tensor:
     num_rows = rows.shape[0]
     if rows.is_cuda and num_rows < MIN_INT8_ROWS:
         rows = F.pad(rows, (0, 0, 0, MIN_INT8_ROWS - num_rows))
-    sums = torch._int_mm(rows, weight.t())[:num_rows]
-    return (sums.float() * scales * weight_scales).to(dtype)
+    return torch._int_mm(rows, weight.t())[:num_rows]
+
+
+def _split_k_sums(rows: Tensor, weight: Tensor) -> Tensor:
+    shares: Tensor = torch.ops.pilotfish.split_k(rows, weight)
+    return shares.sum(0, dtype=shares.dtype)
 
 
 def _multiply_fp8(rows: Tensor, scales: Tensor, weight: Tensor, weight_scales: Tensor, dtype: torch.dtype) -> Tensor:
@@ -101,7 +134,60 @@ def quantise_linears(model: nn.Module, weight_format: WeightFormat, device: torc
         if type(child) is nn.Linear and child is not head
         if child.in_features % MULTIPLE == child.out_features % MULTIPLE == 0
     ]
+    by_shape: defaultdict[torch.Size, list[ScaledLinear]] = defaultdict(list)
     for parent, name, child in targets:
-        setattr(parent, name, ScaledLinear(child, weight_format, device))
+        scaled = ScaledLinear(child, weight_format, device)
+        setattr(parent, name, scaled)
+        by_shape[scaled.weight.shape].append(scaled)
         child.weight = nn.Parameter(torch.empty(0), requires_grad=False)
+    if device.type == "cuda":
+        try:
+            # Triton comes with torch's builds for GPUs and only with them.
+            import pilotfish.models.split_k  # noqa: F401
+
+            for linears in by_shape.values():
+                choose_product(linears, lambda work: _time_s(work, device))
+        except Exception as error:
+            # Triton's own, of any kind: without its package or a C compiler, say.
+            logger.warning("8-bit products are all the library's: %s", textwrap.shorten(str(error), 200))
     return len(targets)
+
+
+def choose_product(linears: Sequence[ScaledLinear], time_s: Callable[[Callable[[], None]], float]) -> None:
+    """Have linears of one shape and format take the split-K product for few rows, if it is faster than the library's.
+
+    time_s: seconds that work takes, which is all of them: each then finds its weight in memory, as in a step, and not
+    in a cache. What torch.compile fuses with what follows is left out.
+    """
+    first = linears[0]
+    for num_rows in SPLIT_K_ROWS:
+        ones = first.weight_scales.new_ones(num_rows, first.in_features)
+        rows, scales = quantise_rows(ones, first.weight_format)
+
+        def library(rows: Tensor = rows, scales: Tensor = scales) -> None:
+            for linear in linears:
+                if linear.weight_format == "int8":
+                    _int8_sums(rows, linear.weight)
+                else:
+                    _multiply_fp8(rows, scales, linear.weight, linear.weight_scales, torch.bfloat16)
+
+        def split_k(rows: Tensor = rows) -> None:
+            for linear in linears:
+                _split_k_sums(rows, linear.weight)
+
+        if time_s(split_k) >= time_s(library):
+            break
+        for linear in linears:
+            linear.max_split_k_rows = num_rows
+
+
+def _time_s(work: Callable[[], None], device: torch.device) -> float:
+    """Of work recorded, which is how steps run: the least of a few."""
+    replay, times = recorder_for(device).record(work), []
+    for _ in range(4):
+        torch.cuda.synchronize(device)
+        start_s = time.perf_counter()
+        replay()
+        torch.cuda.synchronize(device)
+        times.append(time.perf_counter() - start_s)
+    return min(times)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.decoder_transformers import TransformersDecoder
-from pilotfish.models.scaled_linear import ScaledLinear, WeightFormat, quantise_linears, quantise_rows
+from pilotfish.models.scaled_linear import ScaledLinear, WeightFormat, choose_product, quantise_linears, quantise_rows
 from tests.support.tiny_llama import tiny_llama
 
 CPU = torch.device("cpu")
@@ -87,3 +87,15 @@ def test_linears_of_odd_sizes_stay() -> None:
     model = nn.Sequential(nn.Linear(20, 32), nn.Linear(32, 16))
     assert quantise_linears(model, "int8", CPU) == 1
     assert type(model[0]) is nn.Linear
+
+
+@pytest.mark.parametrize(
+    ("split_k_and_library_s", "max_rows"),
+    [([1.0, 1.0], 0), ([2.0, 1.0], 0), ([1.0, 2.0, 3.0, 3.0], 16), ([1.0, 2.0, 3.0, 4.0], 64)],
+)
+def test_few_rows_take_the_faster_product(split_k_and_library_s: list[float], max_rows: int) -> None:
+    linears = [ScaledLinear(nn.Linear(64, 32), "int8", CPU) for _ in range(2)]
+    times_s = iter(split_k_and_library_s)
+    choose_product(linears, lambda _: next(times_s))
+    assert [linear.max_split_k_rows for linear in linears] == [max_rows] * 2
+    assert next(times_s, None) is None
