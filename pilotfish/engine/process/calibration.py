@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 
@@ -18,8 +17,7 @@ BUDGET_S = 2.0
 _CONTEXT_TOKENS = 64
 """Of each sequence; they share a prompt, so that its prefill is computed once."""
 _SAMPLING = SamplingParams(temperature=0, max_tokens=1 << 20)
-_SAMPLES = 3
-"""Of each size; their median counts."""
+_ROUNDS = 4
 
 
 class StepTimes:
@@ -76,29 +74,33 @@ class StepTimes:
 
 
 def calibrate(core: Engine, max_batch_tokens: int, *, clock: Callable[[], float] = time.perf_counter) -> StepCosts:
-    """Times steps of ever more rows until the budget is spent; leaves no sequence behind."""
-    timer, deadline_s = StepTimes(core, clock), clock() + BUDGET_S
-    rows: list[int] = []
-    times_ns: list[float] = []
-    sequences: list[int] = []
-    try:
-        for num_sequences, rows_each in _shapes(core, max_batch_tokens):
-            while len(sequences) < num_sequences:
-                sequences.append(timer.open(min(_CONTEXT_TOKENS, core.model.max_context_tokens // 2), is_shared=True))
-                timer.settle()
-            step_s = statistics.median(timer.verify_s(sequences[:num_sequences], rows_each) for _ in range(_SAMPLES))
-            rows.append(num_sequences * rows_each)
-            # More rows never take less: where a measurement says so, it is noise.
-            times_ns.append(max(1e9 * step_s, *times_ns[-1:], 0.0))
-            if clock() > deadline_s:
-                break
-    except ConfigError:
-        pass  # the KV cache is full: larger steps are learned
-    finally:
-        for sequence_id in sequences:
-            timer.close(sequence_id)
-        timer.settle()
-    return StepCosts(rows, times_ns)
+    """Times steps of ever more rows, several times over, until the budget is spent; leaves no sequence behind.
+
+    Other processes make steps longer, never shorter, for a while: a size's samples are a round apart, and the least of
+    them counts, and of those of more rows.
+    """
+    timer, sequences = StepTimes(core, clock), list[int]()
+    least_ns: dict[int, float] = {}
+    for _ in range(_ROUNDS):
+        deadline_s = clock() + BUDGET_S / _ROUNDS
+        try:
+            for num_sequences, rows_each in _shapes(core, max_batch_tokens):
+                while len(sequences) < num_sequences:
+                    num_tokens = min(_CONTEXT_TOKENS, core.model.max_context_tokens // 2)
+                    sequences.append(timer.open(num_tokens, is_shared=True))
+                    timer.settle()
+                step_ns = 1e9 * timer.verify_s(sequences[:num_sequences], rows_each)
+                num_rows = num_sequences * rows_each
+                least_ns[num_rows] = min(step_ns, least_ns.get(num_rows, step_ns))
+                if clock() > deadline_s:
+                    break
+        except ConfigError:
+            continue  # the KV cache is full: larger steps are learned
+    for sequence_id in sequences:
+        timer.close(sequence_id)
+    timer.settle()
+    times_ns = list(itertools.accumulate(reversed(least_ns.values()), min))[::-1]
+    return StepCosts(list(least_ns), times_ns)
 
 
 def _shapes(core: Engine, max_batch_tokens: int) -> Iterator[tuple[int, int]]:

@@ -1,5 +1,7 @@
 """The table that an engine begins with, measured on a core whose steps take what a model of costs says."""
 
+import random
+
 import pytest
 
 from pilotfish.emulation.core import EmulatedCore
@@ -34,6 +36,26 @@ def test_the_table_is_what_steps_take() -> None:
     for num_rows in (1, 7, 12, 16, 24, 96, 128):
         assert costs.step_ns(num_rows) == pytest.approx(1e9 * COST.step_s(1, num_rows), rel=0.02)
     assert core.num_sequences == 0
+
+
+class DisturbedCore(TimedCore):
+    """Another process makes its steps three times as long until it ends, and a third of those that follow."""
+
+    _random = random.Random(1)
+
+    def step(self, max_rows: int | None = None) -> list[Event]:
+        start_s = self.now_s
+        events = super().step(max_rows)
+        if start_s < 0.4 or self._random.random() < 1 / 3:
+            self.now_s += 2 * (self.now_s - start_s)
+        return events
+
+
+def test_other_processes_do_not_show_in_the_table() -> None:
+    core = DisturbedCore(COST)
+    costs = calibrate(core, 32, clock=lambda: core.now_s)
+    for num_rows in (1, 2, 3, 7, 12, 16, 24):
+        assert costs.step_ns(num_rows) == pytest.approx(1e9 * COST.step_s(1, num_rows), rel=0.1)
 
 
 def test_it_ends_with_its_budget_and_what_is_missing_is_learned() -> None:
