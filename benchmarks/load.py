@@ -38,7 +38,7 @@ def emulated(options: argparse.Namespace, acceptance: float) -> tuple[Config, Lo
         concurrencies=_levels(options, (1, 4, 16, 64)),
         modes=MODES,
         options=GenerateOptions(temperature=0, ignore_eos=True, num_speculative_tokens=options.k),
-        prompt_lengths=parse_lengths(options.prompt_tokens),
+        prompt_lengths=parse_lengths("lognormal:256,0.6,1024"),
         output_lengths=parse_lengths("lognormal:128,0.4,256"),
         num_requests=8 if options.quick else None,
         num_turns=1 if options.quick else options.turns,
@@ -112,9 +112,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--acceptance", type=float, nargs="+", default=[0.8], help="of emulated draft tokens (default 0.8)"
     )
     options_parser.add_argument("--turns", type=int, default=5, help="runs of each mode at each load (default 5)")
-    options_parser.add_argument(
-        "--prompt-tokens", default="lognormal:256,0.6,1024", metavar="LENGTHS", help="of synthetic prompts"
-    )
     options_parser.add_argument("-k", type=int, help="draft tokens of an emulated round (default: the server's)")
     options_parser.add_argument("--levels", metavar="N,...", help="requests in flight")
     options_parser.add_argument(

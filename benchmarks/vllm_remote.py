@@ -39,6 +39,8 @@ from tests.support.service_process import ServiceProcess
 
 CONTEXT = 2048
 CONCURRENCY = (1, 8)
+K, NGRAM_K = 8, 5
+"""Draft tokens with the draft service, and of vLLM's own n-gram speculation."""
 DRAFTER = ("draft.proposer=suffix", "draft.suffix_shared_tokens=0", "draft.lookup_min_probability=0.03")
 """No shared outputs: all arms answer the same prompts, and one would draft the other's. A verification of vLLM costs
 hardly more than a step, so that unlikely drafts pay as well."""
@@ -217,10 +219,10 @@ def add_outage(report: Report, outcomes: Sequence[Outcome]) -> None:
 
 
 def run(options: argparse.Namespace, report: Report) -> None:
-    config = load_config(overrides=[*STACK_DEFAULTS, *DRAFTER, *options.set])
+    config = load_config(overrides=[*STACK_DEFAULTS, *DRAFTER])
     model = target_folder(config)
     with contextlib.ExitStack() as stack:
-        settings = [part for each in (*DRAFTER, *options.set) for part in ("--set", each)]
+        settings = [part for each in DRAFTER for part in ("--set", each)]
         draft = stack.enter_context(ServiceProcess("draft_service", settings))
         proxy = stack.enter_context(ProxyProcess(draft.address))
         texts = load_prompts(options.dataset, per_category=options.prompts)
@@ -230,8 +232,8 @@ def run(options: argparse.Namespace, report: Report) -> None:
 
         def start(mode: str) -> PeerProcess:
             print(f"starting vllm {mode}", file=sys.stderr)
-            more = ["--max-num-seqs", str(max(CONCURRENCY)), *(["--eager"] if options.eager else [])]
-            more += ["--num-draft-tokens", str(options.ngram_k if mode == "lookup" else options.k)]
+            more = ["--max-num-seqs", str(max(CONCURRENCY))]
+            more += ["--num-draft-tokens", str(NGRAM_K if mode == "lookup" else K)]
             more += ["--pilotfish", json.dumps({"draft_addresses": [proxy.address]})]
             conditions = Conditions(model, len(os.sched_getaffinity(0)), CONTEXT)
             return stack.enter_context(peer_process(VLLM, mode, options.peers, conditions, more))
@@ -265,12 +267,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options_parser.add_argument("--peers", type=Path, default=Path("/tmp/peers"), help="where setup.sh installed vLLM")
     options_parser.add_argument("--prompts", type=int, help="of each category (default 2, quick 1)")
     options_parser.add_argument("--max-tokens", type=int, default=128)
-    options_parser.add_argument("-k", type=int, default=8, help="num_speculative_tokens with the draft service")
-    options_parser.add_argument("--ngram-k", type=int, default=5, help="of vLLM's own n-gram speculation")
     options_parser.add_argument("--requests", type=int, help="under faults (default 200, quick 16; 0: none)")
     options_parser.add_argument("--only-faults", action="store_true")
-    options_parser.add_argument("--eager", action="store_true", help="vLLM without compilation: for a trial")
-    options_parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="of Pilotfish")
     options = options_parser.parse_args(arguments)
     options.prompts = options.prompts or (1 if options.quick else 2)
     options.max_tokens = 32 if options.quick else options.max_tokens
@@ -280,8 +278,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         {
             "sampling": "greedy",
             "output tokens at most": options.max_tokens,
-            "drafter": " ".join((*DRAFTER, *options.set)),
-            "draft tokens": f"{options.k}, vLLM's n-gram {options.ngram_k}",
+            "drafter": " ".join(DRAFTER),
+            "draft tokens": f"{K}, vLLM's n-gram {NGRAM_K}",
             "prompts from": options.dataset.name if options.dataset else "our own set",
             "cores shared by all": len(os.sched_getaffinity(0)),
         },
