@@ -169,5 +169,6 @@ def _message(response: httpx.Response) -> str:
         return f"stream {errors}"
     if content_type.startswith("application/json") and response.content:
         body = json.loads(response.text)
-        return str(body["error"]["message"]) if "error" in body else "JSON"
+        error = body.get("error")  # of a response that was made: null
+        return str(error["message"]) if error else "JSON"
     return str(content_type)
