@@ -98,7 +98,7 @@ def exact_probs(logits: Sequence[float], sampling: SamplingParams, prompt: Seque
 
 @dataclass
 class Simulation:
-    """Two output tokens of num_draws sequences, in rounds of num_draft_tokens drafts."""
+    """The first output tokens of num_draws sequences, in rounds of num_draft_tokens drafts."""
 
     sampling: SamplingParams
     drafter: str
@@ -109,18 +109,20 @@ class Simulation:
     """Drafts trees in place of the drafter's chains."""
     num_draws: int = NUM_DRAWS
     """Fewer draws are the first of more."""
+    num_tokens: int = 2
+    """1: only what first drafts come to is looked at."""
     num_accepted: int = 0
     """First drafts accepted, of num_draws."""
     samplings: list[SamplingParams] = field(default_factory=list)
 
     def run(self) -> np.ndarray:
-        """int [num_draws, 2]."""
+        """int [num_draws, num_tokens]."""
         outputs: list[list[int]] = [[] for _ in range(self.num_draws)]
         self.samplings = [self._with_seed(seed) for seed in range(NUM_SEEDS)]
-        while active := [index for index, output in enumerate(outputs) if len(output) < 2]:
+        while active := [index for index, output in enumerate(outputs) if len(output) < self.num_tokens]:
             for index, outcome in zip(active, self._round(active, outputs), strict=True):
                 outputs[index].extend(outcome.token_ids)
-        return np.array([output[:2] for output in outputs])
+        return np.array([output[: self.num_tokens] for output in outputs])
 
     def _with_seed(self, seed: int) -> SamplingParams:
         fields = {name: getattr(self.sampling, name) for name in SamplingParams.__struct_fields__}

@@ -7,8 +7,6 @@ from pilotfish.types import AcceptanceMode, SamplingParams
 
 DRAFTERS = ("good", "bad", "one_hot", "identical")
 
-EXACT_MODES = [mode for mode in AcceptanceMode if not mode.is_lossy]
-
 
 def total_variation(world, sampling, drafter) -> float:
     """Between the target's and the drafter's distribution of the first output token."""
@@ -24,8 +22,8 @@ def standard_error(world, rate: float) -> float:
 
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_rejection_accepts_one_minus_tv(world, drafter):
-    sampling = SamplingParams(acceptance=AcceptanceMode.REJECTION, temperature=0.9)
-    simulation = world.simulation(sampling, drafter)
+    sampling = SamplingParams(acceptance=AcceptanceMode.REJECTION, temperature=0.9, top_p=0.9)
+    simulation = world.simulation(sampling, drafter, num_tokens=1)
     simulation.run()
     rate = 1 - total_variation(world, sampling, drafter)
     assert simulation.num_accepted / world.num_draws == pytest.approx(rate, abs=4 * standard_error(world, rate) + 1e-9)
@@ -33,19 +31,12 @@ def test_rejection_accepts_one_minus_tv(world, drafter):
 
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_coupled_agrees_at_least_as_often_as_its_bound(world, drafter):
-    sampling = SamplingParams(temperature=0.9)
-    simulation = world.simulation(sampling, drafter)
+    sampling = SamplingParams(temperature=0.9, top_p=0.9)
+    simulation = world.simulation(sampling, drafter, num_tokens=1)
     simulation.run()
     tv = total_variation(world, sampling, drafter)
     bound = (1 - tv) / (1 + tv)
     assert simulation.num_accepted / world.num_draws >= bound - 4 * standard_error(world, bound)
-
-
-def test_identical_drafter_is_always_accepted(world):
-    for mode in EXACT_MODES:
-        simulation = world.simulation(SamplingParams(acceptance=mode, top_p=0.9), "identical")
-        simulation.run()
-        assert simulation.num_accepted == world.num_draws
 
 
 def test_coupled_output_does_not_depend_on_drafter_or_k(world):
@@ -56,8 +47,7 @@ def test_coupled_output_does_not_depend_on_drafter_or_k(world):
         assert (tokens == plain).all()
 
 
-@pytest.mark.parametrize("mode", EXACT_MODES, ids=lambda mode: mode.name.lower())
-def test_rounds_of_three_drafts_have_the_targets_distribution(world, mode):
-    sampling = SamplingParams(acceptance=mode, top_p=0.9)
+def test_rounds_of_three_drafts_have_the_targets_distribution(world):
+    sampling = SamplingParams(acceptance=AcceptanceMode.REJECTION, top_p=0.9)
     tokens = world.simulation(sampling, "good", num_draft_tokens=3).run()
     assert min(world.p_values(tokens, sampling)) > 1e-4
