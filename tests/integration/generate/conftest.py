@@ -74,8 +74,6 @@ class Orchestrator:
         self,
         *,
         mode: int = pb.SPECULATION_MODE_ON,
-        proposer: str = "",
-        acceptance: int = 0,
         client_id: str = "",
         timeout: float = 60,
         **fields: Any,
@@ -83,9 +81,7 @@ class Orchestrator:
         """A request under way."""
         if not {"text", "tokens", "chat"} & fields.keys():
             fields["text"] = "Once upon a time"
-        speculation = pb.SpeculationOptions(
-            mode=mode, num_speculative_tokens=4, proposer=proposer, acceptance=acceptance
-        )
+        speculation = pb.SpeculationOptions(mode=mode, num_speculative_tokens=4)
         fields = {"max_tokens": 40, "temperature": 0, "speculation": speculation, **fields}
         metadata = ((CLIENT_ID_KEY, client_id),) if client_id else ()
         return self.stub.Generate(pb.GenerateRequest(**fields), timeout=timeout, metadata=metadata)

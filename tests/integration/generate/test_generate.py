@@ -14,7 +14,7 @@ from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import inference_pb2_grpc, types_pb2
 from tests.support.until import until
 
-OFF, ON, AUTO = pb.SPECULATION_MODE_OFF, pb.SPECULATION_MODE_ON, pb.SPECULATION_MODE_AUTO
+OFF, ON = pb.SPECULATION_MODE_OFF, pb.SPECULATION_MODE_ON
 VOCAB_SIZE, MAX_CONTEXT_TOKENS = 97, 100_000
 """As conftest.py has them."""
 
@@ -26,18 +26,6 @@ async def failing_with(code: grpc.StatusCode, message: str) -> AsyncIterator[Non
     assert caught.value.code() is code, caught.value.details()
     assert message in caught.value.details()
     assert "Traceback" not in caught.value.details()
-
-
-@pytest.mark.parametrize("sampling", [{"temperature": 0}, {"temperature": 0.8, "seed": 7}])
-@pytest.mark.parametrize("proposer", ["draft", "ngram", "suffix"])
-async def test_speculation_changes_nothing_but_the_rounds(stack, orchestrator, proposer, sampling) -> None:
-    plain = await orchestrator.generate(mode=OFF, **sampling)
-    speculative = await orchestrator.generate(proposer=proposer, **sampling)
-    auto = await orchestrator.generate(mode=AUTO, proposer=proposer, **sampling)
-    assert speculative.token_ids == plain.token_ids == auto.token_ids
-    assert speculative.text == plain.text == auto.text
-    assert len(plain.token_ids) == 40
-    await stack.nothing_is_left()
 
 
 async def test_the_summary_accounts_for_every_token(orchestrator) -> None:
@@ -181,20 +169,6 @@ async def test_a_slow_reader_pauses_its_own_sequence_only(stack) -> None:
         assert engine.num_sequences == 1
         assert len((await orchestrator.generate(mode=OFF)).token_ids) == 40
         assert sum([len(message.chunk.token_ids) async for message in idle_reader]) == 5_000
-    await stack.nothing_is_left()
-
-
-async def test_fifty_requests_at_once_get_their_own_answers(stack) -> None:
-    await stack.add("target")
-    await stack.add("target")
-    await stack.add("draft")
-    orchestrator = await stack.serve()
-    prompts = [f"Request number {number}" for number in range(50)]
-    alone = [await orchestrator.generate(mode=OFF, text=prompt, max_tokens=20) for prompt in prompts]
-    assert len({answer.text for answer in alone}) == 50
-    for mode in (OFF, AUTO):
-        asked = (orchestrator.generate(mode=mode, text=prompt, max_tokens=20) for prompt in prompts)
-        assert [answer.text for answer in await asyncio.gather(*asked)] == [answer.text for answer in alone]
     await stack.nothing_is_left()
 
 

@@ -70,16 +70,3 @@ async def test_a_full_queue_answers_with_a_hint_and_a_client_id_makes_a_client(s
     running.cancel()
     assert len((await waiting).token_ids) == len((await other).token_ids) == 40
     await until(lambda: request_queue.num_running == 0)
-
-
-async def test_a_request_without_any_replica_left_is_told_after_the_connect_timeout(stack, read) -> None:
-    server = await stack.add("target", step_time_s=0.001)
-    call = (await stack.serve(connect_timeout_s=0.1)).call(max_tokens=LONG)
-    await anext(aiter(call))
-    await server.drain_and_stop(0)
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await read(call)
-    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-    assert "no target replica can be used" in caught.value.details()
-    assert "waited 0.1 s" in caught.value.details()
-    await stack.nothing_is_left()

@@ -62,15 +62,6 @@ async def test_tokens_that_are_missing_are_asked_for(server: ReplicaServer, engi
         assert engine.num_sequences == 1
 
 
-@pytest.mark.parametrize("num_draft_tokens", [0, 17])
-async def test_proposals_out_of_range(server: ReplicaServer, num_draft_tokens: int) -> None:
-    async with RecordingPeer(server.address, "draft") as peer:
-        error = await peer.ask(OPEN, Propose(1, 3, (), num_draft_tokens))
-        assert isinstance(error, SequenceError)
-        assert (error.code, error.base_length) == (SequenceErrorCode.INVALID, 3)
-        assert f"{num_draft_tokens} draft tokens wanted; 1 to 16 are possible" in error.message
-
-
 async def test_a_drafter_takes_no_targets_work(server: ReplicaServer) -> None:
     async with RecordingPeer(server.address, "draft") as peer:
         with pytest.raises(TypeError, match="a draft replica takes no Decode"):

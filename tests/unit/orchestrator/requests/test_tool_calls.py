@@ -148,17 +148,6 @@ def test_other_objects_of_a_name_and_arguments(text: str, content: str) -> None:
     assert told(whole(text)) == told(in_pieces(text, range(len(text)))) == (content, [("f", '{"a": 1}')])
 
 
-def test_a_call_is_told_as_it_is_written() -> None:
-    parser = ToolCallParser()
-    pieces = [parser.push(character).calls for character in CALL]
-    name, *arguments = [piece for each in pieces for piece in each]
-    assert (name.name, name.arguments) == ("get_weather", "")
-    assert [(piece.call_id, piece.name, piece.arguments) for piece in arguments] == [
-        ("", "", character) for character in '{"city": "Zürich"}'
-    ]
-    assert pieces[CALL.index("{", 20)]  # without delay
-
-
 @pytest.mark.parametrize(
     ("text", "content"),
     [

@@ -122,24 +122,6 @@ def test_sampled_text_survives_preemption(make_core: MakeCore, acceptance: Accep
     assert tight.load().num_preemptions == tight.num_preemptions > 0
 
 
-def test_coupled_text_does_not_depend_on_the_drafts(make_core: MakeCore) -> None:
-    sampling = SamplingParams(temperature=1.5, seed=11, max_tokens=40, repetition_penalty=1.3, presence_penalty=0.5)
-    core = make_core()
-    core.submit(OpenSequence(1, PROMPT, sampling))
-    core.submit(Decode(1, 6, 24))
-    plain = text_of(settle(core))
-    core.submit(CloseSequence(1))
-    core.submit(OpenSequence(1, PROMPT, sampling))
-    output: list[int] = []
-    while len(output) < 20:
-        drafts = (*plain[len(output) : len(output) + 2], 3)
-        core.submit(Verify(1, 6 + len(output), drafts))
-        verdict = verdicts_of(settle(core))[0]
-        assert verdict.num_accepted_tokens >= 2
-        output.extend(verdict.token_ids)
-    assert output == plain[: len(output)]
-
-
 def test_rejection_verifies_with_the_distributions_that_came(make_core: MakeCore) -> None:
     core = make_core()
     core.submit(OpenSequence(1, PROMPT, SamplingParams(seed=4, acceptance=AcceptanceMode.REJECTION)))

@@ -1,4 +1,3 @@
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,18 +37,3 @@ def test_the_more_tokens_match_the_surer_it_is() -> None:
         for before in ((8, 8), (8, 2), (1, 2))
     ]
     assert sorted(set(expected)) == expected
-
-
-@given(TOKENS, TOKENS, st.data())
-def test_truncate_leaves_no_trace(kept: list[int], dropped: list[int], data: st.DataObject) -> None:
-    index = indexed(kept + dropped)
-    index.truncate(len(kept))
-    assert len(index) == len(kept)
-    later = data.draw(TOKENS)
-    index.append(later)
-    assert index.propose(4).token_ids == rescanned(kept + later, 4, 2, 4)
-
-
-def test_cannot_truncate_to_more_than_there_is() -> None:
-    with pytest.raises(ValueError, match="cannot cut 2 tokens to 3"):
-        indexed([1, 2]).truncate(3)

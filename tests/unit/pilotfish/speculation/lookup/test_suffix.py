@@ -91,18 +91,6 @@ def test_trees_stay_within_their_limits(
         assert draft.expected_accepted_tokens >= chain.expected_accepted_tokens - 1e-9
 
 
-@given(TOKENS, TOKENS, TOKENS)
-def test_truncate_leaves_no_trace(kept: list[int], dropped: list[int], later: list[int]) -> None:
-    index = indexed(kept)
-    index.append(dropped)
-    index.propose(3)
-    index.truncate(len(kept))
-    index.append(later)
-    assert len(index) == len(kept + later)
-    tree = TreeRequest(max_nodes=8, branching=2)
-    assert index.propose(6, tree) == indexed(kept + later).propose(6, tree)
-
-
 def test_outputs_of_others_are_looked_up() -> None:
     store = remembering([A, B, C, D, E, F, A, C, E])
     assert indexed([1, 2, C, D], recent=store).propose(3).token_ids == (E, F, A)
