@@ -96,15 +96,6 @@ async def test_a_head_that_dies_and_comes_back_costs_only_drafts(make_config: Ma
     assert all(proposal.draft_token_ids for proposal in after)
 
 
-async def test_a_target_that_keeps_no_features_says_so(make_config: MakeConfig) -> None:
-    config = keeping(make_config(), ())
-    engines = {"target_engine": target_engine(config), "draft_engine": head_engine(config, [])}
-    async with running_stack(config, **engines) as stack:
-        speculation = (await stack.ask(**REQUEST, temperature=0, speculation=DRAFTED)).speculation
-    assert speculation.num_draft_tokens == 0
-    assert "needs features of the target's layers [0, 1, 1], and the target keeps none" in speculation.reason
-
-
 async def test_unless_told_a_target_keeps_the_layers_of_published_heads(make_config: MakeConfig) -> None:
     """Which this one of two layers has not."""
     with pytest.raises(ConfigError, match=r"target\.feature_layers is \[2, 1, -1\]: layer 2 cannot be captured"):

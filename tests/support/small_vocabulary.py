@@ -2,7 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 
-from llguidance import LLTokenizer, TokenizerWrapper
+from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
+
+from pilotfish.structured.grammar import engine_grammar
+from pilotfish.types import Grammar
 
 EOS_TOKEN_ID = 0
 _LONG = ('{"', '":', '": ', '", "', '"}', "true", "false", "null", "ab", "}}", "]}", ", ", "no")
@@ -50,3 +53,11 @@ class _Backend:
 
     def __call__(self, text: str | bytes) -> list[int]:
         return self._vocabulary.encode(text.decode() if isinstance(text, bytes) else text)
+
+
+def is_whole(grammar: Grammar, text: str) -> bool:
+    """Whether a text, byte by byte, is all of an answer that the grammar allows."""
+    tokenizer = LLTokenizer("byte")
+    matcher = LLMatcher(tokenizer, engine_grammar(grammar))
+    token_ids = tokenizer.tokenize_str(text)
+    return bool(matcher.try_consume_tokens(token_ids) == len(token_ids) and matcher.is_accepting())

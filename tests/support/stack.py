@@ -30,11 +30,13 @@ class Answer:
     """As far as it was read."""
 
     token_ids: list[int] = field(default_factory=list)
+    origins: list[int] = field(default_factory=list)
     text: str = ""
     summary: pb.Summary | None = None
 
     def add(self, response: pb.GenerateResponse) -> None:
         self.token_ids.extend(response.chunk.token_ids)
+        self.origins.extend(response.chunk.origins)
         self.text += response.chunk.text
         if response.HasField("summary"):
             self.summary = response.summary

@@ -31,14 +31,6 @@ def test_each_service_says_once_that_it_is_ready(up) -> None:
         assert sum(f"{service} ready on" in line for line in up.lines) == 1
 
 
-def test_drafts_do_not_change_the_text(up) -> None:
-    plain = answer(up.address, "--speculation", "off")
-    speculative = answer(up.address, "--speculation", "on")
-    assert plain["speculation"]["num_rounds"] == 0
-    assert speculative["speculation"]["num_rounds"] > 0
-    assert speculative["token_ids"] == plain["token_ids"]
-
-
 def test_the_demo_compares_what_is_served(up, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "MAX_TOKENS", 8)
     monkeypatch.setattr(demo, "NUM_REPEATS", 1)

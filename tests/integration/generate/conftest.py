@@ -22,6 +22,7 @@ from pilotfish.rpc.replica.server import ReplicaServer
 from pilotfish.rpc.stream import CODECS
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import inference_pb2_grpc
+from tests.support.stack import Answer
 from tests.support.tiny_llama import save_printable_tokenizer
 from tests.support.until import until
 
@@ -47,20 +48,14 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-class Answer:
-    """One that was read to its end."""
-
-    def __init__(self, chunks: list[pb.Chunk], summary: pb.Summary) -> None:
-        self.summary = summary
-        self.text = "".join(chunk.text for chunk in chunks)
-        self.token_ids = [token_id for chunk in chunks for token_id in chunk.token_ids]
-        self.origins = [origin for chunk in chunks for origin in chunk.origins]
-
-    @classmethod
-    async def read(cls, call: Any) -> Answer:
-        messages = [message async for message in call]
-        assert [message.HasField("summary") for message in messages] == [False] * (len(messages) - 1) + [True]
-        return cls([message.chunk for message in messages[:-1]], messages[-1].summary)
+async def read_answer(call: Any) -> Answer:
+    """To its end, which its summary is."""
+    answer = Answer()
+    async for message in call:
+        assert answer.summary is None
+        answer.add(message)
+    assert answer.summary is not None
+    return answer
 
 
 class Orchestrator:
@@ -87,7 +82,7 @@ class Orchestrator:
         return self.stub.Generate(pb.GenerateRequest(**fields), timeout=timeout, metadata=metadata)
 
     async def generate(self, **fields: Any) -> Answer:
-        return await Answer.read(self.call(**fields))
+        return await read_answer(self.call(**fields))
 
 
 class Stack:
@@ -155,7 +150,7 @@ def num_dialled(pool: Any) -> int:
 @pytest.fixture
 def read() -> Callable[[Any], Any]:
     """Reads a call to its end."""
-    return Answer.read
+    return read_answer
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Lossy acceptance through HTTP: refused unless allowed, and told wherever an answer is told of."""
+"""Lossy acceptance through HTTP: told wherever an answer is told of."""
 
 from typing import Any
 
@@ -15,13 +15,6 @@ TYPICAL = {**EXACT, "acceptance": "typical", "typical_epsilon": 0}
 def complete(http: httpx.Client, speculation: dict[str, Any], **fields: Any) -> httpx.Response:
     body = {**BODY, **fields, "speculation": speculation}
     return http.post("/v1/completions", json=body)
-
-
-def test_it_is_refused_unless_the_operator_allows_it(real_server: StackThread) -> None:
-    response = complete(real_server.http, TYPICAL)
-    assert response.status_code == 400
-    assert "allow_lossy" in response.json()["error"]["message"]
-    assert "acceptance" in response.json()["error"]["param"]
 
 
 def test_where_everything_stands_the_drafts_are_the_text(real_server: StackThread) -> None:

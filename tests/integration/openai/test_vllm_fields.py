@@ -26,19 +26,17 @@ def text_of(answer: dict[str, Any]) -> str:
     return answer["choices"][0]["text"]
 
 
-@pytest.mark.parametrize("mode", ["off", "on"])
-def test_an_answer_has_at_least_so_many_tokens(real_server: StackThread, mode: str) -> None:
-    stops = {"stop_token_ids": [*range(1, 40)], "speculation": {"mode": mode, "proposer": "ngram"}}
+def test_an_answer_has_at_least_so_many_tokens(real_server: StackThread) -> None:
+    stops = {"stop_token_ids": [*range(1, 40)]}
     (free,) = ask(real_server, **stops)["choices"]
     assert free["finish_reason"] == "stop"
     answer = ask(real_server, **stops, min_tokens=8)
     assert answer["usage"]["completion_tokens"] > 8 or answer["choices"][0]["finish_reason"] == "length"
 
 
-@pytest.mark.parametrize("mode", ["off", "on"])
 @pytest.mark.parametrize("temperature", [0, 1])
-def test_an_answer_does_not_say_bad_words(real_server: StackThread, temperature: int, mode: str) -> None:
-    fields = {"temperature": temperature, "speculation": {"mode": mode, "proposer": "ngram"}, "max_tokens": 40}
+def test_an_answer_does_not_say_bad_words(real_server: StackThread, temperature: int) -> None:
+    fields = {"temperature": temperature, "max_tokens": 40}
     words = text_of(ask(real_server, **fields))
     bad_words = [words[0], words[2:4], words[5:8]]
     text = text_of(ask(real_server, **fields, bad_words=bad_words))

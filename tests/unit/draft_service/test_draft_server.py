@@ -9,7 +9,7 @@ from pilotfish.emulation.engine import EmulatedEngine
 from pilotfish.errors import UnavailableError
 from pilotfish.messages import CloseSequence, Decode, OpenSequence, Proposal, Propose, SequenceError
 from pilotfish.rpc.replica.server import ReplicaServer
-from pilotfish.types import AcceptanceMode, SamplingParams, SequenceErrorCode
+from pilotfish.types import SamplingParams, SequenceErrorCode
 from tests.support.peer import RecordingPeer
 
 CONFIG = Config(draft=DraftConfig(port=0))
@@ -42,14 +42,6 @@ async def test_proposes(server: ReplicaServer, engine: EmulatedEngine) -> None:
         peer.send(CloseSequence(1))
         assert isinstance(await peer.ask(Propose(1, 5, (), 2)), SequenceError)
         assert engine.num_sequences == 0
-
-
-async def test_distributions_travel_in_rejection_mode(server: ReplicaServer) -> None:
-    sampling = SamplingParams(acceptance=AcceptanceMode.REJECTION)
-    async with RecordingPeer(server.address, "draft") as peer:
-        proposal = await peer.ask(OpenSequence(1, (1, 2, 3), sampling), Propose(1, 3, (), 2))
-        assert isinstance(proposal, Proposal)
-        assert [probs.probs for probs in proposal.draft_probs] == [(1.0,), (1.0,)]
 
 
 async def test_tokens_that_are_missing_are_asked_for(server: ReplicaServer, engine: EmulatedEngine) -> None:

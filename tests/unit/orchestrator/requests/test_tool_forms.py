@@ -10,7 +10,6 @@ from typing import Any, cast, get_args, get_type_hints
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from llguidance import LLMatcher, LLTokenizer
 
 from orchestrator.requests.reasoning import PARSERS as REASONING_PARSERS
 from orchestrator.requests.tool_calls import ToolAnswer, ToolCallParser, joined_calls
@@ -24,7 +23,7 @@ from orchestrator.requests.tool_forms.mistral import MISTRAL_ARGS, MISTRAL_LIST
 from orchestrator.requests.tools import tool_use
 from pilotfish.config.orchestrator import HttpConfig
 from pilotfish.models.tokens.tokenizer import Tokenizer
-from pilotfish.structured.grammar import engine_grammar
+from tests.support.small_vocabulary import is_whole
 
 Told = tuple[str, list[tuple[str, dict[str, Any]]]]
 TWO = [("f", {"a": "}]; [TOOL_CALLS]"}), ("get-it", {})]
@@ -134,10 +133,7 @@ def test_a_demanded_call_is_in_the_models_own_form(form: ToolForm, text: str) ->
 
 
 def accepts(use: Any, text: str) -> bool:
-    tokenizer = LLTokenizer("byte")
-    matcher = LLMatcher(tokenizer, engine_grammar(use.grammar))
-    token_ids = tokenizer.tokenize_str(text)
-    return matcher.try_consume_tokens(token_ids) == len(token_ids) and matcher.is_accepting()
+    return is_whole(use.grammar, text)
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,13 @@ import json
 from typing import Any
 
 import pytest
-from llguidance import LLMatcher, LLTokenizer
+from llguidance import LLTokenizer
 
 from orchestrator.requests.tools import MAX_TOOLS, tool_use
 from pilotfish.errors import InvalidRequestError
-from pilotfish.structured.grammar import MAX_GRAMMAR_CHARS, compile_grammar, engine_grammar
+from pilotfish.structured.grammar import MAX_GRAMMAR_CHARS, compile_grammar
 from pilotfish.types import Grammar, GrammarKind
+from tests.support.small_vocabulary import is_whole
 
 WEATHER: dict[str, Any] = {
     "type": "function",
@@ -70,13 +71,6 @@ def test_a_grammar_beside_calls_is_within_the_same_bounds(answer: Grammar, told:
     with pytest.raises(InvalidRequestError, match=told) as caught:
         tool_use([WEATHER], "auto").grammar_beside(answer)
     assert caught.value.param == "grammar"
-
-
-def is_whole(grammar: Grammar, text: str) -> bool:
-    tokenizer = LLTokenizer("byte")
-    matcher = LLMatcher(tokenizer, engine_grammar(grammar))
-    token_ids = tokenizer.tokenize_str(text)
-    return matcher.try_consume_tokens(token_ids) == len(token_ids) and matcher.is_accepting()
 
 
 @pytest.mark.parametrize(

@@ -19,11 +19,10 @@ from pilotfish.messages import (
     OpenSequence,
     Proposal,
     Propose,
-    SequenceError,
     Verdict,
     Verify,
 )
-from pilotfish.types import Limits, ModelInfo, SamplingParams, SequenceErrorCode
+from pilotfish.types import Limits, ModelInfo, SamplingParams
 
 LANGUAGE_MODEL = HashLanguageModel()
 GREEDY = SamplingParams(temperature=0, max_tokens=1000)
@@ -89,27 +88,6 @@ def test_acceptance_is_the_asked_one() -> None:
         _, verdicts = speculated(GREEDY, 2000 // 4, acceptance, 1)
         rate = sum(verdict.num_accepted_tokens for verdict in verdicts) / len(verdicts)
         assert rate == pytest.approx(acceptance, abs=0.07)
-
-
-@pytest.mark.parametrize(
-    ("command", "code"),
-    [
-        (Verify(1, 2, (1,)), SequenceErrorCode.STALE),
-        (Verify(2, 3, (1,)), SequenceErrorCode.UNKNOWN_SEQUENCE),
-        (Decode(1, 4, 1), SequenceErrorCode.STALE),
-        (Decode(2, 3, 1), SequenceErrorCode.UNKNOWN_SEQUENCE),
-        (Propose(2, 3, (), 1), SequenceErrorCode.UNKNOWN_SEQUENCE),
-        (Propose(1, 9, (1,), 1), SequenceErrorCode.UNKNOWN_SEQUENCE),
-    ],
-)
-def test_commands_that_do_not_fit(command: Verify | Decode | Propose, code: SequenceErrorCode) -> None:
-    engine = core()
-    engine.submit(OpenSequence(1, PROMPT, GREEDY))
-    drain(engine)
-    engine.submit(command)
-    (error,) = drain(engine)
-    assert isinstance(error, SequenceError)
-    assert (error.code, error.base_length) == (code, command.base_length)
 
 
 def test_prompts_are_computed_in_chunks_beside_decodes() -> None:

@@ -1,5 +1,4 @@
 import asyncio
-import socket
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -8,6 +7,8 @@ import pytest
 from pilotfish.config.telemetry import TelemetryConfig
 from pilotfish.telemetry.tracing import RemoteContext, Tracing, trace_id
 from tests.support.otlp_collector import OtlpCollector
+
+NOWHERE = "http://127.0.0.1:1"
 
 
 @pytest.mark.parametrize("header", ["nonsense", "00-zz-b7ad6b7169203331-01", "00-" + "0" * 32 + "-b7ad6b7169203331-01"])
@@ -32,8 +33,8 @@ async def test_sampling_decides_for_whole_traces() -> None:
     assert {part.parent_id for part in parts} == {root.span_id for root in roots}
 
 
-async def test_a_collector_that_is_not_there_does_not_hold_up_the_end(unused_port) -> None:
-    tracing = Tracing(TelemetryConfig(otlp_endpoint=f"http://127.0.0.1:{unused_port}"), "x")
+async def test_a_collector_that_is_not_there_does_not_hold_up_the_end() -> None:
+    tracing = Tracing(TelemetryConfig(otlp_endpoint=NOWHERE), "x")
     tracing.begin("request", 1).end(2)
     async with asyncio.timeout(20):  # the exporter alone would try for longer than any service has to stop
         await tracing.close()
@@ -57,8 +58,8 @@ async def test_opentelemetrys_variables_count_where_the_configuration_is_silent(
         ]
 
 
-async def test_the_configurations_collector_comes_before_the_variables(monkeypatch, unused_port) -> None:
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{unused_port}")
+async def test_the_configurations_collector_comes_before_the_variables(monkeypatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", NOWHERE)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
     async with OtlpCollector() as collector:
         await export_a_span(TelemetryConfig(otlp_endpoint=collector.endpoint), "ours")
@@ -96,10 +97,3 @@ async def export_a_span(config: TelemetryConfig, name: str) -> None:
     tracing = Tracing(config, "x")
     tracing.begin(name, 1).end(2)
     await tracing.close()
-
-
-@pytest.fixture
-def unused_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]

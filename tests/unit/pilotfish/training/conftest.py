@@ -21,6 +21,10 @@ END = 1
 """Token id of <|im_end|>."""
 
 
+class KilledError(Exception):
+    """Ends a run where a test wants it to."""
+
+
 @pytest.fixture
 def tiny_target() -> LlamaForCausalLM:
     sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 6, "vocab_size": 30}

@@ -13,6 +13,7 @@ from pilotfish.errors import InvalidRequestError
 from pilotfish.training.checkpoints import save_checkpoint
 from pilotfish.training.data.samples import Sample
 from pilotfish.training.loop import LoopConfig, TrainingLoop
+from tests.unit.pilotfish.training.conftest import KilledError
 
 CONFIG = LoopConfig(max_epochs=5, batch_tokens=20, warm_up_steps=2, evaluate_every=4, learning_rate=0.2, bfloat16=False)
 
@@ -66,10 +67,6 @@ def test_it_learns_and_keeps_its_curve(tmp_path: Path) -> None:
     assert int(rows[-1]["step"]) == run.total_steps
     assert float(rows[-1]["loss"]) < float(rows[0]["loss"])
     assert not list(tmp_path.glob(".*"))
-
-
-class KilledError(Exception):
-    pass
 
 
 @pytest.mark.parametrize("kill_after", [1, 9])

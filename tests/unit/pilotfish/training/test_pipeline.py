@@ -15,10 +15,7 @@ from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.training import pipeline, workspace
 from pilotfish.training.pipeline import run_training
 from pilotfish.training.request import Method, Stage, TrainingRequest, Watcher
-
-
-class KilledError(Exception):
-    pass
+from tests.unit.pilotfish.training.conftest import KilledError
 
 
 class Recorder(Watcher):

@@ -1,7 +1,6 @@
 """Each configured replica is asked who it is."""
 
 import asyncio
-import socket
 
 from pilotfish.cli.checks.finding import Verdict
 from pilotfish.cli.checks.replicas import check_replicas
@@ -16,18 +15,13 @@ def engine(fingerprint: str) -> EmulatedEngine:
     return EmulatedEngine("target", language_model=model, max_context_tokens=64, tokenizer_fingerprint=fingerprint)
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
-
-
 async def verdicts(fingerprints: list[str], absent: list[str]) -> list[tuple[str, Verdict, str]]:
     """Of targets with these fingerprints, and of absent replicas of these pools."""
     servers = [await start_target(load_config(overrides=["target.port=0"]), engine=engine(of)) for of in fingerprints]
     try:
         addresses = {"target": [server.address for server in servers], "draft": []}
         for pool in absent:
-            addresses[pool].append(f"127.0.0.1:{free_port()}")
+            addresses[pool].append("127.0.0.1:1")
         overrides = [f"orchestrator.{pool}_addresses={named}" for pool, named in addresses.items()]
         findings = await asyncio.to_thread(check_replicas, load_config(overrides=overrides))
     finally:

@@ -30,7 +30,6 @@ from pilotfish.types import (
 from tests.support.engine_events import MakeCore, errors_of, settle, text_of
 from tests.support.json_schemas import random_object_schema
 from tests.support.small_vocabulary import EOS_TOKEN_ID, SmallVocabulary
-from tests.support.trees import tree_of_paths
 
 PROMPT = (1, 5, 9, 2, 33, 7)
 VOCABULARY = SmallVocabulary()
@@ -120,6 +119,14 @@ def test_the_text_does_not_depend_on_the_drafts(
         output.extend(verdict.token_ids)
         assert output == expected[: len(output)]
     assert num_accepted > len(expected) // 4
+
+
+def tree_of_paths(paths: Sequence[Sequence[int]], max_nodes: int) -> tuple[list[int], DraftTree]:
+    """Token ids and shape of the tree of the paths, which share common beginnings; the last nodes are cut off."""
+    texts = dict.fromkeys(tuple(path[: end + 1]) for path in paths for end in range(len(path)))
+    nodes = list(texts)[:max_nodes]
+    parents = tuple(nodes.index(text[:-1]) if len(text) > 1 else -1 for text in nodes)
+    return [text[-1] for text in nodes], DraftTree(parents)
 
 
 def _drafts(rng: random.Random, right: Sequence[int]) -> list[int]:

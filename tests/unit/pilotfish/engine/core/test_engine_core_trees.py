@@ -135,16 +135,6 @@ def test_prefixes_that_trees_have_filled_are_shared(make_core: MakeCore) -> None
     assert events[0].num_cached_tokens == 32
 
 
-def test_rejection_with_trees_is_of_the_target(make_core: MakeCore) -> None:
-    """One-hot candidates that the target cannot say are never accepted; its only choice always is."""
-    sampling = SamplingParams(top_k=1, acceptance=AcceptanceMode.REJECTION, max_tokens=24)
-    prompt = [5, 6, 7, 8]
-    expected = plain_text(make_core(), prompt, sampling)
-    texts, verdicts = text_by_trees(make_core(), {1: prompt}, {1: expected}, {1: sampling}, seed=2)
-    assert texts[1] == expected
-    assert any(verdict.num_accepted_tokens > 1 for verdict in verdicts)
-
-
 @pytest.fixture
 def opened(make_core: MakeCore) -> tuple[EngineCore, list[int]]:
     """A core with sequence 1 open, and what it says greedily."""

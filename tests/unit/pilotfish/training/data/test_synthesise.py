@@ -26,6 +26,7 @@ from pilotfish.training.data.recorder import Recorder, SummingDecoder, build_rec
 from pilotfish.training.data.samples import Sample, SampleStore
 from pilotfish.training.data.synthesise import SynthesisConfig, Synthesiser, user_turn_prefix
 from pilotfish.types import ModelInfo
+from tests.unit.pilotfish.training.conftest import KilledError
 
 END = 1
 LAYERS = (1, 2, 3)
@@ -129,10 +130,6 @@ def test_the_seed_decides(target_folder: Path, tokenizer: Tokenizer, tmp_path: P
     )
     assert first == second
     assert other[0] != first[0]
-
-
-class KilledError(Exception):
-    pass
 
 
 def test_a_killed_run_goes_on_without_repeating_itself(
