@@ -43,11 +43,11 @@ class TreeDrafter:
     def __call__(
         self, samplings: list[SamplingParams], positions: list[int], contexts: list[list[int]]
     ) -> list[tuple[list[int], list[SparseDistribution], DraftTree]]:
-        depth = self.shape.depth
+        # A row per sibling rank, so that draws with replacement are independent of each other.
+        ranks = {"one_hot": 0, "without_replacement": 1}.get(self.siblings, 3)
         noise = [
-            # A row per sibling rank, so that draws with replacement are independent of each other.
-            [self._noise(samplings, [position + level for position in positions], rank) for rank in range(3)]
-            for level in range(depth)
+            [self._noise(samplings, [position + level for position in positions], rank) for rank in range(ranks)]
+            for level in range(self.shape.depth)
         ]
         ranked = self.table.topk(3).indices.tolist()
         return [self._draft(index, context, noise, ranked) for index, context in enumerate(contexts)]

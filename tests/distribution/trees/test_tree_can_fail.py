@@ -16,7 +16,7 @@ SAMPLING = SamplingParams(acceptance=AcceptanceMode.REJECTION)
 def is_caught(world, trees):
     def run(siblings="without_replacement", table="bad", sampling=SAMPLING, **fields) -> bool:
         drafter = trees.drafter(world.draft_table(table), trees.shapes["three_by_two"], siblings, **fields)
-        simulation = world.simulation(sampling, table, tree_drafter=drafter)
+        simulation = world.simulation(sampling, table, tree_drafter=drafter, num_draws=world.num_draws // 3)
         return min(world.p_values(simulation.run(), sampling)) < 1e-6
 
     return run
@@ -93,5 +93,5 @@ def test_the_likeliest_sampled_sibling_first_is_caught(world, trees):
             drafts.append(([token_ids[at] for at in order], [probs[at] for at in order], tree))
         return drafts
 
-    simulation = world.simulation(SAMPLING, "good", tree_drafter=sorted_pair)
+    simulation = world.simulation(SAMPLING, "good", tree_drafter=sorted_pair, num_draws=world.num_draws // 3)
     assert min(world.p_values(simulation.run(), SAMPLING)) < 1e-6
