@@ -67,7 +67,6 @@ def run(report: Report, folder: Path, first: Config, *, rounds: int, quick: bool
             scenario = Scenario(cluster, traffic, report, max_replicas(first))
             start_s = time.monotonic()
             scenario.placement()
-            scenario.refusal()
             for _ in range(rounds):
                 cluster.replace_lost_nodes()
                 scenario.scale_out()

@@ -22,10 +22,7 @@ from pilotfish.config import (
     SpeculationConfig,
     TargetConfig,
 )
-from pilotfish.errors import ConfigError
-from pilotfish.pools.capacity import check_room, demand
-from pilotfish.pools.options import Pool, pools, scaling_options
-from pilotfish.serve_app.cluster import nodes
+from pilotfish.pools.options import Pool
 
 LOW, HIGH = 3, 12
 """Requests at once. TARGET_SEQUENCES a replica: they ask for one and for three replicas."""
@@ -104,17 +101,6 @@ class Scenario:
             num_misplaced += sum(NODES[node][0] != pool for node in where)
             self._report.row(event=f"placement of the {pool} pool", seconds="", replicas=" ".join(sorted(where)))
         self._report.check("misplaced replicas", num_misplaced, 0, "", "equal to")
-
-    def refusal(self) -> None:
-        """More GPUs than the target pool has are refused, with what to change, before anything starts."""
-        too_much = dataclasses.replace(config().deployment.target, num_gpus=3)
-        wanted = dataclasses.replace(config(), deployment=DeploymentConfig(target=too_much))
-        try:
-            check_room([demand(scaling_options(wanted, pool)) for pool in pools(wanted)], nodes())
-        except ConfigError as error:
-            self._report.row(event=f"refused: {error}")
-        else:
-            self._report.row(event="problem: three GPUs on nodes of two were not refused")
 
     def scale_out(self) -> None:
         self._traffic.concurrency = HIGH

@@ -32,8 +32,8 @@ from pilotfish.pools.options import (
     with_gpus_per_replica,
 )
 from pilotfish.rpc.hosting import STOP_GRACE_S
-from pilotfish.serve_app.cluster import nodes, told_as_unavailable
 from pilotfish.serve_app.compose import compose
+from pilotfish.serve_app.ray_errors import told_as_unavailable
 from pilotfish.serve_app.reporter import APPLICATION, Reporter
 
 logger = logging.getLogger(__name__)
@@ -100,8 +100,10 @@ def private_ray(temp_dir: Path) -> Iterator[None]:
 def running(config: Config) -> Iterator[None]:
     """The application on the current Ray, deployed but not yet ready; deleted with the block."""
     quiet = LoggingConfig(enable_access_log=False, log_level="WARNING")
-    config = for_this_machine(config, ray.cluster_resources().get("GPU", 0))
-    check_room([demand(scaling_options(config, pool)) for pool in pools(config)], nodes())
+    resources = ray.cluster_resources()
+    num_gpus = resources.get("GPU", 0.0)
+    config = for_this_machine(config, num_gpus)
+    check_room([demand(scaling_options(config, pool)) for pool in pools(config)], resources["CPU"], num_gpus)
     with told_as_unavailable("start Serve"):
         # No proxy: the public address is the orchestrator's own, and port 8000 stays free.
         serve.start(proxy_location="Disabled", logging_config=quiet)

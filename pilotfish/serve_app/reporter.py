@@ -11,7 +11,7 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.schema import ApplicationStatus, DeploymentStatus
 
 from pilotfish.errors import UnavailableError
-from pilotfish.serve_app.cluster import told_as_unavailable
+from pilotfish.serve_app.ray_errors import told_as_unavailable
 
 APPLICATION = "pilotfish"
 SERVICES = {"target": "target_service", "draft": "draft_service", "orchestrator": "orchestrator"}

@@ -9,7 +9,6 @@ from ray.serve.exceptions import RayServeException
 
 from pilotfish.config import Config, load_config
 from pilotfish.errors import ConfigError, UnavailableError
-from pilotfish.pools.capacity import Node
 from pilotfish.pools.options import gpus_per_replica
 from pilotfish.serve_app import local
 from pilotfish.serve_app.local import for_this_machine
@@ -82,7 +81,6 @@ def test_a_ray_that_does_not_start_is_told_with_what_to_do(monkeypatch: pytest.M
 def test_why_nothing_was_deployed_is_told_though_the_end_fails_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "ray", FakeRay())
     monkeypatch.setattr(local, "serve", FakeServe())
-    monkeypatch.setattr(local, "nodes", lambda: [Node({"CPU": 4.0}, {})])
     with (
         pytest.raises(UnavailableError, match="deploy the services: Controller is overloaded"),
         local.running(config()),

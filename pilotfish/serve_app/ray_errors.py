@@ -1,14 +1,11 @@
-"""The connected Ray cluster: its nodes, and what Ray raises in words of ours."""
+"""What Ray raises, in words of ours."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
 
-import ray
-
 from pilotfish.errors import PilotfishError, UnavailableError
-from pilotfish.pools.capacity import Node
 
 _ADVICE = (
     "A machine with too much to do or too little memory is the usual reason: try again when it is calmer, or run "
@@ -35,8 +32,3 @@ def told_as_unavailable(doing: str) -> Iterator[None]:
 def _first_line(error: Exception) -> str:
     lines = (line.strip() for line in str(error).splitlines())
     return next((line.rstrip(".") for line in lines if line), type(error).__name__)
-
-
-def nodes() -> list[Node]:
-    """Those that are alive."""
-    return [Node(node["Resources"], node.get("Labels") or {}) for node in ray.nodes() if node["Alive"]]
