@@ -135,12 +135,12 @@ def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -
     values = {} if path is None else _read(Path(path))
     variables, process_environment = setting_variables(), environment()
     for variable, key in variables.items():
-        _override(values, key, process_environment[variable], f"${variable}")
+        override_value(values, key, process_environment[variable], f"${variable}")
     for override in overrides:
         key, separator, text = override.partition("=")
         if not separator:
             raise ConfigError(f"override {override!r} must look like section.key=value")
-        _override(values, key, text, f"override {override!r}")
+        override_value(values, key, text, f"override {override!r}")
     source = str(path) if path is not None else "the configuration"
     if variables:
         source += " with " + ", ".join(f"${variable}" for variable in variables)
@@ -155,7 +155,7 @@ def _read(path: Path) -> dict[str, Any]:
     return values
 
 
-def _override(values: dict[str, Any], key: str, text: str, source: str) -> None:
+def override_value(values: dict[str, Any], key: str, text: str, source: str) -> None:
     """Put the YAML value `text` at `key` (`section.key`). source: what says so, for messages."""
     node = values
     *sections, last = key.split(".")

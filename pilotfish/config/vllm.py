@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, TypeAdapter, ValidationError
 
+from pilotfish.config.config import override_value
 from pilotfish.config.fields import STRICT, require, yaml_word
 from pilotfish.config.orchestrator import is_address
 from pilotfish.config.security import InternalSecurityConfig
@@ -84,23 +84,10 @@ def remote_proposer_config(
     }
     for variable, text in sorted(variables.items()):
         if variable.startswith(VARIABLE_PREFIX):
-            _set(values, variable, text)
+            key = variable.removeprefix(VARIABLE_PREFIX).lower().replace("__", ".")
+            override_value(values, key, text, f"${variable}")
     try:
         return _ADAPTER.validate_python(values)
     except ValidationError as error:
         problems = (f"{'.'.join(map(str, item['loc'])) or 'it'}: {item['msg']}" for item in error.errors())
         raise ConfigError(f"the configuration of Pilotfish in vLLM: {'; '.join(problems)}") from None
-
-
-def _set(values: dict[str, Any], variable: str, text: str) -> None:
-    """Put the variable's YAML value where it belongs."""
-    *sections, last = variable.removeprefix(VARIABLE_PREFIX).lower().split("__")
-    node = values
-    for section in sections:
-        node = node.setdefault(section, {})
-        if not isinstance(node, dict):
-            raise ConfigError(f"${variable}: {section} has no keys")
-    try:
-        node[last] = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"${variable} is not YAML: {error}") from None
