@@ -16,7 +16,6 @@ from pilotfish.planning.result import BatchRow, FleetRow, Plan, judge
 _QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 _SPARE = 0.01
 """Share of the GPUs that no target replica can be made of, for a fleet of equal cost to be called one."""
-_SHOWN_K = (1, 2, 3, 5, 8)
 _NAMES = {
     Placement.SEPARATE: "drafters apart",
     Placement.NONE: "all targets, plain",
@@ -64,7 +63,6 @@ def _batch_rows(planner: Planner) -> list[BatchRow]:
             token_ms=rates.token_s[batch] * 1e3,
             speed_up=model.speed_up(batch, best_k),
             tokens_per_s=batch / rates.token_s[batch],
-            speed_up_by_k={k: model.speed_up(batch, k) for k in _SHOWN_K if k <= planner.drafting.max_draft_tokens},
         )
         for batch in sizes
     ]

@@ -23,8 +23,6 @@ class BatchRow(msgspec.Struct, frozen=True, kw_only=True):
     """Over plain."""
     tokens_per_s: float
     """Of all sequences together."""
-    speed_up_by_k: dict[int, float]
-    """For some fixed K."""
 
 
 class FleetRow(msgspec.Struct, frozen=True, kw_only=True):

