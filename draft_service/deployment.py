@@ -11,8 +11,6 @@ from pilotfish.rpc.hosting import PoolReplica, on_free_port
 
 
 class DraftReplica(PoolReplica):
-    """See PoolReplica."""
-
     async def record_replica_metadata(self) -> dict[str, str]:
         """Start the server; called once by Serve."""
         server = await start_draft(dataclasses.replace(self._config, draft=on_free_port(self._config.draft)))

@@ -32,8 +32,6 @@ class RankHost:
 
 
 class TargetReplica(PoolReplica):
-    """See PoolReplica."""
-
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self._waiting = WaitingRequests()

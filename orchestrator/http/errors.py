@@ -67,7 +67,6 @@ _TYPES = {
 
 
 def error_body(status: int, message: str, *, param: str | None = None, code: str | None = None) -> ErrorBody:
-    """The body for a status."""
     # Half of a surrogate pair, from an escape in a request, is no text: telling of it must not fail.
     message = message.encode(errors="replace").decode()
     return ErrorBody(ApiError(message, _TYPES.get(status, "server_error"), param, code))

@@ -41,7 +41,6 @@ class Exchange:
         self._is_started = False
 
     async def reply(self, body: object, status: int = 200) -> None:
-        """Answer with one JSON document."""
         await self.reply_bytes(msgspec.json.encode(body), "application/json", status)
 
     async def reply_bytes(self, data: bytes, content_type: str, status: int = 200) -> None:
@@ -57,7 +56,6 @@ class Exchange:
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
     async def end_events(self) -> None:
-        """End a stream."""
         await self._send({"type": "http.response.body", "body": DONE_EVENT})
 
     async def fail(self, error: Exception) -> None:
@@ -77,7 +75,6 @@ class Exchange:
 
 
 def event_of(body: object) -> bytes:
-    """A server-sent event."""
     return b"data: %b\n\n" % msgspec.json.encode(body)
 
 

@@ -23,8 +23,6 @@ _FAILURES = ("cancelled", "invalid_argument", "resource_exhausted", "unavailable
 
 
 class OrchestratorCollector:
-    """See the module."""
-
     def __init__(self, service: InferenceService) -> None:
         self._service = service
         self._model: ModelInfo | None = None

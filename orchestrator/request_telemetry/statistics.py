@@ -125,7 +125,6 @@ class RequestStatistics:
         )
 
     def begin(self, session: Session) -> None:
-        """A request is being answered."""
         self._active.add(session)
 
     def end(self, session: Session) -> None:

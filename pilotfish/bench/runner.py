@@ -21,8 +21,6 @@ class TokenisedPrompt:
 
 @dataclass(frozen=True)
 class Sample:
-    """One answer of one arm."""
-
     arm: str
     category: str
     prompt_index: int

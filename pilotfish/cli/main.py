@@ -76,5 +76,4 @@ app.command(hidden=True)(demo)
 
 
 def main() -> None:
-    """The console script."""
     app()

@@ -79,7 +79,6 @@ class LocalStack:
         return self._launch.config
 
     def pid(self, service: str) -> int:
-        """The process of a service."""
         return self._supervisor.pid(service)
 
     def _supervise(self, launch: Launch) -> Supervisor:

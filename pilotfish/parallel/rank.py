@@ -136,7 +136,6 @@ def start(peer: RankPeer, rank: int) -> tuple[TransformersDecoder, ProcessGroup]
 
 
 def main() -> None:
-    """Parse the arguments and serve."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, required=True, help="where rank 0 listens")
     parser.add_argument("--rank", type=int, required=True, help="from 1 on")

@@ -107,7 +107,6 @@ class FrameCodec:
     def open_call(
         self, channel: grpc.aio.Channel, metadata: tuple[tuple[str, str], ...] = ()
     ) -> grpc.aio.StreamStreamCall[RequestFrame, ResponseFrame]:
-        """Begin a Connect call."""
         connect: Any = channel.stream_stream(
             f"/{self.service_name}/Connect",
             request_serializer=self.request_frame_type.SerializeToString,
@@ -117,7 +116,6 @@ class FrameCodec:
         return call
 
     def add_to_server(self, connect: Connect, server: grpc.aio.Server) -> None:
-        """Serve Connect calls with `connect`."""
         handler = grpc.stream_stream_rpc_method_handler(
             connect,
             request_deserializer=self.request_frame_type.FromString,

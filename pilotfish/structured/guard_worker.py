@@ -101,7 +101,6 @@ def _memory_bytes() -> tuple[int, int]:
 
 
 def main(descriptor: int, folder: Path, vocab_size: int, eos_token_ids: Collection[int]) -> None:
-    """See the module."""
     # Ctrl-C reaches the whole process group; the other end decides when this one ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with Connection(descriptor) as connection:

@@ -52,7 +52,6 @@ class ChatFormat(CommonFormat):
         return answer.reasoning if self.includes_reasoning else ""
 
     def document(self, answers: Sequence[Finished]) -> ChatCompletion:
-        """All answers as one body."""
         first = answers[0]
         return ChatCompletion(
             **msgspec.structs.asdict(self.envelope),
@@ -63,7 +62,6 @@ class ChatFormat(CommonFormat):
         )
 
     def choice_events(self, sample: Sample) -> ChatEvents:
-        """Makes the events of one answer."""
         return ChatEvents(self, sample)
 
     def usage_event(self, usage: Usage) -> bytes:
@@ -79,7 +77,6 @@ class ChatFormat(CommonFormat):
         usage: Usage | None = None,
         prompt_token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET,
     ) -> bytes:
-        """One event."""
         chunk = ChatCompletionChunk(
             **msgspec.structs.asdict(self.envelope),
             choices=choices,
@@ -120,8 +117,6 @@ class ChatFormat(CommonFormat):
 
 
 class ChatEvents:
-    """The events of one answer."""
-
     def __init__(self, chat: ChatFormat, sample: Sample) -> None:
         self._chat = chat
         self._sample = sample

@@ -56,7 +56,6 @@ class CompletionFormat(CommonFormat):
     """False where only that choice needs log-probabilities."""
 
     def document(self, answers: Sequence[Finished]) -> Completion:
-        """All answers as one body."""
         usage = usage_of((answer.sample.prompt_index, answer.report) for answer in answers)
         told = answers if self.num_best is None else self._best(answers, self.num_best)
         return self._completion([self._choice(answer) for answer in told], usage)
@@ -72,7 +71,6 @@ class CompletionFormat(CommonFormat):
         return best
 
     def choice_events(self, sample: Sample) -> CompletionEvents:
-        """Makes the events of one answer."""
         return CompletionEvents(self, sample)
 
     def usage_event(self, usage: Usage) -> bytes:
@@ -80,7 +78,6 @@ class CompletionFormat(CommonFormat):
         return event_of(self._completion([], usage))
 
     def event(self, choice: CompletionChoice, usage: Usage | None) -> bytes:
-        """One event."""
         return event_of(self._completion([choice], usage or self.no_usage))
 
     def echo(self, sample: Sample) -> str:
@@ -129,8 +126,6 @@ def _mean_logprob(answer: Finished) -> float:
 
 
 class CompletionEvents:
-    """The events of one answer."""
-
     def __init__(self, completion: CompletionFormat, sample: Sample) -> None:
         self._completion = completion
         self._sample = sample

@@ -48,14 +48,12 @@ class ResponsesFormat:
     reasoning: MakeParser = lambda: None
 
     def document(self, answers: Sequence[Finished]) -> Response:
-        """The answer as one body."""
         (answer,) = answers
         events = self.choice_events(answer.sample)
         events.end(answer.chunk, answer.report)
         return self.response(events.items, answer.report, events.parser.num_reasoning_tokens)
 
     def choice_events(self, sample: Sample) -> ResponseEvents:  # noqa: ARG002 -- there is one
-        """Makes the events of the answer."""
         return ResponseEvents(self, AnswerParser(self.reasoning(), self.tools.parser()))
 
     def usage_event(self, usage: Usage) -> bytes:  # noqa: ARG002

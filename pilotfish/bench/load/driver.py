@@ -69,8 +69,6 @@ class Window:
 
 
 class Driver:
-    """One run."""
-
     def __init__(
         self,
         ask: Ask,

@@ -65,7 +65,6 @@ class ScaledCost:
     factor: float
 
     def step_s(self, num_sequences: int, num_tokens: int, num_context_tokens: int = 0) -> float:
-        """See StepCost."""
         return self.factor * self.cost.step_s(num_sequences, num_tokens, num_context_tokens)
 
 
@@ -108,7 +107,6 @@ class MeasuredCost:
         )
 
     def step_s(self, num_sequences: int, num_tokens: int, num_context_tokens: int = 0) -> float:
-        """See StepCost."""
         if num_tokens <= 0:
             return 0.0
         line, line_share = _place(self.num_sequences, num_sequences)

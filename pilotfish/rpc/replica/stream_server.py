@@ -73,7 +73,6 @@ class StreamServer:
         self._engine.send(commands)
 
     async def connect(self, _requests: Any, context: Context) -> None:
-        """The Connect method."""
         async with aborting_on_error(context):
             self._security.check_call(context)
             if self._lost.done():
