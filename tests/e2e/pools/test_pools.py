@@ -44,14 +44,6 @@ def test_every_replica_is_on_a_node_of_its_pool(run: dict[str, Any]) -> None:
     assert row(run, "placement of the orchestrator pool")["replicas"] == "head"
 
 
-def test_more_gpus_than_the_pool_has_are_refused_with_what_to_change(run: dict[str, Any]) -> None:
-    assert row(run, "refused")["event"] == (
-        "refused: the target pool wants 1 replica of 0.1 CPU, 3 GPU each, and its 2 nodes with "
-        "pilotfish.io/pool=target have room for 0 beside the other pools: lower "
-        "deployment.target.num_gpus, or add nodes"
-    )
-
-
 @pytest.mark.parametrize(
     ("event", "replicas"),
     [
