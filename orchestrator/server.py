@@ -12,7 +12,7 @@ from orchestrator.http.app import build_app
 from orchestrator.http.server import HttpServer
 from orchestrator.inference import InferenceService
 from orchestrator.metrics.collector import OrchestratorCollector
-from orchestrator.replicas.dialing import dialer, load_tokenizer
+from orchestrator.replicas.dialing import dialer, find_tokenizer
 from orchestrator.replicas.directory import NameFollower, ReplicaDirectory
 from orchestrator.replicas.pool import ModelReference, ReplicaPool
 from orchestrator.replicas.routing import make_router
@@ -59,7 +59,7 @@ class OrchestratorServer:
         links = LinkSecurity(config.security.internal)
         public = ApiSecurity(config)
         await _require_free_ports(config.orchestrator)
-        tokenizer = await asyncio.to_thread(load_tokenizer, config)
+        tokenizer = await find_tokenizer(config, directory, links)
         service = _service(config, directory, tokenizer, links)
 
         def register(server: grpc.aio.Server) -> None:

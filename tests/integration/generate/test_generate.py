@@ -186,6 +186,12 @@ async def test_draining_lets_running_requests_end_and_refuses_new_ones(stack, re
         await orchestrator.generate()
 
 
-async def test_a_model_without_a_tokenizer_is_refused_at_the_start(stack) -> None:
+async def test_the_tokenizer_comes_from_the_target_where_the_model_is_not_known(stack) -> None:
     with pytest.raises(ModelError, match="no-such-model"):
         await OrchestratorServer.start(stack.config(model="no-such-model"), stack.directory)
+    await stack.add("target", tokenizer_path="/nowhere")
+    with pytest.raises(ModelError, match="/nowhere cannot be read either"):
+        await OrchestratorServer.start(stack.config(model="no-such-model"), stack.directory)
+    stack.directory.set_replicas("target", {})
+    await stack.add("target", tokenizer_path=str(stack.folder))
+    assert (await (await stack.serve(model="no-such-model")).generate()).text
