@@ -3,7 +3,7 @@
 y = x W^T with W rounded to 8 bits under a scale per output channel, once, and each row of x rounded to 8 bits under a
 scale of its own, in every call (W8A8; LLM.int8 2208.07339 section 2.1 without its outliers, FP8 formats 2209.05433).
 The rounding is what changes the answers. Beyond it nothing is lost: int8 products are summed exactly in int32, so that
-a row's result does not depend on its neighbours; fp8 products are summed in float32, whose order the library chooses.
+a row's result does not depend on its neighbours; fp8 products are summed in float32, in an order that depends on the product.
 
 Legend: M rows, K inputs, N outputs.
 """
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from pilotfish.models.graphs.recorder import recorder_for
+from pilotfish.models.graphs.recorder import Recorder, recorder_for
 
 logger = logging.getLogger(__name__)
 
@@ -145,11 +145,12 @@ def quantise_linears(model: nn.Module, weight_format: WeightFormat, device: torc
             # Triton comes with torch's builds for GPUs and only with them.
             import pilotfish.models.split_k  # noqa: F401
 
+            recorder = recorder_for(device)
             for linears in by_shape.values():
-                choose_product(linears, lambda work: _time_s(work, device))
+                choose_product(linears, lambda work: _time_s(work, recorder, device))
         except Exception as error:
             # Triton's own, of any kind: without its package or a C compiler, say.
-            logger.warning("8-bit products are all the library's: %s", textwrap.shorten(str(error), 200))
+            logger.warning("8-bit products of some shapes are the library's: %s", textwrap.shorten(str(error), 200))
     return len(targets)
 
 
@@ -181,9 +182,9 @@ def choose_product(linears: Sequence[ScaledLinear], time_s: Callable[[Callable[[
             linear.max_split_k_rows = num_rows
 
 
-def _time_s(work: Callable[[], None], device: torch.device) -> float:
+def _time_s(work: Callable[[], None], recorder: Recorder, device: torch.device) -> float:
     """Of work recorded, which is how steps run: the least of a few."""
-    replay, times = recorder_for(device).record(work), []
+    replay, times = recorder.record(work), []
     for _ in range(4):
         torch.cuda.synchronize(device)
         start_s = time.perf_counter()

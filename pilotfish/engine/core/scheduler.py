@@ -74,8 +74,8 @@ class Scheduler:
         ready = [entry for entry in ready if not isinstance(entry[0].task, AheadTask)] or ready
         # Longest unserved first; sorting is stable, so earlier opened ones win ties.
         ready.sort(key=lambda entry: entry[0].last_step)
-        short = [entry for entry in ready if entry[1] <= self._short]
-        long = [entry for entry in ready if entry[1] > self._short]
+        short = [sequence for sequence, pending in ready if pending <= self._short]
+        long = [sequence for sequence, pending in ready if pending > self._short]
         budget = self._max_batch_tokens
         for_short = budget - int(budget * PREFILL_SHARE) if long else budget
         for_short = min(budget, max(for_short, self._short))
@@ -89,22 +89,21 @@ class Scheduler:
         return scheduled
 
     def _take(
-        self, group: Iterable[tuple[EngineSequence, int]], limit: int, scheduled: list[ScheduledRows], holders: Holders
+        self, group: Iterable[EngineSequence], limit: int, scheduled: list[ScheduledRows], holders: Holders
     ) -> None:
-        """Schedule of the group, sequences with their pending rows, what fits in so many rows."""
-        for sequence, pending in group:
-            rows = self._fit(sequence, pending, limit)
+        """Schedule of the group what fits in so many rows."""
+        for sequence in group:
+            rows = self._fit(sequence, limit)
             if rows is not None and self._reserve(rows, scheduled, holders):
                 scheduled.append(rows)
                 sequence.last_step = self._step
                 limit -= rows.num_rows
 
-    def _fit(self, sequence: EngineSequence, pending: int, limit: int) -> ScheduledRows | None:
+    def _fit(self, sequence: EngineSequence, limit: int) -> ScheduledRows | None:
         """As many rows of the sequence as fit; drafts that somebody asked for are verified together or not at all."""
-        if not sequence.block_ids:  # it is new, or was preempted, perhaps just now
-            if sequence.num_computed_tokens == 0:
-                self._kv_cache.attach_prefix(sequence)
-            pending = sequence.num_pending_rows
+        if not sequence.block_ids and sequence.num_computed_tokens == 0:
+            self._kv_cache.attach_prefix(sequence)
+        pending = sequence.num_pending_rows
         if isinstance(sequence.task, DecodeTask) and pending > limit:
             # Not all or none: the length hangs on the tokens, and what was drawn must not decide what is verified.
             num_drafts = len(sequence.drafts) - (pending - limit)

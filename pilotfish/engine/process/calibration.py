@@ -61,10 +61,13 @@ class StepTimes:
         return elapsed_s
 
     def step_s(self) -> float:
-        """Seconds of the next step. Raises ConfigError when the engine refuses something."""
+        """Seconds of the next step. Raises ConfigError when the engine refuses something, or has no room for it."""
+        num_preemptions = self.core.num_preemptions
         start_s = self._clock()
         events = self.core.step()
         elapsed_s = self._clock() - start_s
+        if self.core.num_preemptions > num_preemptions:
+            raise ConfigError("the engine cannot be measured in this shape: raise engine.kv_cache_tokens")
         for event in events:
             if isinstance(event, Verdict):
                 self.lengths[event.sequence_id] += len(event.token_ids)
@@ -79,10 +82,9 @@ def calibrate(core: Engine, max_batch_tokens: int, *, clock: Callable[[], float]
     Other processes make steps longer, never shorter, for a while: a size's samples are a round apart, and the least of
     them counts, and of those of more rows.
     """
-    timer, sequences = StepTimes(core, clock), list[int]()
     least_ns: dict[int, float] = {}
     for _ in range(_ROUNDS):
-        deadline_s = clock() + BUDGET_S / _ROUNDS
+        timer, sequences, deadline_s = StepTimes(core, clock), list[int](), clock() + BUDGET_S / _ROUNDS
         try:
             for num_sequences, rows_each in _shapes(core, max_batch_tokens):
                 while len(sequences) < num_sequences:
@@ -95,10 +97,11 @@ def calibrate(core: Engine, max_batch_tokens: int, *, clock: Callable[[], float]
                 if clock() > deadline_s:
                     break
         except ConfigError:
-            continue  # the KV cache is full: larger steps are learned
-    for sequence_id in sequences:
-        timer.close(sequence_id)
-    timer.settle()
+            pass  # the KV cache is full: larger steps are learned
+        for sequence_id in sequences:
+            timer.close(sequence_id)
+        while core.has_work:
+            core.step()
     times_ns = list(itertools.accumulate(reversed(least_ns.values()), min))[::-1]
     return StepCosts(list(least_ns), times_ns)
 

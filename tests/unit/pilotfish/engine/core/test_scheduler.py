@@ -52,6 +52,17 @@ def test_a_long_prompt_goes_in_chunks_of_the_budget() -> None:
     assert sizes == [(20, False), (20, False), (10, True)]
 
 
+def test_what_a_found_prefix_spares_is_spared_where_the_step_may_be_longer_than_was_wanted() -> None:
+    cache = KVCache(BlockPool(100, BLOCK))
+    scheduler = Scheduler(cache, max_batch_tokens=64, max_draft_tokens=32)
+    first, again = sequence(1, 17), sequence(2, 17)
+    holding(scheduler, first)
+    cache.register_full_blocks(first, 16)
+    again.task = VerifyTask(Drafts((1,) * 8), 0)
+    (rows,) = scheduler.schedule([again], max_rows=5)
+    assert (rows.first_position, rows.num_rows, rows.num_logit_rows) == (16, 9, 9)
+
+
 def test_decodes_run_beside_a_prefill_and_neither_starves() -> None:
     scheduler, _ = make(budget=20)
     decodes = [sequence(order, 8) for order in range(30)]

@@ -39,14 +39,14 @@ def test_the_table_is_what_steps_take() -> None:
 
 
 class DisturbedCore(TimedCore):
-    """Another process makes its steps three times as long until it ends, and a third of those that follow."""
+    """Another process makes its steps three times as long until it ends, and a quarter of those that follow."""
 
     _random = random.Random(1)
 
     def step(self, max_rows: int | None = None) -> list[Event]:
         start_s = self.now_s
         events = super().step(max_rows)
-        if start_s < 0.4 or self._random.random() < 1 / 3:
+        if start_s < 0.1 or self._random.random() < 0.25:
             self.now_s += 2 * (self.now_s - start_s)
         return events
 
@@ -66,6 +66,15 @@ def test_it_ends_with_its_budget_and_what_is_missing_is_learned() -> None:
     for _ in range(100):
         costs.add(256, 0, 0.9e9)
     assert costs.step_ns(256) == pytest.approx(0.9e9, rel=0.01)
+
+
+def test_sizes_for_which_the_cache_is_too_small_are_left_out() -> None:
+    core = TimedCore(COST, kv_cache_tokens=192)
+    costs = calibrate(core, 512, clock=lambda: core.now_s)
+    for num_rows in (1, 7, 9):
+        assert costs.step_ns(num_rows) == pytest.approx(1e9 * COST.step_s(1, num_rows), rel=0.02)
+    assert costs.step_ns(512) >= costs.step_ns(9)
+    assert core.num_sequences == 0
 
 
 @pytest.mark.parametrize("limits", [{"max_sequences": 2}, {"kv_cache_tokens": 256}])
