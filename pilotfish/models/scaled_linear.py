@@ -75,23 +75,15 @@ class ScaledLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         rows, scales = quantise_rows(x.reshape(-1, self.in_features), self.weight_format)
-        multiply = _multiply_int8 if self.weight_format == "int8" else _multiply_fp8
         if len(rows) <= self.max_split_k_rows:
-            multiply = _multiply_split_k
-        out = multiply(rows, scales, self.weight, self.weight_scales, x.dtype)
+            out = _scaled(_split_k_sums(rows, self.weight), scales, self.weight_scales, x.dtype)
+        elif self.weight_format == "int8":
+            out = _scaled(_int8_sums(rows, self.weight), scales, self.weight_scales, x.dtype)
+        else:
+            out = _multiply_fp8(rows, scales, self.weight, self.weight_scales, x.dtype)
         if self.bias is not None:
             out = out + self.bias
         return out.view(*x.shape[:-1], self.out_features)
-
-
-def _multiply_int8(rows: Tensor, scales: Tensor, weight: Tensor, weight_scales: Tensor, dtype: torch.dtype) -> Tensor:
-    return _scaled(_int8_sums(rows, weight), scales, weight_scales, dtype)
-
-
-def _multiply_split_k(
-    rows: Tensor, scales: Tensor, weight: Tensor, weight_scales: Tensor, dtype: torch.dtype
-) -> Tensor:
-    return _scaled(_split_k_sums(rows, weight), scales, weight_scales, dtype)
 
 
 def _scaled(sums: Tensor, scales: Tensor, weight_scales: Tensor, dtype: torch.dtype) -> Tensor:
@@ -112,7 +104,7 @@ def _split_k_sums(rows: Tensor, weight: Tensor) -> Tensor:
 
 def _multiply_fp8(rows: Tensor, scales: Tensor, weight: Tensor, weight_scales: Tensor, dtype: torch.dtype) -> Tensor:
     if not rows.is_cuda:  # what the product means: for tests, where there is no GPU
-        return ((rows.float() @ weight.float().t()) * scales * weight_scales).to(dtype)
+        return _scaled(rows.float() @ weight.float().t(), scales, weight_scales, dtype)
     # With scales by row the kernel gives bfloat16 and nothing else.
     out = torch._scaled_mm(
         rows, weight.t(), scale_a=scales, scale_b=weight_scales, out_dtype=torch.bfloat16, use_fast_accum=False

@@ -138,7 +138,7 @@ RowAttention = Callable[[StepRows], AttentionBatch]
 
 
 def laid_out(step: StepInput, shape: StepShape) -> array[int]:
-    """The values of StepRows' buffer for a step, as far as there are ids of blocks."""
+    """The values of StepRows' buffer for a step, as far as there are ids of blocks. Its slices follow one another."""
     size = shape.tile_rows
     places: list[int] = []
     ancestors: list[int] = []

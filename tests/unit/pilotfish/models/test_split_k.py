@@ -1,21 +1,13 @@
-"""The split-K product: exact in int8, float32 sums in fp8, and the same linear either way.
-
-In Triton's interpreter, where Triton is installed (`TRITON_INTERPRET=1 pytest`).
-"""
-
-import importlib.util
-import os
+"""The split-K product: exact in int8, float32 sums in fp8, and the same linear either way."""
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from pilotfish.models.scaled_linear import ScaledLinear, WeightFormat, quantise_rows
+from tests.support.triton_interpreter import needs_interpreter
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None or os.environ.get("TRITON_INTERPRET") != "1",
-    reason="needs Triton and TRITON_INTERPRET=1",
-)
+pytestmark = needs_interpreter
 FORMATS: list[WeightFormat] = ["int8", "fp8"]
 
 

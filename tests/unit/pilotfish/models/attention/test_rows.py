@@ -1,11 +1,5 @@
-"""Attention over rows on the device equals SDPA's: chains, trees, windows, heads' first keys, padding, shared keys.
+"""Attention over rows on the device equals SDPA's: chains, trees, windows, heads' first keys, padding, shared keys."""
 
-The kernels run in Triton's interpreter where Triton is installed (`TRITON_INTERPRET=1 pytest`); torch's builds for the
-CPU have none, and there the reference alone is compared.
-"""
-
-import importlib.util
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +12,7 @@ from pilotfish.models.attention.sdpa import SdpaBatch
 from pilotfish.models.decoder import StepInput
 from pilotfish.speculation.trees.tree import DraftTree
 from tests.support.row_attention import ReferenceBatch
+from tests.support.triton_interpreter import needs_interpreter
 
 TREE = DraftTree((-1, -1, 0, 2, 1))
 SLICES = {
@@ -39,17 +34,13 @@ SHAPES = {
 }
 
 
-def kernel_batch() -> Any:
-    if importlib.util.find_spec("triton") is None or os.environ.get("TRITON_INTERPRET") != "1":
-        pytest.skip("needs Triton and TRITON_INTERPRET=1")
+@pytest.fixture(params=["reference", pytest.param("kernels", marks=needs_interpreter)])
+def row_attention(request: pytest.FixtureRequest) -> Any:
+    if request.param == "reference":
+        return ReferenceBatch
     from pilotfish.models.attention.kernels import KernelBatch
 
     return KernelBatch
-
-
-@pytest.fixture(params=["reference", "kernels"])
-def row_attention(request: pytest.FixtureRequest) -> Any:
-    return ReferenceBatch if request.param == "reference" else kernel_batch()
 
 
 def step_of(slices: Sequence[SequenceSlice]) -> StepInput:
