@@ -3,7 +3,8 @@
 y = x W^T with W rounded to 8 bits under a scale per output channel, once, and each row of x rounded to 8 bits under a
 scale of its own, in every call (W8A8; LLM.int8 2208.07339 section 2.1 without its outliers, FP8 formats 2209.05433).
 The rounding is what changes the answers. Beyond it nothing is lost: int8 products are summed exactly in int32, so that
-a row's result does not depend on its neighbours; fp8 products are summed in float32, in an order that depends on the product.
+a row's result does not depend on its neighbours; fp8 products are summed in float32, in an order that depends on the
+kernel.
 
 Legend: M rows, K inputs, N outputs.
 """
