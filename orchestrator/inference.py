@@ -13,17 +13,11 @@ from orchestrator.answers.output import OutputChunk, OutputText
 from orchestrator.answers.sequence import Sequence
 from orchestrator.control.controller import Controller, InTargetController
 from orchestrator.control.replica_state import ControlState
-from orchestrator.drafting.ahead_policy import AheadPolicy
-from orchestrator.drafting.draft_deadline import draft_deadline_s
-from orchestrator.drafting.drafter import Drafter, InTargetDrafter
-from orchestrator.drafting.feature_feed import FeatureFeed
-from orchestrator.drafting.lookup_drafter import LookupDrafter
-from orchestrator.drafting.remote_drafter import RemoteDrafter
 from orchestrator.prompt_scoring import PromptScorer
+from orchestrator.replicas.exchange import Exchange
 from orchestrator.replicas.link import ReplicaLink
 from orchestrator.replicas.pool import ReplicaPool
 from orchestrator.request_telemetry.observer import ObservedRequest, RequestObserver
-from orchestrator.request_telemetry.round_log import RoundLog
 from orchestrator.request_telemetry.statistics import RequestStatistics
 from orchestrator.request_telemetry.trace import Report
 from orchestrator.requests.caller import Caller
@@ -32,16 +26,29 @@ from orchestrator.requests.prompt import Prompt, token_ids_of
 from orchestrator.requests.reasoning import reasoning_marks
 from orchestrator.requests.request import GenerationOptions, GenerationRequest, ServedModel, bind_request, lossy_by_of
 from orchestrator.requests.request_queue import RequestQueue, actual_cost, estimated_cost
+from orchestrator.rounds.commands import Command
+from orchestrator.rounds.draft_deadline import draft_deadline_s
+from orchestrator.rounds.drafter import Drafter, InTargetDrafter
+from orchestrator.rounds.feature_feed import FeatureFeed
+from orchestrator.rounds.lookup_drafter import LookupDrafter
+from orchestrator.rounds.machine import RoundMachine
+from orchestrator.rounds.predraft_policy import PredraftPolicy
+from orchestrator.rounds.remote_drafter import RemoteDrafter
+from orchestrator.rounds.round_log import RoundLog
+from orchestrator.rounds.target import Target
 from orchestrator.session import Session
-from orchestrator.step_rounds import DraftModels, NoSteps, step_rounds
-from orchestrator.target import RemoteTarget
+from orchestrator.step_rounds import DraftModels, StepDrafter, StepRounds, step_rounds
 from pilotfish.config import Config
 from pilotfish.config.target import IN_TARGET_DRAFTERS
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.security.allowance import Allowance
+from pilotfish.speculation.lookup.index import needs_draft_probs
 from pilotfish.speculation.lookup.lookups import LOOKUPS
 from pilotfish.structured.guard import GrammarGuard
 from pilotfish.types import ModelInfo, TreeRequest
+
+_MAX_UNASKED = 512
+"""Messages of a replica that wait beside those of a run: answers of missed rounds, and predrafts of no use."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +65,8 @@ class Answer:
     async def chunks(self) -> AsyncGenerator[OutputChunk, None]:
         """Close it with `aclosing`: that frees everything at every await."""
         prompt_logprobs = () if self.scorer is None else await self.scorer.logprobs(self.session.sequence.request)
-        async with contextlib.aclosing(self.session.run()) as chunks:
-            async for chunk in chunks:
+        async with self.session.running() as committed:
+            while (chunk := await committed.take()) is not None:
                 self.observed.add_chunk(len(chunk.token_ids))
                 if self.allowance is not None:
                     self.allowance.spend(len(chunk.token_ids))
@@ -76,8 +83,8 @@ class Answer:
 
     @property
     def has_more_at_hand(self) -> bool:
-        """Whether the next chunk comes without waiting for the target."""
-        return self.session.target.has_waiting_verdict
+        """Whether the next chunk comes without waiting."""
+        return self.session.chunks.has_chunks
 
     def report(self) -> Report:
         """The account of a finished answer."""
@@ -119,7 +126,7 @@ class InferenceService:
         speculation = config.orchestrator.speculation
         self.control = ControlState(speculation)
         targets.on_change(lambda: self.control.retain(targets.connected_ids))
-        self.ahead = AheadPolicy(speculation.draft_ahead, speculation.draft_ahead_tokens)
+        self.predraft = PredraftPolicy(speculation.draft_ahead, speculation.draft_ahead_tokens)
 
     @property
     def statistics(self) -> RequestStatistics:
@@ -222,22 +229,29 @@ class InferenceService:
         drafts_in_target = _drafts_in_target(request, model)
         tree = self._tree(link, in_target=drafts_in_target)
         controller = InTargetController if drafts_in_target else Controller
-        features = FeatureFeed(model.feature_layers)
-        most, wait_s = config.slow_reader_tokens, config.connect_timeout_s
-        target = RemoteTarget(self.targets, acquire_timeout_s=wait_s, max_run_tokens=most, features=features, tree=tree)
-        return Session(
-            sequence=Sequence(request, OutputText(self.tokenizer, request)),
-            controller=controller(request, self.control),
-            drafter=self._drafter(request, link, target, features, tree),
-            target=target,
-            rounds=rounds,
-            steps=self._steps(request, link),
+        sequence = Sequence(request, OutputText(self.tokenizer, request))
+        features, out, wait_s = FeatureFeed(model.feature_layers), list[Command](), config.connect_timeout_s
+        steps = self._steps(request, link)
+        # Of what a client leaves unread, half has been asked for and half committed.
+        credit_tokens = max(1, config.slow_reader_tokens // 2)
+        machine = RoundMachine(
+            sequence,
+            controller(request, self.control),
+            self._drafter(request, link, out, features, tree),
+            Target(self.targets, sequence, out, acquire_timeout_s=wait_s, features=features),
+            out,
+            credit_tokens=credit_tokens,
+            tree=tree,
+            log=rounds,
+            steps=steps,
         )
+        exchange = Exchange(self.targets, acquire_timeout_s=wait_s, max_unread=credit_tokens + _MAX_UNASKED)
+        return Session(machine, exchange, steps, max_unread_tokens=config.slow_reader_tokens - credit_tokens)
 
-    def _steps(self, request: GenerationRequest, link: ReplicaLink) -> NoSteps:
+    def _steps(self, request: GenerationRequest, link: ReplicaLink) -> StepRounds | None:
         if request.speculation.level != "step":
-            return NoSteps()
-        drafter = RemoteDrafter(DraftModels(self.drafts), self._draft_deadline_s)
+            return None
+        drafter = StepDrafter(DraftModels(self.drafts), self._draft_deadline_s)
         marks = reasoning_marks(self._config.http.reasoning_parser, self.tokenizer.chat_template)
         return step_rounds(request, drafter, self._scorer(link), self.tokenizer, marks)
 
@@ -245,7 +259,7 @@ class InferenceService:
         self,
         request: GenerationRequest,
         link: ReplicaLink,
-        target: RemoteTarget,
+        out: list[Command],
         features: FeatureFeed,
         tree: TreeRequest | None,
     ) -> Drafter:
@@ -254,14 +268,24 @@ class InferenceService:
             return InTargetDrafter(proposer, link.model.proposer)
         if proposer in self._lookups:
             make_index = self._lookups[proposer]
-            return LookupDrafter(make_index(), num_prompt_tokens=len(request.prompt_token_ids), tree=tree)
-        return RemoteDrafter(self.drafts, self._draft_deadline_s, features, tree, self.ahead, target.hand_on)
+            return LookupDrafter(
+                make_index(), self.lookup_budget, out, num_prompt_tokens=len(request.prompt_token_ids), tree=tree
+            )
+        return RemoteDrafter(
+            self.drafts,
+            self._draft_deadline_s,
+            out,
+            needs_probs=needs_draft_probs(request.sampling),
+            features=features,
+            tree=tree,
+            predraft=self.predraft,
+        )
 
     def _draft_deadline_s(self, num_tokens: int) -> float:
         configured_ms = self._config.speculation.draft_deadline_ms
         if configured_ms:
             return configured_ms / 1000
-        return draft_deadline_s(num_tokens, self.control.plain_token_s, self.ahead.ask_s)
+        return draft_deadline_s(num_tokens, self.control.plain_token_s, self.predraft.ask_s)
 
 
 def _drafts_in_target(request: GenerationRequest, model: ModelInfo) -> bool:

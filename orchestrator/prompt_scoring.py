@@ -7,13 +7,18 @@ its own: the blocks before it are in the prefix cache, and so is the whole promp
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Sequence as SequenceOf
 
 from orchestrator.answers.output import OutputText
 from orchestrator.answers.sequence import Sequence
-from orchestrator.drafting.drafter import DraftBlock
+from orchestrator.replicas.exchange import Exchange, TargetPool
 from orchestrator.requests.request import GenerationRequest
-from orchestrator.target import RemoteTarget, TargetPool
+from orchestrator.rounds.commands import Command
+from orchestrator.rounds.draft import NO_DRAFT, Draft
+from orchestrator.rounds.plain_run import PlainRun
+from orchestrator.rounds.target import Target
+from orchestrator.rounds.verification import Verification
 from pilotfish.errors import InternalError
 from pilotfish.messages import Verdict
 from pilotfish.models.tokens.tokenizer import Tokenizer
@@ -22,9 +27,12 @@ from pilotfish.types import BLOCK_SIZE, MAX_TOP_K, AcceptanceMode, SamplingParam
 _FLATTENING_TEMPERATURE = 100.0
 """At which no token's probability is 0, so that every draft stands; log-probabilities are told without it."""
 
+_MAX_UNREAD = 8
+"""A block has two messages: that it is opened, and its verdict."""
+
 
 class PromptScorer:
-    """Scores prompts, each on its own. Raises what RemoteRound does."""
+    """Scores prompts, each on its own. Raises what Target.hear does."""
 
     def __init__(
         self, pool: TargetPool, tokenizer: Tokenizer, *, max_draft_tokens: int, acquire_timeout_s: float
@@ -50,7 +58,7 @@ class PromptScorer:
 
     async def next_token(self, request: GenerationRequest) -> int:
         """The first token of the answer."""
-        return (await self._verdict(request, DraftBlock())).token_ids[0]
+        return (await self._verdict(request, NO_DRAFT)).token_ids[0]
 
     async def _scored(
         self, request: GenerationRequest, start: int, token_ids: tuple[int, ...]
@@ -66,15 +74,26 @@ class PromptScorer:
             num_logprobs=request.sampling.num_logprobs if num_logprobs is None else num_logprobs,
         )
         context = dataclasses.replace(request, prompt_token_ids=request.prompt_token_ids[:start], sampling=sampling)
-        verdict = await self._verdict(context, DraftBlock(token_ids))
+        verdict = await self._verdict(context, Draft(token_ids))
         if verdict.logprobs and verdict.token_ids[: len(token_ids)] != token_ids:
             raise InternalError("the target has not scored the prompt")
         return verdict.logprobs[: len(token_ids)]
 
-    async def _verdict(self, request: GenerationRequest, draft: DraftBlock) -> Verdict:
-        sequence = Sequence(request, OutputText(self._tokenizer, request))
-        target = RemoteTarget(self._pool, acquire_timeout_s=self._acquire_timeout_s, max_run_tokens=1)
+    async def _verdict(self, request: GenerationRequest, draft: Draft) -> Verdict:
+        sequence, out = Sequence(request, OutputText(self._tokenizer, request)), list[Command]()
+        target = Target(self._pool, sequence, out, acquire_timeout_s=self._acquire_timeout_s)
+        exchange = Exchange(self._pool, acquire_timeout_s=self._acquire_timeout_s, max_unread=_MAX_UNREAD)
+        length = sequence.length
+        asked = Verification(draft, length) if draft.token_ids else PlainRun(length, 1, credit_tokens=1)
         try:
-            return await anext(target.verify(sequence, draft))
+            target.ask(asked, time.monotonic())
+            verdict: Verdict | None = None
+            while verdict is None:
+                exchange.run(out)
+                out.clear()
+                verdict = target.hear(await exchange.next(), time.monotonic())
+            return verdict
         finally:
             target.close()
+            exchange.run(out)
+            exchange.close()

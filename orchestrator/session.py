@@ -1,59 +1,47 @@
-"""One request from its first token to its last. This page explains the system.
+"""One request as a task: what the machine says is done, what happens is told to it, what it commits goes to the client.
 
-A drafter guesses the next few tokens, the target decides in one step which of them stand and adds
-one of its own, and the controller learns from every round how far to guess. What can go wrong is
-handled in the objects called here: the drafter answers late, empty or wrong without harm, and the
-target goes on when its replica is lost. Where a request asks for it, a draft model also writes whole steps of reasoning
-(step_rounds.py), between these rounds.
+What a round is, and what follows from what, is in orchestrator/rounds/machine.py.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import asyncio
+import contextlib
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncIterator
 
-from orchestrator.answers.output import OutputChunk
-from orchestrator.answers.sequence import Sequence
-from orchestrator.control.controller import Controller
-from orchestrator.control.decision import Decision, RoundResult
-from orchestrator.control.reasons import Reason
-from orchestrator.drafting.drafter import DraftBlock, Drafter
-from orchestrator.request_telemetry.round_log import RoundLog
-from orchestrator.round import RemoteRound
-from orchestrator.step_rounds import NoSteps
-from orchestrator.target import RemoteTarget
-from pilotfish.messages import Verdict
+from orchestrator.answers.chunk_queue import ChunkQueue
+from orchestrator.replicas.exchange import Exchange
+from orchestrator.rounds.commands import Event, StepWritten
+from orchestrator.rounds.machine import RoundMachine
+from orchestrator.step_rounds import StepRounds
 from pilotfish.speculation.statistics import SpeculationStats
-from pilotfish.step_table import StepTable
-
-_STEP = Decision(0, 0, Reason.REQUESTED)
 
 
 class Session:
-    """Everything that serves one request."""
+    """See the module."""
 
     def __init__(
-        self,
-        sequence: Sequence,
-        controller: Controller,
-        drafter: Drafter,
-        target: RemoteTarget,
-        rounds: RoundLog | None = None,
-        steps: NoSteps | None = None,
+        self, machine: RoundMachine, exchange: Exchange, steps: StepRounds | None = None, *, max_unread_tokens: int
     ) -> None:
-        """rounds: hears of every round, for the trace. steps: of reasoning, beside the rounds over tokens."""
-        self.sequence = sequence
-        self.controller = controller
-        self.drafter = drafter
-        self.target = target
-        self.rounds = rounds or RoundLog()
-        self.steps = steps or NoSteps()
+        """steps: what writes the machine's steps of reasoning; None: it has none.
+
+        max_unread_tokens: committed and not taken by the client, before the request waits for it.
+        """
+        self.sequence = machine.sequence
+        self.target = machine.target
+        self.drafter = machine.drafter
+        self.steps = machine.steps
+        self._machine = machine
+        self._exchange = exchange
+        self._writer = steps
+        self.chunks = ChunkQueue(max_unread_tokens)
+        """What the client has not taken."""
 
     @property
     def speculation_stats(self) -> SpeculationStats:
         """How speculation went so far."""
-        counted, limitation = self.sequence.statistics, self.controller.limitation
+        counted, limitation = self.sequence.statistics, self._machine.controller.limitation
         limitation = self.steps.limitation if self.steps.limitation.reason else limitation
         return SpeculationStats(
             num_rounds=counted.num_rounds,
@@ -62,7 +50,7 @@ class Session:
             num_plain_tokens=self.sequence.num_plain_tokens,
             mean_acceptance_length=counted.mean_acceptance_length,
             acceptance_per_position=counted.acceptance_per_position,
-            num_rounds_by_draft_tokens=dict(self.controller.num_rounds_by_k),
+            num_rounds_by_draft_tokens=dict(self._machine.controller.num_rounds_by_k),
             num_missed_deadlines=self.drafter.num_missed_deadlines,
             reason=limitation.text,
             reason_id=limitation.reason or "",
@@ -71,103 +59,46 @@ class Session:
             num_step_tokens=self.sequence.num_step_tokens,
         )
 
-    async def run(self) -> AsyncGenerator[OutputChunk, None]:
-        """The answer, chunk by chunk. Ending the iteration early frees everything: close it with `aclosing`."""
-        sequence, controller, drafter, target = self.sequence, self.controller, self.drafter, self.target
-        steps = self.steps
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[ChunkQueue]:
+        """The answer as it comes. Leaving the block ends the request and frees everything."""
+        task = asyncio.create_task(self._run())
         try:
-            decision = controller.decide(self._first_result())
-            steps.prepare(sequence)
-            if controller.will_draft_soon:
-                drafter.prepare(sequence)
-            while not sequence.is_finished:
-                self.rounds.begin(decision)
-                decision, draft = await self._draft(decision)
-                verdicts = self._verdicts(decision, draft)
-                async for verdict in verdicts:
-                    chunk = sequence.commit(verdict)
-                    if len(chunk.token_ids) == sequence.num_output_tokens:  # the first
-                        controller.begin(self._result(decision, draft, verdict, verdicts))
-                    self.rounds.add(draft, verdict)
-                    decision = self._look_ahead(decision, draft, verdict, verdicts)
-                    yield chunk
-                    if steps.is_due(sequence):
-                        verdicts.leave()
-                if verdicts.successor is not None:
-                    decision = verdicts.successor
-                elif sequence.finish_reason is None:
-                    decision = controller.decide(self._result(decision, draft, verdict, verdicts))
-                else:
-                    controller.end(self._result(decision, draft, verdict, verdicts))
-                if steps.is_due(sequence):
-                    target.close()  # judging takes a place as well
-                    self.rounds.begin(_STEP)
-                    while (step := await steps.next(sequence)) is not None:
-                        self.rounds.add(step.draft, step.verdict)
-                        yield sequence.commit(step.verdict, is_step=True)
-                        self.rounds.begin(_STEP)
-                    controller.resume(time.monotonic())
+            yield self.chunks
         finally:
-            controller.close()
-            drafter.close()
-            steps.close()
-            target.close()
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
-    async def _draft(self, decision: Decision) -> tuple[Decision, DraftBlock]:
-        """What the round verifies; where the target has gone on by itself that is decided."""
-        if self.target.goes_on:
-            draft = self.drafter.handed_on(self.sequence, decision.num_draft_tokens)
-            return dataclasses.replace(decision, num_draft_tokens=len(draft.token_ids)), draft
-        if decision.num_draft_tokens:
-            return decision, await self.drafter.propose(self.sequence, decision.num_draft_tokens)
-        return decision, DraftBlock()
+    async def _run(self) -> None:
+        machine = self._machine
+        error: Exception | None = None
+        try:
+            if self._writer is not None:
+                self._writer.prepare(self.sequence)
+            progress = machine.start(time.monotonic())
+            while True:
+                self._exchange.run(progress.commands)
+                if self.sequence.is_finished:
+                    self._close()  # a slow reader keeps no place
+                for chunk in progress.chunks:
+                    await self.chunks.put(chunk)
+                if self.sequence.is_finished:
+                    break
+                progress = machine.on_event(await self._next(), time.monotonic())
+        except Exception as failure:
+            error = failure
+        finally:
+            self._close()
+            self.chunks.end(error)
 
-    def _verdicts(self, decision: Decision, draft: DraftBlock) -> RemoteRound:
-        if draft.token_ids or self.target.goes_on:
-            return self.target.verify(self.sequence, draft)
-        return self.target.decode(self.sequence, decision.num_decode_tokens, draft.num_in_target_drafts)
+    async def _next(self) -> Event:
+        if self._machine.awaits_step:
+            assert self._writer is not None
+            return StepWritten(await self._writer.next(self.sequence))
+        return await self._exchange.next()
 
-    def _look_ahead(self, decision: Decision, draft: DraftBlock, verdict: Verdict, verdicts: RemoteRound) -> Decision:
-        """End a run with a draft, or extend it before it ends; the decision that holds now."""
-        is_run = decision.num_draft_tokens == draft.num_in_target_drafts
-        if not is_run and verdicts.takes_drafts:
-            verdicts.cut_in(self.drafter.glance(self.sequence, decision.num_draft_tokens))
-        elif is_run and verdicts.is_running_out:
-            following = self.controller.decide(self._result(decision, draft, verdict, verdicts))
-            return verdicts.go_on(decision, following)
-        return decision
-
-    def _first_result(self) -> RoundResult:
-        return RoundResult(
-            now_s=time.monotonic(),
-            num_remaining_tokens=self.sequence.num_remaining_tokens,
-            drafter_absence=self.drafter.unavailable_reason,
-        )
-
-    def _result(
-        self, decision: Decision, draft: DraftBlock, last_verdict: Verdict, verdicts: RemoteRound
-    ) -> RoundResult:
-        link = self.target.link
-        return RoundResult(
-            now_s=verdicts.last_arrival_s,
-            num_output_tokens=self.sequence.num_output_tokens,
-            num_remaining_tokens=self.sequence.num_remaining_tokens - verdicts.num_coming_tokens,
-            # One that was not asked, as what it drafts from comes with the next verdict, has not failed to answer.
-            num_requested_tokens=0 if draft.is_deferred else decision.num_draft_tokens,
-            num_draft_tokens=last_verdict.num_draft_tokens,
-            num_accepted_tokens=last_verdict.num_accepted_tokens,
-            draft_depth=last_verdict.draft_depth,
-            num_plain_tokens=verdicts.num_decoded_tokens,
-            num_committed_tokens=self.sequence.length - verdicts.base_length,
-            propose_s=draft.elapsed_s,
-            draft_compute_s=draft.compute_s,
-            target_s=verdicts.elapsed_s,
-            prefill_s=verdicts.round_prefill_s,
-            plain_token_s=max(0.0, verdicts.token_s - verdicts.prefill_s),
-            draft_problem=draft.problem,
-            drafter_absence=self.drafter.unavailable_reason,
-            is_drafter_saturated=self.drafter.is_saturated,
-            replica_id="" if link is None or not link.is_connected else link.replica_id,
-            step_table=StepTable() if link is None else link.step_table,
-            num_other_sequences=0 if link is None else link.num_other_sequences,
-        )
+    def _close(self) -> None:
+        self._exchange.run(self._machine.close())
+        self._exchange.close()
+        if self._writer is not None:
+            self._writer.close()

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from collections.abc import Sequence as SequenceOf
-from typing import NamedTuple
 
 from orchestrator.answers.sequence import Sequence
-from orchestrator.control.reasons import Limitation, Reason
-from orchestrator.drafting.drafter import DraftBlock
-from orchestrator.drafting.remote_drafter import DraftPool, RemoteDrafter
+from orchestrator.control.reasons import Reason
 from orchestrator.prompt_scoring import PromptScorer
-from orchestrator.replicas.remote_sequence import Link
+from orchestrator.replicas.exchange import Exchange
 from orchestrator.requests.reasoning import MAX_MARK_TOKENS, ReasoningMarks, ReasoningParser
 from orchestrator.requests.request import GenerationRequest
+from orchestrator.rounds.commands import AcceptedStep, Command
+from orchestrator.rounds.draft import Draft
+from orchestrator.rounds.peer import Replica
+from orchestrator.rounds.remote_drafter import RemoteDrafter
+from orchestrator.rounds.sequence_pool import DraftReplicas
+from orchestrator.rounds.steps import NoSteps
 from orchestrator.step_judges import LogprobJudge, ScoreJudge, StepJudge
 from pilotfish.errors import PilotfishError
 from pilotfish.messages import Verdict
@@ -30,42 +33,51 @@ from pilotfish.types import Timings
 
 _log = logging.getLogger(__name__)
 
-
-class AcceptedStep(NamedTuple):
-    """A step that stands."""
-
-    draft: DraftBlock
-    verdict: Verdict
-    """That commits it."""
+_MAX_UNREAD = 512
+"""Messages of the drafter that wait: one for each question, those of missed rounds included."""
 
 
-class NoSteps:
-    """Of a request that speculates over tokens only."""
+class StepDrafter:
+    """A drafter that is waited for: it writes the steps, and nothing else. One per request; close it."""
 
-    num_steps = 0
-    """That were judged."""
-    num_accepted_steps = 0
+    def __init__(self, pool: DraftReplicas, deadline_s: Callable[[int], float]) -> None:
+        self._out: list[Command] = []
+        self._drafter = RemoteDrafter(pool, deadline_s, self._out)
+        self._exchange = Exchange(None, acquire_timeout_s=0, max_unread=_MAX_UNREAD)
 
-    def __init__(self) -> None:
-        self.limitation = Limitation(None)
-        """Why steps could not be had."""
+    @property
+    def unavailable_reason(self) -> str:
+        """Why steps cannot be had now; empty if they can."""
+        return self._drafter.unavailable_reason
 
     def prepare(self, sequence: Sequence) -> None:
         """Begin to read the prompt, while the target does."""
+        self._drafter.prepare(sequence, time.monotonic())
+        self._flush()
 
-    def is_due(self, sequence: Sequence) -> bool:  # noqa: ARG002
-        """Whether a drafter may write what comes next: the committed tokens end where a step does."""
-        return False
+    async def propose(self, sequence: Sequence, num_tokens: int) -> Draft:
+        """At most num_tokens tokens that continue the committed ones. Raises nothing but cancellation."""
+        draft = self._drafter.ask(sequence, num_tokens, time.monotonic())
+        while draft is None:
+            self._flush()
+            event = await self._exchange.next()
+            draft = self._drafter.hear(event, sequence, time.monotonic())
+        self._flush()
+        return draft
 
-    async def next(self, sequence: Sequence) -> AcceptedStep | None:  # noqa: ARG002
-        """A step, to be committed at once; None: the target goes on by itself. Raises nothing but cancellation.
-
-        The target's own sequence should be closed meanwhile: so a request never takes two places there.
-        """
-        return None
+    def rewind(self, length: int) -> None:
+        """Forget what followed length committed tokens: it was speculative."""
+        self._drafter.rewind(length)
+        self._flush()
 
     def close(self) -> None:
-        """Free what is held elsewhere. Idempotent."""
+        """Free the place on the replica. Idempotent; it is opened again when it is needed."""
+        self._drafter.close()
+        self._flush()
+
+    def _flush(self) -> None:
+        self._exchange.run(self._out)
+        self._out.clear()
 
 
 class StepRounds(NoSteps):
@@ -74,7 +86,7 @@ class StepRounds(NoSteps):
     def __init__(
         self,
         request: GenerationRequest,
-        drafter: RemoteDrafter,
+        drafter: StepDrafter,
         judge: StepJudge,
         *,
         token_bytes: Mapping[int, bytes],
@@ -160,7 +172,7 @@ class StepRounds(NoSteps):
         if self._length >= self._own_end_length:
             self._own_step = None
 
-    async def _written(self, sequence: Sequence) -> DraftBlock:
+    async def _written(self, sequence: Sequence) -> Draft:
         """The drafter's step: an empty one where that comes to nothing, or would end the answer."""
         started_s = time.monotonic()
         step: tuple[int, ...] = ()
@@ -168,7 +180,7 @@ class StepRounds(NoSteps):
         while len(step) < room and not is_whole:
             draft = await self._drafter.propose(sequence.with_tokens(step), min(CHUNK_TOKENS, room - len(step)))
             if not draft.token_ids:
-                return DraftBlock(problem=draft.problem or "the draft model has no idea")
+                return Draft(problem=draft.problem or "the draft model has no idea")
             for token_id in draft.token_ids:
                 is_last = token_id in sequence.request.sampling.stop_token_ids
                 if not is_last:
@@ -176,9 +188,9 @@ class StepRounds(NoSteps):
                 is_whole = is_last or text.add(self._token_bytes[token_id])
                 if is_whole:
                     break
-        return DraftBlock(step, elapsed_s=time.monotonic() - started_s)
+        return Draft(step, elapsed_s=time.monotonic() - started_s)
 
-    async def _judged(self, sequence: Sequence, step: DraftBlock) -> AcceptedStep | None:
+    async def _judged(self, sequence: Sequence, step: Draft) -> AcceptedStep | None:
         """None: it falls."""
         started_ns = time.monotonic_ns()
         try:
@@ -206,7 +218,7 @@ class StepRounds(NoSteps):
 
 def step_rounds(
     request: GenerationRequest,
-    drafter: RemoteDrafter,
+    drafter: StepDrafter,
     scorer: PromptScorer,
     tokenizer: Tokenizer,
     marks: ReasoningMarks | None,
@@ -233,16 +245,20 @@ def step_rounds(
 
 class DraftModels:
     """Of a draft pool the replicas whose drafters are language models: lookups and heads write no steps. See
-    DraftPool."""
+    DraftReplicas."""
 
-    def __init__(self, pool: DraftPool) -> None:
+    def __init__(self, pool: DraftReplicas) -> None:
         self._pool = pool
 
     @property
     def absence_reason(self) -> str:
         return "the drafter is no language model" if self._pool.pick() else self._pool.absence_reason
 
-    def pick(self) -> Link | None:
-        link = self._pool.pick()
+    @property
+    def is_full(self) -> bool:
+        return self._pool.is_full
+
+    def pick(self, avoid: Collection[str] = ()) -> Replica | None:
+        link = self._pool.pick(avoid)
         is_model = link is not None and not link.model.feature_layers and link.model.proposer not in LOOKUPS
         return link if is_model else None

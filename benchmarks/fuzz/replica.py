@@ -15,16 +15,14 @@ from fuzz.frames import NUM_SEQUENCES, requests, responses
 from orchestrator.replicas.dialing import dialer
 from orchestrator.replicas.link import ReplicaLink
 from orchestrator.replicas.pool import ModelReference
-from orchestrator.replicas.remote_sequence import RemoteSequence
 from pilotfish.config import Config, config_from_dict
 from pilotfish.engine.process.factory import build_engine
 from pilotfish.errors import PilotfishError
-from pilotfish.messages import OpenSequence
 from pilotfish.rpc.frames import EOF, Connect, Service
 from pilotfish.rpc.link_security import OPEN_LINKS
 from pilotfish.rpc.replica.server import ReplicaServer
 from pilotfish.rpc.stream import CODECS
-from pilotfish.types import SamplingParams
+from tests.support.held_sequence import HeldSequence
 from tests.support.threaded_engine import ThreadedEngine
 from tests.support.tiny_llama import PRINTABLE_VOCAB_SIZE, save_printable_tokenizer, tiny_llama
 from tests.support.until import until
@@ -157,13 +155,11 @@ class RepliesSurface:
 
 def _readers(link: ReplicaLink, ends: set[str]) -> list[asyncio.Task[None]]:
     """Sequences that are opened, and that receive whatever comes for them."""
-    sequences = [RemoteSequence(link, max_events=8) for _ in range(NUM_SEQUENCES)]
-    for sequence in sequences:
-        sequence.send(OpenSequence(sequence.sequence_id, (1, 2, 3), SamplingParams()))
+    sequences = [HeldSequence(link) for _ in range(NUM_SEQUENCES)]
     return [asyncio.create_task(_receive(sequence, ends)) for sequence in sequences]
 
 
-async def _receive(sequence: RemoteSequence, ends: set[str]) -> None:
+async def _receive(sequence: HeldSequence, ends: set[str]) -> None:
     try:
         while True:
             ends.add(type(await sequence.receive()).__name__)

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Protocol
 
-from orchestrator.answers.output import OutputChunk
+from orchestrator.answers.output import OutputChunk, join_chunks
 
 WRITES_PER_PASS = 4
 """Of the event loop, which then looks at what has come in. Measured with 256 answers at once: 16 made 28,000 tokens/s,
@@ -81,22 +81,7 @@ class ChunkBuffer:
         """All chunks as one; there must be some."""
         chunks, self._chunks = self._chunks, []
         self._num_tokens, self._num_tokens_due = 0, self._interval_tokens
-        return chunks[0] if len(chunks) == 1 else _join(chunks)
-
-
-def _join(chunks: list[OutputChunk]) -> OutputChunk:
-    last = chunks[-1]
-    return OutputChunk(
-        text="".join(chunk.text for chunk in chunks),
-        token_ids=tuple(token_id for chunk in chunks for token_id in chunk.token_ids),
-        origins=tuple(origin for chunk in chunks for origin in chunk.origins),
-        logprobs=tuple(logprobs for chunk in chunks for logprobs in chunk.logprobs),
-        round_draft_tokens=tuple(number for chunk in chunks for number in chunk.round_draft_tokens),
-        num_accepted_tokens=sum(chunk.num_accepted_tokens for chunk in chunks),
-        finish_reason=last.finish_reason,
-        stopped_by=last.stopped_by,
-        prompt_logprobs=chunks[0].prompt_logprobs,
-    )
+        return join_chunks(chunks)
 
 
 class ChunkSource(Protocol):
@@ -118,66 +103,19 @@ async def write_chunks(
 ) -> None:
     """Write an answer to its end: a chunk as soon as it comes, several as one where they had to wait.
 
-    A round's tokens are written while the next round is under way, not before it begins: at most one chunk more than
-    the client has been sent is asked of the answer.
     write: waits while the client does not read, which is what pauses a sequence. interval_tokens: see ChunkBuffer.
     """
     buffer = ChunkBuffer(interval_tokens)
     has_turn = True  # the first token waits for nobody
-    async with contextlib.aclosing(_Chunks(answer.chunks())) as chunks:
-        while (chunk := await chunks.next()) is not None:
+    async with contextlib.aclosing(answer.chunks()) as chunks:
+        async for chunk in chunks:
             buffer.add(chunk)
             if not buffer.is_due(more_waits=answer.has_more_at_hand):
                 continue
-            if _ends_round(chunk):
-                await chunks.begin_next()
             if not has_turn and not turns.take_free():
                 await turns.take()
                 has_turn = True
-                if chunks.is_next_there or (answer.has_more_at_hand and chunk.finish_reason is None):
+                if answer.has_more_at_hand:
                     continue  # what came meanwhile goes with it
             await write(buffer.take())
             has_turn = False
-
-
-def _ends_round(chunk: OutputChunk) -> bool:
-    """Whether the answer goes on with a command to a replica, which should not wait for the client."""
-    return chunk.finish_reason is None and chunk.round_draft_tokens[-1] > 0
-
-
-class _Chunks:
-    """An answer's chunks, of which the next may be under way already."""
-
-    def __init__(self, chunks: AsyncGenerator[OutputChunk, None]) -> None:
-        self._chunks = chunks
-        self._upcoming: asyncio.Task[OutputChunk | None] | None = None
-
-    async def next(self) -> OutputChunk | None:
-        """None: that was the last."""
-        if self._upcoming is None:
-            return await anext(self._chunks, None)
-        upcoming = self._upcoming
-        chunk = await upcoming
-        self._upcoming = None
-        return chunk
-
-    async def begin_next(self) -> None:
-        """Let the answer go on until it waits, and its command be sent."""
-        if self._upcoming is None:
-            self._upcoming = asyncio.create_task(self._next())
-            await asyncio.sleep(0)  # it runs until its command is sent
-            await asyncio.sleep(0)  # the stream to that replica writes
-
-    @property
-    def is_next_there(self) -> bool:
-        """Whether `next` gives a chunk without waiting."""
-        return self._upcoming is not None and self._upcoming.done() and self._upcoming.exception() is None
-
-    async def aclose(self) -> None:
-        if self._upcoming is not None:
-            self._upcoming.cancel()
-            await asyncio.gather(self._upcoming, return_exceptions=True)
-        await self._chunks.aclose()
-
-    async def _next(self) -> OutputChunk | None:
-        return await anext(self._chunks, None)

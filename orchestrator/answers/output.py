@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from orchestrator.requests.request import GenerationRequest
@@ -27,6 +29,24 @@ class OutputChunk(msgspec.Struct, frozen=True, kw_only=True):
     stopped_by: str
     prompt_logprobs: tuple[TokenLogprobs | None, ...] = ()
     """In an answer's first chunk, one for each token of the prompt, where they are wanted and told."""
+
+
+def join_chunks(chunks: Sequence[OutputChunk]) -> OutputChunk:
+    """Chunks of one answer that follow one another, at least one."""
+    last = chunks[-1]
+    if len(chunks) == 1:
+        return last
+    return OutputChunk(
+        text="".join(chunk.text for chunk in chunks),
+        token_ids=tuple(token_id for chunk in chunks for token_id in chunk.token_ids),
+        origins=tuple(origin for chunk in chunks for origin in chunk.origins),
+        logprobs=tuple(logprobs for chunk in chunks for logprobs in chunk.logprobs),
+        round_draft_tokens=tuple(number for chunk in chunks for number in chunk.round_draft_tokens),
+        num_accepted_tokens=sum(chunk.num_accepted_tokens for chunk in chunks),
+        finish_reason=last.finish_reason,
+        stopped_by=last.stopped_by,
+        prompt_logprobs=chunks[0].prompt_logprobs,
+    )
 
 
 class OutputText:

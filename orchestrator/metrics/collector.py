@@ -9,11 +9,11 @@ from prometheus_client.metrics_core import Metric
 import pilotfish
 from orchestrator.control.reasons import Reason
 from orchestrator.control.replica_state import ControlState
-from orchestrator.drafting.ahead_policy import AheadCounters
 from orchestrator.inference import InferenceService
 from orchestrator.metrics.fleet import FleetCounters, cache_families, fleet_families
 from orchestrator.request_telemetry.statistics import RequestStatistics, RequestTotals
 from orchestrator.requests.request_queue import RequestQueue
+from orchestrator.rounds.predraft_policy import PredraftCounters
 from pilotfish.telemetry.families import counter, gauge, info, labelled_counter
 from pilotfish.types import FinishReason, ModelInfo
 
@@ -39,7 +39,7 @@ class OrchestratorCollector:
         yield self._build()
         yield from _requests(service.statistics)
         yield from _queue(service.request_queue)
-        yield from _speculation(service.statistics.totals, service.control, service.ahead.counters)
+        yield from _speculation(service.statistics.totals, service.control, service.predraft.counters)
         yield from fleet_families(service.targets, service.drafts)
         yield from cache_families(service.targets.links, self._fleet)
         num_deaths = service.grammar_check.num_deaths
@@ -92,7 +92,7 @@ def _queue(request_queue: RequestQueue) -> Iterator[Metric]:
     )
 
 
-def _speculation(totals: RequestTotals, control: ControlState, ahead: AheadCounters) -> Iterator[Metric]:
+def _speculation(totals: RequestTotals, control: ControlState, ahead: PredraftCounters) -> Iterator[Metric]:
     """Of all requests, those that still run included."""
     yield counter("spec_decode_num_drafts", "Drafts verified.", totals.num_rounds)
     yield counter("spec_decode_num_draft_tokens", "Draft tokens verified.", totals.num_draft_tokens)
@@ -126,7 +126,7 @@ def _control(control: ControlState) -> Iterator[Metric]:
     yield labelled_counter("spec_decode_switches", "Times that speculation went on or off.", "state", switches)
 
 
-def _ahead(ahead: AheadCounters) -> Iterator[Metric]:
+def _ahead(ahead: PredraftCounters) -> Iterator[Metric]:
     results = {
         "gone_on": ahead.num_gone_on,
         "hit": ahead.num_hits - ahead.num_gone_on,

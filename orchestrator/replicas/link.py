@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 
 from orchestrator.replicas.circuit import Circuit, CircuitState, SilenceWatch
-from orchestrator.replicas.remote_sequence import Mailbox
+from orchestrator.replicas.mailbox import Receiver
 from pilotfish.errors import HandshakeError, InternalError, PilotfishError, UnavailableError
 from pilotfish.messages import Command, Event
 from pilotfish.rpc.stream import MuxStream
@@ -70,7 +70,7 @@ class ReplicaLink:
         self._last_other_sequences = 0
         self.num_other_sequences = 0
         """Sequences of other orchestrators on the replica, as of its last reports."""
-        self._sequences: dict[int, Mailbox] = {}
+        self._sequences: dict[int, Receiver] = {}
         self._ids = itertools.count(1)
         self.problem = "not connected yet"
         """Why it cannot be used; empty when it can."""
@@ -123,13 +123,14 @@ class ReplicaLink:
             return False
         return self._circuit.is_closed or sequence_id == self._trial_id
 
-    def attach(self, sequence: Mailbox) -> int:
-        sequence_id = next(self._ids)
-        self._sequences[sequence_id] = sequence
+    def new_sequence_id(self) -> int:
+        return next(self._ids)
+
+    def attach(self, sequence_id: int, receiver: Receiver) -> None:
+        self._sequences[sequence_id] = receiver
         if not self._circuit.is_closed:
             self._trial_id = sequence_id
             self._circuit.begin_trial(self._clock())
-        return sequence_id
 
     def detach(self, sequence_id: int) -> None:
         self._sequences.pop(sequence_id, None)

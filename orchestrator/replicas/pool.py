@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from orchestrator.replicas.directory import PoolName, ReplicaDirectory
 from orchestrator.replicas.link import Connect, ReplicaLink
-from orchestrator.replicas.remote_sequence import Link
+from orchestrator.replicas.mailbox import Link
 from orchestrator.replicas.routing import LeastLoadedRouter, PrefixHashes
 from pilotfish.errors import HandshakeError, ResourceExhaustedError, UnavailableError
 from pilotfish.types import ModelInfo

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from orchestrator.replicas.remote_sequence import Link
+from orchestrator.replicas.mailbox import Link
 from pilotfish.config import RoutingConfig
 from pilotfish.types import BLOCK_SIZE, LoadReport
 

@@ -7,11 +7,11 @@ import contextlib
 import time
 from collections.abc import Iterator
 
-from orchestrator.request_telemetry.round_log import RoundLog
 from orchestrator.request_telemetry.statistics import CANCELLED, RequestStatistics
 from orchestrator.request_telemetry.trace import Report, RequestTimes, add_spans, report_attributes, request_attributes
 from orchestrator.requests.caller import Caller
 from orchestrator.requests.request import GenerationRequest
+from orchestrator.rounds.round_log import RoundLog
 from orchestrator.session import Session
 from pilotfish.config import Config
 from pilotfish.errors import PilotfishError, status_of

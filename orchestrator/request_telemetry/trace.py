@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from opentelemetry.trace import Span
 
-from orchestrator.request_telemetry.round_log import RoundRecord
 from orchestrator.requests.request import GenerationRequest
+from orchestrator.rounds.round_log import RoundRecord
 from pilotfish.speculation.statistics import SpeculationStats
 from pilotfish.telemetry.tracing import AttributeValue, Tracing
 from pilotfish.types import FinishReason

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
-from orchestrator.replicas.remote_sequence import RemoteSequence
+from orchestrator.replicas.mailbox import Receiver
 from pilotfish.errors import UnavailableError
 from pilotfish.messages import (
     CloseSequence,
@@ -75,14 +75,14 @@ class MemoryLink:
         self.prompt_lengths: dict[int, int] = {}
         self.max_lengths: dict[int, int] = {}
         self.stop_token_ids: dict[int, tuple[int, ...]] = {}
-        self.mailboxes: dict[int, RemoteSequence] = {}
+        self.mailboxes: dict[int, Receiver] = {}
         self.on_event: Callable[[Event], Sequence[Event]] = lambda event: (event,)
         """What really comes for each event: faults are injected here."""
         self.decodes_step_by_step = False
         """A decode run takes a turn of the loop for each token, so that a draft can cut in."""
         self.goal_lengths: dict[int, int] = {}
         """Of the runs in progress."""
-        self._num_attached = 0
+        self._num_sequences = 0
 
     @property
     def model(self) -> ModelInfo:
@@ -117,10 +117,12 @@ class MemoryLink:
     def serves(self, sequence_id: int) -> bool:
         return self.is_healthy
 
-    def attach(self, sequence: RemoteSequence) -> int:
-        self._num_attached += 1
-        self.mailboxes[self._num_attached] = sequence
-        return self._num_attached
+    def new_sequence_id(self) -> int:
+        self._num_sequences += 1
+        return self._num_sequences
+
+    def attach(self, sequence_id: int, receiver: Receiver) -> None:
+        self.mailboxes[sequence_id] = receiver
 
     def detach(self, sequence_id: int) -> None:
         self.mailboxes.pop(sequence_id, None)

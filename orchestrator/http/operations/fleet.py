@@ -133,7 +133,7 @@ def _state(proposer: ProposerState, load: int, num_positions: int) -> dict[str, 
 
 def _caches(service: InferenceService) -> dict[str, dict[str, int]]:
     """How often what was prepared or kept was of use."""
-    totals, routed, ahead = service.statistics.totals, service.targets.router.counters, service.ahead.counters
+    totals, routed, ahead = service.statistics.totals, service.targets.router.counters, service.predraft.counters
     return {
         # Prompt tokens found in a target's prefix cache.
         "prefix_tokens": _hit_rate(totals.num_cached_tokens, totals.num_prompt_tokens),

@@ -9,10 +9,10 @@ import logging
 import threading
 from collections.abc import AsyncIterator
 
-from orchestrator.drafting.ahead_policy import AheadPolicy
 from orchestrator.replicas.directory import NameFollower, ReplicaDirectory
 from orchestrator.replicas.link import ReplicaLink
 from orchestrator.replicas.pool import ReplicaPool
+from orchestrator.rounds.predraft_policy import PredraftPolicy
 from pilotfish.config import OrchestratorConfig
 from pilotfish.config.orchestrator import DNS_PREFIX
 from pilotfish.config.vllm import RemoteProposerConfig
@@ -130,7 +130,7 @@ class BackgroundDrafting:
             fingerprint = await asyncio.to_thread(self._target.fingerprint, self._config.tokenizer)
         tracing = Tracing(self._config.telemetry, "pilotfish-vllm")
         async with self._connections(fingerprint) as pool:
-            policy = AheadPolicy(self._config.draft_ahead, self._config.draft_ahead_tokens)
+            policy = PredraftPolicy(self._config.draft_ahead, self._config.draft_ahead_tokens)
             drafting = self._drafting = Drafting(pool, self._target, policy, self.counters, tracing)
             self._note_change(pool)
             try:

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pilotfish.integrations.vllm.batch_rows import RowStep
 from pilotfish.integrations.vllm.counters import ProposerCounters
+from pilotfish.messages import OpenSequence
 from pilotfish.speculation.common_prefix import num_common_tokens
 from pilotfish.speculation.statistics import AcceptanceStatistics
+from pilotfish.types import SamplingParams
+
+_MAX_OUTPUT_TOKENS = 2**31 - 1
+"""vLLM knows when to stop."""
+
+GREEDY: Final = SamplingParams(temperature=0.0, max_tokens=_MAX_OUTPUT_TOKENS)
+"""vLLM takes drafts as certain, without probabilities: it accepts each with the chance that its own model gives it, so
+the likeliest token is the best draft at any temperature."""
 
 
 class CommittedRow:
     """What a draft replica is told of, and drafts stand on."""
 
-    def __init__(self, num_prompt_tokens: int, counters: ProposerCounters) -> None:
+    def __init__(self, num_prompt_tokens: int, counters: ProposerCounters, traceparent: str) -> None:
+        """traceparent: of the span that is the row's life."""
         self._num_prompt_tokens = num_prompt_tokens
         self._counters = counters
+        self._traceparent = traceparent
         self._token_ids: list[int] = []
         self.given: tuple[int, ...] = ()
         """The draft that vLLM verifies now."""
@@ -29,9 +42,15 @@ class CommittedRow:
         """Committed tokens from absolute `position` on."""
         return tuple(self._token_ids[position:])
 
-    @property
-    def prompt_token_ids(self) -> tuple[int, ...]:
-        return tuple(self._token_ids[: self._num_prompt_tokens])
+    def opening(self, sequence_id: int) -> OpenSequence:
+        """What a replica that is to go on from here has to be told first."""
+        return OpenSequence(
+            sequence_id=sequence_id,
+            prompt_token_ids=tuple(self._token_ids[: self._num_prompt_tokens]),
+            output_token_ids=self.output_token_ids,
+            sampling=GREEDY,
+            traceparent=self._traceparent,
+        )
 
     @property
     def output_token_ids(self) -> tuple[int, ...]:

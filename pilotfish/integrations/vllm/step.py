@@ -46,6 +46,11 @@ class DraftingStep:
             return self._drafts
 
     @property
+    def is_over(self) -> bool:
+        """Whether it takes no more drafts."""
+        return self._is_over
+
+    @property
     def num_missing(self) -> int:
         """Rows that are waited for, and once it is over those that were waited for in vain."""
         return len(self._awaited)

@@ -1,14 +1,26 @@
-"""One request from its first token to its last, as `orchestrator.session.Session` runs it, in continuations."""
+"""One request over simulated replicas: the orchestrator's own machine, with what it is told in virtual time."""
 
-import dataclasses
+from __future__ import annotations
+
 import itertools
+import math
 import random
-from collections.abc import Callable, Generator
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 
+from orchestrator.answers.output import OutputChunk
+from orchestrator.answers.sequence import Sequence as AnswerSequence
 from orchestrator.control.controller import Controller
-from orchestrator.control.decision import Decision, RoundResult
-from orchestrator.round import nears_end
+from orchestrator.requests.request import GenerationRequest, SpeculationOptions
+from orchestrator.rounds.commands import Acquire, Acquired, Arrived, Close, Command, Open, Send
+from orchestrator.rounds.machine import Progress, RoundMachine
+from orchestrator.rounds.peer import Peer
+from orchestrator.rounds.remote_drafter import RemoteDrafter
+from orchestrator.rounds.target import Target
+from pilotfish.messages import Decode, Event, Proposal, Propose, Verdict, Verify
+from pilotfish.step_table import StepTable
+from pilotfish.types import FinishReason, Limits, LoadReport, ModelInfo, SamplingParams, Timings
 from tests.support.simulated_stack.controllers import ENDLESS
 from tests.support.simulated_stack.replica import Replica
 from tests.support.simulated_stack.stack import SimulatedStack
@@ -19,6 +31,9 @@ _MAX_START_S = 0.01
 """Requests do not come in step."""
 _PASSAGE_TOKENS = 16
 """In which a lookup finds something or nothing."""
+_MODEL = ModelInfo(model_id="simulated", tokenizer_fingerprint="", vocab_size=1, max_context_tokens=2 * ENDLESS)
+_LIMITS = Limits(max_draft_tokens=64, max_sequences=10**6)
+_CREDIT_TOKENS = 1024
 
 
 class _Numbers:
@@ -34,6 +49,62 @@ class _Numbers:
         return self._values[start:end]
 
 
+class _NoText:
+    """Output whose text nobody reads."""
+
+    def push(self, verdict: Verdict) -> OutputChunk:
+        return OutputChunk(
+            text="",
+            token_ids=verdict.token_ids,
+            origins=(),
+            logprobs=(),
+            round_draft_tokens=(),
+            num_accepted_tokens=verdict.num_accepted_tokens,
+            finish_reason=verdict.finish_reason,
+            stopped_by="",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """A simulated replica as the machine sees it: see orchestrator.rounds.peer.Replica."""
+
+    replica_id: str
+    simulated: Replica
+    ids: Callable[[], int]
+    is_connected = is_healthy = True
+    model = _MODEL
+    limits = _LIMITS
+    num_other_sequences = 0
+
+    @property
+    def load(self) -> LoadReport:
+        return self.simulated.load
+
+    @property
+    def step_table(self) -> StepTable:
+        return self.simulated.load.step_table
+
+    def serves(self, sequence_id: int) -> bool:
+        return True
+
+    def new_sequence_id(self) -> int:
+        return self.ids()
+
+
+class _Pool:
+    """Of one replica."""
+
+    absence_reason = ""
+    is_full = False
+
+    def __init__(self, view: _View) -> None:
+        self.view = view
+
+    def pick(self, avoid: Collection[str] = ()) -> _View:
+        return self.view
+
+
 class SimulatedSequence:
     """Begins by itself, a moment after it is made."""
 
@@ -47,12 +118,9 @@ class SimulatedSequence:
     ) -> None:
         """luck: two sequences of one number have the same drafts accepted, position by position; None: its own."""
         self.controller = controller
-        self.num_remaining = num_tokens
         self._stack, self._world = stack, stack.world
-        self._num_output = 0
         self._id = stack.num_sequences
         stack.num_sequences += 1
-        self._is_stopped = False
         self._on_answered = on_answered
         luck = self._id if luck is None else luck
         self._num_prompt_rows = stack.prompt_tokens[luck % len(stack.prompt_tokens)] if stack.prompt_tokens else 0
@@ -61,163 +129,142 @@ class SimulatedSequence:
         """Of each output position: a draft there is accepted if the acceptance is larger."""
         self._passages = _Numbers(f"text {self._world.seed} {luck}")
         """Of each passage: the drafter has an answer in it if the share that has one is larger."""
-        self._life = self._live()
-        self._world.after(self._world.random.random() * _MAX_START_S, self._resume)
+        request = GenerationRequest(
+            prompt_token_ids=(0,),
+            sampling=SamplingParams(temperature=0, max_tokens=num_tokens),
+            speculation=SpeculationOptions(),
+            num_speculative_tokens=0,
+        )
+        self._sequence = AnswerSequence(request, _NoText())  # type: ignore[arg-type]
+        self._asked_length = 1
+        """Committed tokens once all is there that the target was asked for."""
+        self._told_length = 1
+        """Committed tokens that verdicts have stated."""
+        self._steps: deque[tuple[int, int]] = deque()
+        """What the target has still to answer: (draft tokens, output tokens) of each step."""
+        out: list[Command] = []
+        self._target_view = _View("t", stack.target, lambda: self._id)
+        targets, drafts = _Pool(self._target_view), _Pool(_View("d", stack.draft, lambda: 0))
+        self._machine = RoundMachine(
+            self._sequence,
+            controller,
+            RemoteDrafter(drafts, lambda _: math.inf, out),
+            Target(targets, self._sequence, out, acquire_timeout_s=ENDLESS),
+            out,
+            credit_tokens=_CREDIT_TOKENS,
+        )
+        self._target: Peer | None = None
+        self._is_stopped = False
+        self._world.after(self._world.random.random() * _MAX_START_S, self._start)
+
+    @property
+    def num_remaining(self) -> int:
+        """Output tokens to come."""
+        return self._sequence.num_remaining_tokens
 
     def stop(self) -> None:
         """Its client has gone."""
-        self._is_stopped = True
+        if not self._is_stopped:
+            self._is_stopped = True
+            self._run(self._machine.close())
 
-    def _resume(self) -> None:
-        next(self._life, None)
+    def _start(self) -> None:
+        if not self._is_stopped:
+            self._take(self._machine.start(self._world.now_s))
 
-    def _result(self, **values: Any) -> RoundResult:
-        return RoundResult(
-            now_s=self._world.now_s,
-            num_output_tokens=self._num_output,
-            num_remaining_tokens=self.num_remaining,
-            replica_id="t",
-            step_table=self._stack.target.load.step_table,
-            **values,
-        )
+    def _hear(self, peer: Peer, message: Event) -> None:
+        if self._is_stopped:
+            return
+        now_s = self._world.now_s
+        arrived = Arrived(peer, message, now_s, self._stack.target.load.prefill_time_ns)
+        self._take(self._machine.on_event(arrived, now_s))
 
-    @property
-    def _prefill_s(self) -> float:
-        """By which prefills have made the target's steps longer."""
-        return self._stack.target.load.prefill_time_ns / 1e9
+    def _take(self, progress: Progress) -> None:
+        self._run(progress.commands)
+        self._stack.num_tokens += sum(len(chunk.token_ids) for chunk in progress.chunks)
+        if self._sequence.is_finished and not self._is_stopped:
+            self.stop()
+            self._on_answered()
+
+    def _run(self, commands: Sequence[Command]) -> None:
+        for command in commands:
+            match command:
+                case Acquire():
+                    self._take(self._machine.on_event(Acquired(self._target_view), self._world.now_s))
+                case Open() if command.peer.replica.replica_id == "t":
+                    self._target = command.peer
+                case Send():
+                    self._send(command)
+                case Close() if command.peer is self._target and not self._sequence.is_finished:
+                    self._world.after(NETWORK_S, lambda: self._stack.target.close(self._id))
+
+    def _send(self, command: Send) -> None:
+        match command.message:
+            case Propose():
+                self._propose(command.peer, command.message)
+            case Verify():
+                num_drafts = len(command.message.draft_token_ids)
+                self._ask_target(num_drafts + 1, 1, self._num_accepted(num_drafts) + 1)
+            case Decode():
+                goal_length = command.message.base_length + command.message.num_tokens
+                self._ask_target(1, goal_length - max(self._asked_length, command.message.base_length), 1)
+
+    def _propose(self, peer: Peer, command: Propose) -> None:
+        num_drafts, is_foreseen = command.num_draft_tokens, self._is_foreseeable()
+        drafts = (0,) * num_drafts if is_foreseen else ()
+
+        def answer() -> None:
+            compute_ns = num_drafts * self._stack.draft.load.step_time_ns
+            self._hear(peer, Proposal(0, command.base_length, drafts, timings=Timings(compute_time_ns=compute_ns)))
+
+        if self._world.random.random() < self._stack.ahead:
+            self._hear(peer, Proposal(0, command.base_length, drafts))
+        else:
+            self._submit(self._stack.draft, Task(1, num_drafts, answer, answers_each_step=False))
 
     def _num_accepted(self, num_draft_tokens: int) -> int:
-        drafted = self._difficulties.between(self._num_output, self._num_output + num_draft_tokens)
+        num_output = self._sequence.num_output_tokens
+        drafted = self._difficulties.between(num_output, num_output + num_draft_tokens)
         return sum(1 for _ in itertools.takewhile(lambda value: value < self._stack.acceptance, drafted))
 
     def _is_foreseeable(self) -> bool:
         """Whether the drafter has an answer here."""
-        passage = self._num_output // _PASSAGE_TOKENS
+        passage = self._sequence.num_output_tokens // _PASSAGE_TOKENS
         return self._passages.between(passage, passage + 1)[0] < self._stack.answered
 
-    def _commit(self, num_tokens: int) -> None:
-        self._num_output += num_tokens
-        self.num_remaining -= num_tokens
-        self._stack.num_tokens += num_tokens
-
-    def _live(self) -> Generator[None, None, None]:
-        decision = self.controller.decide(self._result())
-        while self.num_remaining > 0 and not self._is_stopped:
-            if decision.num_draft_tokens:
-                result = yield from self._speculate(decision)
-                if self.num_remaining > 0:
-                    decision = self.controller.decide(result)
-            else:
-                decision = yield from self._decode(decision)
-        self.controller.close()
-        if self.num_remaining > 0:
-            self._world.after(NETWORK_S, lambda: self._stack.target.close(self._id))
-        else:  # the target has ended it
-            self._on_answered()
-
-    def _speculate(self, decision: Decision) -> Generator[None, None, RoundResult]:
-        num_drafts = decision.num_draft_tokens
-        asked_s = self._world.now_s
-        prefill_before_s, compute_s = self._prefill_s, 0.0
-        if self._world.random.random() >= self._stack.ahead:
-            self._submit(self._stack.draft, Task(1, num_drafts, self._resume, answers_each_step=False))
-            yield
-            compute_s = num_drafts * self._stack.draft.load.step_time_ns / 1e9
-        propose_s, sent_s = self._world.now_s - asked_s, self._world.now_s
-        if not self._is_foreseeable():
-            return (yield from self._decode_instead(decision, propose_s, prefill_before_s))
-        num_accepted = self._num_accepted(num_drafts)
-        self._ask_target(num_drafts + 1, 1, num_accepted + 1)
-        yield
-        self._commit(num_accepted + 1)
-        return self._result(
-            num_requested_tokens=num_drafts,
-            num_draft_tokens=num_drafts,
-            num_accepted_tokens=num_accepted,
-            num_committed_tokens=num_accepted + 1,
-            propose_s=propose_s,
-            draft_compute_s=compute_s,
-            target_s=self._world.now_s - sent_s,
-            prefill_s=self._prefill_s - prefill_before_s,
-        )
-
-    def _decode_instead(
-        self, decision: Decision, propose_s: float, prefill_before_s: float
-    ) -> Generator[None, None, RoundResult]:
-        """The run of a round whose drafter has no answer."""
-        num_tokens = min(decision.num_decode_tokens, self.num_remaining)
-        sent_s, first_s, prefill_first_s = self._world.now_s, 0.0, 0.0
-        self._ask_target(1, num_tokens)
-        for number in range(num_tokens):
-            yield
-            self._commit(1)
-            if number == 0:
-                first_s, prefill_first_s = self._world.now_s, self._prefill_s
-        return dataclasses.replace(
-            self._decoded(num_tokens, 1, first_s, prefill_first_s),
-            num_requested_tokens=decision.num_draft_tokens,
-            propose_s=propose_s,
-            target_s=self._world.now_s - sent_s,
-            prefill_s=self._prefill_s - prefill_before_s,
-        )
-
-    def _ask_target(self, num_rows: int, num_steps: int, num_step_tokens: int = 1, num_coming: int = 0) -> None:
-        """For more after num_coming tokens that it was asked for before."""
-        num_tokens = num_coming + num_steps * num_step_tokens
+    def _ask_target(self, num_rows: int, num_steps: int, num_step_tokens: int) -> None:
+        self._asked_length = max(self._asked_length, self._sequence.length) + num_steps * num_step_tokens
+        self._steps.extend([(num_rows - 1, num_step_tokens)] * num_steps)
+        num_output = self._asked_length - 1
         task = Task(
             num_rows,
             num_steps,
-            self._resume,
-            goal_length=self._num_output + num_tokens,
+            self._answer,
+            goal_length=num_output,
             num_step_tokens=num_step_tokens,
-            is_last=num_tokens == self.num_remaining,
+            is_last=num_output == self._sequence.request.sampling.max_tokens,
             num_prompt_rows=self._num_prompt_rows,
         )
         self._num_prompt_rows = 0
         self._submit(self._stack.target, task)
 
+    def _answer(self) -> None:
+        """The next step's verdict has come."""
+        if self._is_stopped:
+            return
+        num_drafts, num_tokens = self._steps.popleft()
+        base_length, self._told_length = self._told_length, self._told_length + num_tokens
+        is_last = self._told_length - 1 == self._sequence.request.sampling.max_tokens
+        verdict = Verdict(
+            self._id,
+            base_length,
+            num_drafts,
+            num_tokens - 1,
+            (0,) * num_tokens,
+            finish_reason=FinishReason.LENGTH if is_last else None,
+        )
+        assert self._target is not None
+        self._hear(self._target, verdict)
+
     def _submit(self, replica: Replica, task: Task) -> None:
         self._world.after(NETWORK_S, lambda: replica.submit(self._id, task))
-
-    def _decode(self, decision: Decision) -> Generator[None, None, Decision]:
-        """A run, extended as long as the controller has it go on."""
-        num_tokens = decision.num_decode_tokens
-        num_done, num_first = 0, 1
-        first_s: float | None = None
-        prefill_before_s = 0.0
-        self._ask_target(1, num_tokens)
-        following: Decision | None = None
-        while num_done < num_tokens and not self._is_stopped:
-            yield
-            self._commit(1)
-            num_done += 1
-            if first_s is None:
-                first_s, num_first, prefill_before_s = self._world.now_s, 1, self._prefill_s
-            num_coming = num_tokens - num_done
-            is_running_out = num_coming > 0 and nears_end(num_tokens, num_coming)
-            if is_running_out and following is None and self.num_remaining > num_coming:
-                decoded = self._decoded(num_done, num_first, first_s, prefill_before_s, num_coming)
-                following = self.controller.decide(decoded)
-                if following.num_draft_tokens == 0:
-                    # Mostly in time: the command overtakes the run's end.
-                    self._ask_target(1, following.num_decode_tokens, num_coming=num_coming)
-                    num_tokens = num_coming + following.num_decode_tokens
-                    num_done, following = 0, None
-                    first_s, num_first, prefill_before_s = self._world.now_s, 0, self._prefill_s
-        if self.num_remaining <= 0:
-            return decision
-        return following or self.controller.decide(self._decoded(num_done, num_first, first_s, prefill_before_s))
-
-    def _decoded(
-        self, num_tokens: int, num_first: int, first_s: float | None, prefill_before_s: float, num_coming: int = 0
-    ) -> RoundResult:
-        elapsed_s = self._world.now_s - (self._world.now_s if first_s is None else first_s)
-        num_timed, prefill_s = max(1, num_tokens - num_first), self._prefill_s - prefill_before_s
-        result = self._result(
-            num_plain_tokens=num_tokens,
-            num_committed_tokens=num_tokens,
-            target_s=elapsed_s,
-            prefill_s=prefill_s,
-            plain_token_s=max(0.0, elapsed_s - prefill_s) / num_timed,
-        )
-        return dataclasses.replace(result, num_remaining_tokens=self.num_remaining - num_coming)

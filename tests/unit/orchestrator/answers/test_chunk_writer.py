@@ -37,28 +37,6 @@ class Answer:
         return not self.waiting.empty()
 
 
-class DraftedAnswer(Answer):
-    """Its chunks are rounds: each is followed by a command to a replica."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.num_commands = 0
-        self.failure: Exception | None = None
-
-    async def chunks(self) -> AsyncGenerator[OutputChunk, None]:
-        try:
-            while True:
-                self.num_commands += 1
-                latest = await self.waiting.get()
-                if self.failure is not None:
-                    raise self.failure
-                yield output_chunk(latest.text, latest.finish_reason, round_draft_tokens=(5,) * len(latest.text))
-                if latest.finish_reason is not None:
-                    return
-        finally:
-            self.is_closed = True
-
-
 class Client:
     """Reads only when it is told to."""
 
@@ -112,53 +90,8 @@ async def test_the_first_token_passes_all_who_wait(turns: WriteTurns) -> None:
     assert all(other.done() for other in others)
 
 
-async def test_the_next_round_does_not_wait_for_the_client(turns: WriteTurns) -> None:
-    answer, client = DraftedAnswer(), Client()
-    client.reads.clear()
-    writing = begin(answer, client, turns)
-    answer.put("a")
-    await settle()
-    assert client.messages == ["a"]
-    assert answer.num_commands == 2
-    client.reads.set()
-    answer.put("b", finish=FinishReason.LENGTH)
-    await writing
-    assert client.messages == ["a", "b"]
-
-
-async def test_a_client_that_does_not_read_holds_up_the_round_after_the_next(turns: WriteTurns) -> None:
-    answer, client = DraftedAnswer(), Client()
-    client.reads.clear()
-    writing = begin(answer, client, turns)
-    answer.put("a")
-    await settle()
-    answer.put("b", "c")
-    await settle()
-    assert answer.num_commands == 2
-    client.reads.set()
-    answer.put("d", finish=FinishReason.LENGTH)
-    await writing
-    assert "".join(client.messages) == "abcd"
-
-
-async def test_a_round_that_fails_takes_nothing_from_what_was_there(turns: WriteTurns) -> None:
-    answer, client = DraftedAnswer(), Client()
-    client.reads.clear()
-    writing = begin(answer, client, turns)
-    answer.put("a")
-    await settle()
-    answer.failure = RuntimeError("lost")
-    answer.put("b")
-    await settle()
-    client.reads.set()
-    with pytest.raises(RuntimeError, match="lost"):
-        await writing
-    assert client.messages == ["a"]
-    assert answer.is_closed
-
-
-async def test_a_cancelled_answer_ends_the_round_under_way(turns: WriteTurns) -> None:
-    answer, client = DraftedAnswer(), Client()
+async def test_a_cancelled_answer_is_closed(turns: WriteTurns) -> None:
+    answer, client = Answer(), Client()
     client.reads.clear()
     writing = begin(answer, client, turns)
     answer.put("a")

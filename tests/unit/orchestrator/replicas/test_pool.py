@@ -6,11 +6,11 @@ import itertools
 import pytest
 
 from orchestrator.replicas.directory import ReplicaDirectory
-from orchestrator.replicas.remote_sequence import RemoteSequence
 from pilotfish.errors import UnavailableError
 from pilotfish.messages import CloseSequence, Proposal
 from pilotfish.step_table import StepTable
 from pilotfish.types import LoadReport
+from tests.support.held_sequence import HeldSequence
 
 BOTH = {"a": "a:1", "b": "b:2"}
 
@@ -54,7 +54,7 @@ async def test_acquire_waits_for_a_replica_and_tells_why_it_gave_up(network, run
 
 async def test_a_lost_replica_fails_its_sequences_and_is_dialled_again(network, directory, running) -> None:
     async with running(network, directory) as pool:
-        sequence = RemoteSequence(await pool.acquire(5), max_events=4)
+        sequence = HeldSequence(await pool.acquire(5))
         network.open_at("a:1").handlers.on_lost(UnavailableError("killed"))
         with pytest.raises(UnavailableError, match="was lost: killed"):
             await sequence.receive()
@@ -68,7 +68,7 @@ async def test_a_lost_replica_fails_its_sequences_and_is_dialled_again(network, 
 async def test_a_replica_that_falls_silent_is_lost(network, directory, running) -> None:
     clock = itertools.count(step=0.002)
     async with running(network, directory, clock=lambda: next(clock), silence_timeout_s=0.02) as pool:
-        sequence = RemoteSequence(await pool.acquire(5), max_events=4)
+        sequence = HeldSequence(await pool.acquire(5))
         with pytest.raises(UnavailableError, match=r"nothing was heard for 0\.02 s"):
             await sequence.receive()
         sequence.close()
@@ -77,13 +77,13 @@ async def test_a_replica_that_falls_silent_is_lost(network, directory, running) 
 async def test_events_reach_their_sequence_and_no_other(network, directory, running) -> None:
     async with running(network, directory) as pool:
         link = await pool.acquire(5)
-        first, second = RemoteSequence(link, max_events=4), RemoteSequence(link, max_events=4)
+        first, second = HeldSequence(link), HeldSequence(link)
         stream = network.open_at("a:1")
         stream.handlers.on_events([Proposal(second.sequence_id, 1, (5,)), Proposal(999, 1, (6,))])
         assert (await second.receive()).draft_token_ids == (5,)
         first.close()
         first.close()
-        assert stream.sent == [CloseSequence(first.sequence_id)]
+        assert stream.sent[2:] == [CloseSequence(first.sequence_id)]
         stream.handlers.on_events([Proposal(first.sequence_id, 1, (7,))])
         second.close()
 
@@ -109,7 +109,7 @@ async def test_a_replica_that_leaves_keeps_its_sequences_until_they_have_left(
     directory.set_replicas("target", BOTH)
     async with running(network, directory) as pool:
         await until(pool, lambda: pool.num_connected == 2)
-        sequence = RemoteSequence(await pool.acquire(5, avoid={"b"}), max_events=4)
+        sequence = HeldSequence(await pool.acquire(5, avoid={"b"}))
         stream = network.open_at("a:1")
         directory.set_replicas("target", {"b": "b:2"})
         await until(pool, lambda: len(pool.links) == 1)

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from orchestrator.replicas.remote_sequence import RemoteSequence
 from orchestrator.replicas.routing import PrefixAwareRouter
 from pilotfish.config import RoutingConfig
 from pilotfish.errors import ResourceExhaustedError, UnavailableError
 from pilotfish.types import BLOCK_SIZE, LoadReport
+from tests.support.held_sequence import HeldSequence
 
 BOTH = {"a": "a:1", "b": "b:2"}
 
@@ -16,11 +16,11 @@ BOTH = {"a": "a:1", "b": "b:2"}
 async def test_requests_wait_in_line_for_room_first_come_first_served(network, directory, running) -> None:
     async with running(network, directory) as pool:
         await pool.acquire(5)
-        held = [RemoteSequence(await pool.acquire(5), max_events=4) for _ in range(8)]
+        held = [HeldSequence(await pool.acquire(5)) for _ in range(8)]
         served: list[int] = []
 
         async def request(number: int) -> None:
-            sequence = RemoteSequence(await pool.acquire(5), max_events=4)
+            sequence = HeldSequence(await pool.acquire(5))
             served.append(number)
             sequence.close()
 
@@ -42,7 +42,7 @@ async def test_the_least_loaded_replica_is_picked(network, directory, running, u
     directory.set_replicas("target", BOTH)
     async with running(network, directory) as pool:
         await until(pool, lambda: pool.num_connected == 2)
-        sequences = [RemoteSequence(pool.pick(), max_events=4) for _ in range(4)]
+        sequences = [HeldSequence(pool.pick()) for _ in range(4)]
         assert sorted(sequence.link.replica_id for sequence in sequences) == ["a", "a", "b", "b"]
         for _ in range(2):
             network.open_at("a:1").handlers.on_load(LoadReport(num_sequences_running=2, num_sequences_waiting=1))
@@ -75,26 +75,26 @@ async def test_draining_and_failing_replicas_are_not_picked(network, directory, 
 async def test_a_failing_replica_is_tried_by_one_sequence_at_a_time(network, directory, running) -> None:
     now_s = [0.0]
     async with running(network, directory, clock=lambda: now_s[0]) as pool:
-        before = RemoteSequence(await pool.acquire(5), max_events=4)
+        before = HeldSequence(await pool.acquire(5))
         assert before.is_welcome
         for now_s[0] in (1.0, 2.0, 3.0):
             before.link.report_failure("too slow")
         assert not before.is_welcome
         assert before.is_usable
         now_s[0] = 3.5
-        trial = RemoteSequence(pool.pick(), max_events=4)
+        trial = HeldSequence(pool.pick())
         assert trial.is_welcome
         assert not before.is_welcome
         assert pool.pick() is None
         trial.close()
         assert pool.pick() is not None
-        second = RemoteSequence(pool.pick(), max_events=4)
+        second = HeldSequence(pool.pick())
         second.link.report_failure("too slow")
         assert not second.is_welcome
         now_s[0] = 4.4
         assert pool.pick() is None
         now_s[0] = 4.5
-        third = RemoteSequence(pool.pick(), max_events=4)
+        third = HeldSequence(pool.pick())
         third.link.report_success()
         assert all(sequence.is_welcome for sequence in (before, second, third))
         assert pool.pick() is not None
@@ -104,7 +104,7 @@ async def test_a_failing_replica_is_tried_by_one_sequence_at_a_time(network, dir
 
 async def test_places_that_other_orchestrators_hold_are_left_to_them(network, directory, running) -> None:
     async with running(network, directory) as pool:
-        own = RemoteSequence(await pool.acquire(5), max_events=4)
+        own = HeldSequence(await pool.acquire(5))
         handlers = network.open_at("a:1").handlers
         grown: list[int] = []
         pool.on_room(lambda: grown.append(pool.num_places))
@@ -132,13 +132,13 @@ async def test_a_refused_place_is_not_asked_for_again_before_the_next_reports(ne
 async def test_a_request_that_has_begun_passes_the_line_and_waits_on(network, directory, running) -> None:
     async with running(network, directory) as pool:
         await pool.acquire(5)
-        held = [RemoteSequence(await pool.acquire(5), max_events=4) for _ in range(8)]
+        held = [HeldSequence(await pool.acquire(5)) for _ in range(8)]
         served: list[str] = []
 
         async def request(name: str, **options) -> None:
             link = await pool.acquire(**options)
             served.append(name)
-            held.append(RemoteSequence(link, max_events=4))
+            held.append(HeldSequence(link))
 
         requests = [asyncio.create_task(request(name, timeout_s=5)) for name in ("first", "second", "third")]
         continued = asyncio.create_task(request("continued", timeout_s=0.001, is_continued=True))
@@ -162,7 +162,7 @@ async def test_sequences_go_where_their_prefix_was_computed(network, directory, 
     async with running(network, directory, router=PrefixAwareRouter(RoutingConfig())) as pool:
         await until(pool, lambda: pool.num_connected == 2)
         link = await pool.acquire(5, token_ids=prompt)
-        sequences = [RemoteSequence(link, max_events=4) for _ in range(3)]
+        sequences = [HeldSequence(link) for _ in range(3)]
         answered = (*prompt, *range(100, 100 + 4 * BLOCK_SIZE))
         pool.remember(link, answered)
         assert await pool.acquire(5, token_ids=(*answered, 1, 2)) is link

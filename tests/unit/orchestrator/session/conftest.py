@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 from collections.abc import Iterable
@@ -13,14 +12,20 @@ from orchestrator.answers.output import OutputChunk, OutputText
 from orchestrator.answers.sequence import Sequence
 from orchestrator.control.controller import Controller, InTargetController
 from orchestrator.control.replica_state import ControlState
-from orchestrator.drafting.drafter import InTargetDrafter
-from orchestrator.drafting.lookup_drafter import LookupDrafter
-from orchestrator.drafting.remote_drafter import RemoteDrafter
+from orchestrator.replicas.exchange import Exchange
 from orchestrator.requests.request import GenerationRequest, SpeculationOptions
+from orchestrator.rounds.commands import Command
+from orchestrator.rounds.drafter import Drafter, InTargetDrafter
+from orchestrator.rounds.lookup_budget import LookupBudget
+from orchestrator.rounds.lookup_drafter import LookupDrafter
+from orchestrator.rounds.machine import RoundMachine
+from orchestrator.rounds.predraft_policy import PredraftPolicy
+from orchestrator.rounds.remote_drafter import RemoteDrafter
+from orchestrator.rounds.round_log import RoundLog
+from orchestrator.rounds.target import Target
 from orchestrator.session import Session
 from orchestrator.step_judges import Judgement, StepJudge
-from orchestrator.step_rounds import DraftModels, StepRounds
-from orchestrator.target import RemoteTarget
+from orchestrator.step_rounds import DraftModels, StepDrafter, StepRounds
 from pilotfish.config import DraftConfig, SpeculationConfig
 from pilotfish.config.target import IN_TARGET_DRAFTERS
 from pilotfish.messages import Proposal
@@ -44,34 +49,60 @@ class World:
         self.control = ControlState(SpeculationConfig(decode_run_tokens=8))
         self.deadline_s = 5.0
 
-    def session(
-        self, mode="on", k=4, max_tokens=40, stop=(), stop_token_ids=(), proposer="draft", run=1024, tree=None
-    ) -> Session:
-        request = GenerationRequest(
+    def request(
+        self, mode="on", k=4, max_tokens=40, stop=(), stop_token_ids=(), proposer="draft", **speculation
+    ) -> GenerationRequest:
+        return GenerationRequest(
             prompt_token_ids=PROMPT,
             sampling=SamplingParams(temperature=0, max_tokens=max_tokens, stop_token_ids=stop_token_ids),
-            speculation=SpeculationOptions(mode=mode, proposer=proposer),
+            speculation=SpeculationOptions(mode=mode, proposer=proposer, **speculation),
             num_speculative_tokens=k,
             stop=stop,
         )
-        if proposer in LOOKUPS:
-            drafter = LookupDrafter(LOOKUPS[proposer](LOOKUP_CONFIG)(), num_prompt_tokens=len(PROMPT), tree=tree)
+
+    def session(
+        self,
+        request: GenerationRequest | None = None,
+        *,
+        drafter: Drafter | None = None,
+        steps: StepRounds | None = None,
+        predraft: PredraftPolicy | None = None,
+        run=1024,
+        tree=None,
+        log: RoundLog | None = None,
+        **fields,
+    ) -> Session:
+        request = request or self.request(**fields)
+        proposer, out = request.speculation.proposer, list[Command]()
+        if drafter is not None:
+            pass
+        elif proposer in LOOKUPS:
+            drafter = LookupDrafter(
+                LOOKUPS[proposer](LOOKUP_CONFIG)(),
+                LookupBudget(10_000),
+                out,
+                num_prompt_tokens=len(PROMPT),
+                tree=tree,
+            )
         elif proposer in IN_TARGET_DRAFTERS:
             drafter = InTargetDrafter(proposer, self.target_a.model.proposer)
         else:
-            drafter = RemoteDrafter(self.drafts, lambda _: self.deadline_s, tree=tree)
-        controller = InTargetController if proposer in IN_TARGET_DRAFTERS else Controller
-        return Session(
-            Sequence(request, OutputText(self.tokenizer, request)),
+            drafter = RemoteDrafter(self.drafts, lambda _: self.deadline_s, out, tree=tree, predraft=predraft)
+        controller = InTargetController if drafter.is_in_target else Controller
+        sequence = Sequence(request, OutputText(self.tokenizer, request))
+        self.machine = RoundMachine(
+            sequence,
             controller(request, self.control),
             drafter,
-            RemoteTarget(
-                self.targets,
-                acquire_timeout_s=1,
-                max_run_tokens=run,
-                tree=tree,
-            ),
+            Target(self.targets, sequence, out, acquire_timeout_s=1),
+            out,
+            credit_tokens=run,
+            tree=tree,
+            log=log,
+            steps=steps,
         )
+        exchange = Exchange(self.targets, acquire_timeout_s=1, max_unread=run + 512)
+        return Session(self.machine, exchange, steps, max_unread_tokens=1024)
 
     def assert_nothing_is_left(self) -> None:
         for link in (*self.targets.links, *self.drafts.links):
@@ -82,8 +113,11 @@ class World:
     @staticmethod
     async def collect(session: Session) -> list[OutputChunk]:
         """The whole answer."""
-        async with contextlib.aclosing(session.run()) as chunks:
-            return [chunk async for chunk in chunks]
+        found = []
+        async with session.running() as chunks:
+            while (chunk := await chunks.take()) is not None:
+                found.append(chunk)
+        return found
 
     async def tokens(self, session: Session) -> tuple[int, ...]:
         """Of the whole answer."""
@@ -136,24 +170,31 @@ def start(world, memory_pool, writer, toy_tokenizer):
     """Makes a session with steps, and its judge. ends: letters that end a step."""
 
     def make(
-        judge=None, ends="ACEGIKMOQSUWY", thoughts=None, step_max_tokens=20, step_tokens=1000, deadline_s=5, **fields
+        judge=None,
+        ends="ACEGIKMOQSUWY",
+        thoughts=None,
+        step_max_tokens=20,
+        step_tokens=1000,
+        deadline_s=5,
+        drafter=None,
+        log=None,
+        **fields,
     ):
-        session = world.session(**fields)
-        request = session.sequence.request
+        request = world.request(**fields)
         options = dataclasses.replace(
             request.speculation, level="step", step_max_tokens=step_max_tokens, step_tokens=step_tokens
         )
         world.writers = memory_pool(writer)
         world.judge = judge or FakeJudge()
-        session.steps = StepRounds(
+        steps = StepRounds(
             dataclasses.replace(request, speculation=options),
-            RemoteDrafter(DraftModels(world.writers), lambda _: deadline_s),
+            StepDrafter(DraftModels(world.writers), lambda _: deadline_s),
             world.judge,
             token_bytes=toy_tokenizer.token_bytes,
             thoughts=thoughts,
             ends=[end.encode() for end in ends],
         )
-        return session
+        return world.session(request, steps=steps, drafter=drafter, log=log)
 
     return make
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import msgspec
 import pytest
 
@@ -34,7 +32,7 @@ async def test_speculation_saves_rounds_and_its_statistics_add_up(world) -> None
     origins = [origin for chunk in chunks for origin in chunk.origins]
     assert origins.count(TokenOrigin.ACCEPTED) == statistics.num_accepted_tokens
     assert origins.count(TokenOrigin.PLAIN) == session.sequence.num_plain_tokens
-    assert session.controller.limitation.text == ""
+    assert world.machine.controller.limitation.text == ""
 
 
 async def test_statistics_of_trees_are_by_depth(world) -> None:
@@ -61,7 +59,7 @@ async def test_a_target_that_drafts_for_itself_needs_one_command(world) -> None:
     statistics = session.sequence.statistics
     assert (statistics.num_draft_tokens, statistics.num_accepted_tokens) == (32, 32)
     assert session.sequence.num_plain_tokens == 1
-    assert session.controller.limitation.text == ""
+    assert world.machine.controller.limitation.text == ""
     assert world.draft_a.commands == []
     world.assert_nothing_is_left()
 
@@ -72,7 +70,7 @@ async def test_mode_off_is_one_run_and_never_talks_to_a_drafter(world) -> None:
     runs = [command for command in world.target_a.commands if isinstance(command, Decode)]
     assert [run.num_tokens for run in runs] == [40]
     assert world.draft_a.commands == []
-    assert "off" in session.controller.limitation.text
+    assert "off" in world.machine.controller.limitation.text
 
 
 @pytest.mark.parametrize("mode", ["on", "off"])
@@ -98,29 +96,16 @@ async def test_a_stop_string_inside_a_block_cuts_text_tokens_and_statistics(worl
 @pytest.mark.parametrize("num_chunks", [0, 1, 2, 5])
 async def test_leaving_early_frees_everything(world, mode, num_chunks) -> None:
     world.target_a.decodes_step_by_step = True
-    async with contextlib.aclosing(world.session(mode=mode).run()) as chunks:
+    async with world.session(mode=mode).running() as chunks:
         for _ in range(num_chunks):
-            await anext(chunks)
+            await chunks.take()
     world.assert_nothing_is_left()
-
-
-async def test_a_run_tells_how_much_longer_prefills_made_its_tokens(world) -> None:
-    def arriving(event: Event) -> tuple[Event]:
-        world.target_a.load = LoadReport(prefill_time_ns=world.target_a.load.prefill_time_ns + 500_000_000)
-        return (event,)
-
-    world.target_a.decodes_step_by_step, world.target_a.on_event = True, arriving
-    session = world.session()
-    verdicts = session.target.decode(session.sequence, 10)
-    async for verdict in verdicts:
-        session.sequence.commit(verdict)
-    assert verdicts.prefill_s == 0.5
 
 
 async def test_the_controller_hears_of_every_token_every_prefill_and_the_replicas_costs(world) -> None:
     """Half a second of prefill for each event of the target: a step of a run, or a verdict on a draft."""
     session, target, results = world.session(mode="on", max_tokens=30), world.target_a, []
-    decide = session.controller.decide
+    decide = world.machine.controller.decide
 
     def hear(result: RoundResult) -> Decision:
         results.append(result)
@@ -130,7 +115,7 @@ async def test_the_controller_hears_of_every_token_every_prefill_and_the_replica
         target.load = LoadReport(prefill_time_ns=target.load.prefill_time_ns + 500_000_000)
         return (event,)
 
-    session.controller.decide, session.controller.end, target.on_event = hear, results.append, arriving
+    world.machine.controller.decide, world.machine.controller.end, target.on_event = hear, results.append, arriving
     await world.collect(session)
     drafted = [result for result in results if result.num_draft_tokens]
     assert all(0 < result.target_s < 30 for result in drafted)

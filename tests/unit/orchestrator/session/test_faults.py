@@ -18,7 +18,7 @@ async def test_a_silent_drafter_costs_its_rounds_only(world, toy_continuation) -
     assert await world.tokens(session) == toy_continuation(PROMPT, 8)
     # The first token is decoded without, then ever longer runs follow: 1, 2 and the last 4.
     assert session.drafter.num_missed_deadlines == 3
-    assert len(world.draft_a.failures) == 2  # all but the first after opening
+    assert world.draft_a.failures == []  # it may have much to read before it
     world.assert_nothing_is_left()
 
 

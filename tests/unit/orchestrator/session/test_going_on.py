@@ -9,8 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from orchestrator.control.decision import Decision
-from orchestrator.drafting.ahead_policy import AheadPolicy
-from orchestrator.drafting.remote_drafter import RemoteDrafter
+from orchestrator.rounds.predraft_policy import PredraftPolicy
 from orchestrator.session import Session
 from pilotfish.messages import Event, PreparedDrafts, Verdict, Verify
 from tests.support.memory_replicas import VOCAB_SIZE, continuation
@@ -25,11 +24,7 @@ def session(world: World) -> Session:
 def make_session(world: World, **options) -> Session:
     world.draft_a.drafts_ahead = True
     world.target_a.step_s = world.target_b.step_s = 0.001
-    session = world.session(**options)
-    session.drafter = RemoteDrafter(
-        world.drafts, lambda _: world.deadline_s, ahead=AheadPolicy("on", 48), hand_on=session.target.hand_on
-    )
-    return session
+    return world.session(predraft=PredraftPolicy("on", 48), **options)
 
 
 def verifications(world: World) -> list[Verify]:
@@ -38,10 +33,9 @@ def verifications(world: World) -> list[Verify]:
 
 async def test_rounds_need_no_command(world: World, session: Session) -> None:
     assert await world.tokens(session) == continuation(PROMPT, 40)
-    # 1 token, then 8 rounds of 5: the target begins all but two by itself. What follows the first draft comes too early
-    # here, in the run before it.
+    # 1 token, then 8 rounds of 5: the target begins all but the first by itself.
     assert session.speculation_stats.num_rounds == 8
-    assert len(verifications(world)) == 2
+    assert len(verifications(world)) == 1
     world.assert_nothing_is_left()
 
 
@@ -70,12 +64,13 @@ async def test_the_replica_is_lost_while_it_goes_on(world: World, session: Sessi
 
 
 async def test_the_drafter_is_lost_while_the_target_goes_on(world: World, session: Session) -> None:
-    chunks = []
-    async for chunk in session.run():
-        chunks.append(chunk)
-        if session.target.goes_on:
+    def lose_drafter(event: Event) -> list[Event]:
+        if isinstance(event, Verdict) and event.num_next_draft_tokens and world.draft_a.is_connected:
             world.draft_a.lose()
-    assert world.tokens_of(chunks) == continuation(PROMPT, 40)
+        return [event]
+
+    world.target_a.on_event = lose_drafter
+    assert await world.tokens(session) == continuation(PROMPT, 40)
     assert not world.target_a.mailboxes
 
 
@@ -115,7 +110,7 @@ async def test_a_stop_ends_what_goes_on(world: World) -> None:
 
 @pytest.mark.parametrize("k", [0, 2])
 async def test_the_controller_is_heeded_after_the_round_under_way(world: World, session: Session, k: int) -> None:
-    decide = session.controller.decide
+    decide = world.machine.controller.decide
     lengths: list[int] = []
 
     def decided(result) -> Decision:
@@ -127,7 +122,7 @@ async def test_the_controller_is_heeded_after_the_round_under_way(world: World, 
             lengths.append(event.num_draft_tokens)
         return [event]
 
-    session.controller.decide = decided  # type: ignore[method-assign]
+    world.machine.controller.decide = decided  # type: ignore[method-assign]
     world.target_a.on_event = noted
     assert await world.tokens(session) == continuation(PROMPT, 40)
     # The round that the target had begun when the decision fell, and none beyond it.

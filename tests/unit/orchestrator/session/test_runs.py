@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from orchestrator.drafting.drafter import DraftBlock
-from orchestrator.round import nears_end
+from orchestrator.rounds.draft import NO_DRAFT, Draft
+from orchestrator.rounds.drafter import Drafter
+from orchestrator.rounds.plain_run import nears_end
 from orchestrator.session import Session
 from pilotfish.messages import Decode, SequenceError, Verify
 from pilotfish.types import SequenceErrorCode
@@ -13,34 +16,24 @@ from pilotfish.types import SequenceErrorCode
 PROMPT = (1, 2, 3)
 
 
-class Watcher:
+class Watcher(Drafter):
     """Has no idea when it is asked, and the truth, or worse, when it looks into a run."""
-
-    num_missed_deadlines = 0
-    unavailable_reason = ""
-    is_saturated = False
 
     def __init__(self, tell) -> None:
         self.tell = tell
-        self.num_glances = 0
 
-    def prepare(self, sequence) -> None: ...
+    def ask(self, sequence, num_tokens, now_s) -> Draft:
+        return NO_DRAFT
 
-    async def propose(self, sequence, num_tokens) -> DraftBlock:
-        return DraftBlock()
-
-    def glance(self, sequence, num_tokens) -> DraftBlock:
-        self.num_glances += 1
-        return DraftBlock(self.tell(sequence.tokens_since(0), num_tokens))
-
-    def close(self) -> None: ...
+    def glance(self, sequence, num_tokens) -> Draft:
+        return Draft(self.tell(sequence.tokens_since(0), num_tokens))
 
 
 @pytest.fixture
-def watched(world) -> Session:
-    """A session whose drafter only glances; its target decodes while drafts travel."""
+def watched(world) -> Callable[..., Session]:
+    """Makes a session whose drafter only glances; its target decodes while drafts travel."""
     world.target_a.decodes_step_by_step = world.target_b.decodes_step_by_step = True
-    return world.session(max_tokens=60)
+    return lambda tell: world.session(max_tokens=60, drafter=Watcher(tell))
 
 
 @pytest.mark.parametrize(
@@ -52,30 +45,30 @@ def test_a_run_is_extended_in_time(num_coming: int, token_s: float, expected: bo
 
 
 async def test_a_draft_cuts_into_a_run(world, watched, toy_continuation) -> None:
-    watched.drafter = Watcher(toy_continuation)
-    assert await world.tokens(watched) == toy_continuation(PROMPT, 60)
-    statistics = watched.sequence.statistics
+    session = watched(toy_continuation)
+    assert await world.tokens(session) == toy_continuation(PROMPT, 60)
+    statistics = session.sequence.statistics
     assert statistics.num_rounds >= 5
     # What was decoded while the draft travelled is no part of it any more; all the rest is accepted.
     assert statistics.num_accepted_tokens == statistics.num_draft_tokens >= 2 * statistics.num_rounds
-    assert watched.target.num_failovers == 0
+    assert session.target.num_failovers == 0
     world.assert_nothing_is_left()
 
 
 async def test_a_wrong_draft_does_not_disturb_a_run(world, watched, toy_continuation) -> None:
     answer = toy_continuation(PROMPT, 60)
     wrong = next(token_id for token_id in range(50) if token_id not in answer)
-    watched.drafter = Watcher(lambda tokens, k: (wrong,) * k)
-    assert await world.tokens(watched) == answer
-    assert watched.sequence.statistics.num_accepted_tokens == 0
+    session = watched(lambda tokens, k: (wrong,) * k)
+    assert await world.tokens(session) == answer
+    assert session.sequence.statistics.num_accepted_tokens == 0
     runs = [command for command in world.target_a.commands if isinstance(command, Decode)]
     assert len(runs) <= 14
-    assert watched.target.num_failovers == 0
+    assert session.target.num_failovers == 0
 
 
 @pytest.mark.parametrize("code", [SequenceErrorCode.STALE, SequenceErrorCode.INVALID])
 async def test_a_refused_draft_is_no_end_of_the_run(world, watched, toy_continuation, code) -> None:
-    watched.drafter = Watcher(toy_continuation)
+    session = watched(toy_continuation)
 
     def refuse(command):
         if isinstance(command, Verify):
@@ -83,9 +76,9 @@ async def test_a_refused_draft_is_no_end_of_the_run(world, watched, toy_continua
         return handle(command)
 
     handle, world.target_a._handle = world.target_a._handle, refuse
-    assert await world.tokens(watched) == toy_continuation(PROMPT, 60)
-    assert watched.target.num_failovers == 0
-    assert watched.sequence.num_plain_tokens == 60
+    assert await world.tokens(session) == toy_continuation(PROMPT, 60)
+    assert session.target.num_failovers == 0
+    assert session.sequence.num_plain_tokens == 60
 
 
 @pytest.mark.parametrize("proposer", ["ngram", "suffix"])

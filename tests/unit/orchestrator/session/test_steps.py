@@ -6,8 +6,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from orchestrator.request_telemetry.round_log import RoundLog
 from orchestrator.requests.reasoning import ReasoningMarks, ReasoningParser
+from orchestrator.rounds.round_log import RoundLog
 from pilotfish.messages import Decode, Proposal
 from pilotfish.types import FinishReason, TokenOrigin
 from tests.unit.orchestrator.session.conftest import PROMPT, FakeJudge, assert_all_are_counted, replayed
@@ -17,8 +17,8 @@ from tests.unit.orchestrator.session.conftest import PROMPT, FakeJudge, assert_a
 @pytest.mark.parametrize(("mode", "step_by_step"), [("on", False), ("on", True), ("off", True), ("auto", True)])
 async def test_every_token_is_of_a_standing_step_or_the_targets_own(world, start, stands, mode, step_by_step) -> None:
     world.target_a.decodes_step_by_step = step_by_step
-    session = start(FakeJudge(stands), mode=mode)
-    session.rounds = RoundLog(1000)
+    log = RoundLog(1000)
+    session = start(FakeJudge(stands), mode=mode, log=log)
     chunks = await world.collect(session)
     assert world.tokens_of(chunks) == replayed(world.judge.accepted, 40)
     assert chunks[-1].finish_reason is FinishReason.LENGTH
@@ -27,7 +27,7 @@ async def test_every_token_is_of_a_standing_step_or_the_targets_own(world, start
     assert bool(stats.num_accepted_steps) == any(stands)
     assert stats.num_step_tokens == sum(map(len, world.judge.accepted.values()))
     assert_all_are_counted(session)
-    assert sum(record.num_tokens for record in session.rounds.records) == 40
+    assert sum(record.num_tokens for record in log.records) == 40
     assert (stats.reason_id, session.steps.limitation.reason) == ("mode_off" if mode == "off" else "", None)
     world.assert_nothing_is_left()
     assert not world.writers.links[0].mailboxes
@@ -49,7 +49,7 @@ async def test_a_run_is_left_where_a_step_ends_and_another_asked_for(world, star
     session = start(FakeJudge((True, False)), mode="off")
     assert await world.tokens(session) == replayed(world.judge.accepted, 40)
     runs = [command for command in world.target_a.commands if isinstance(command, Decode)]
-    assert len(runs) == session.controller.num_rounds_by_k[0] > 3
+    assert len(runs) == world.machine.controller.num_rounds_by_k[0] > 3
     assert all(run.num_tokens > 0 for run in runs)
 
 

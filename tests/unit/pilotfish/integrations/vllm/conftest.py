@@ -13,7 +13,7 @@ import pytest
 
 from draft_service.proposers.lookup import LookupProposer
 from draft_service.server import start_draft
-from orchestrator.replicas.remote_sequence import Mailbox
+from orchestrator.replicas.mailbox import Receiver
 from pilotfish.config import Config, load_config
 from pilotfish.integrations.vllm.proposer import RemoteProposer
 from pilotfish.messages import Command, Event, Proposal, Propose
@@ -177,11 +177,13 @@ class FakeLink(MemoryLink):
         super().__init__("draft")
         self.model = msgspec.structs.replace(self.model, vocab_size=100, max_context_tokens=64, proposer="model")
         self.limits = Limits(max_draft_tokens=8, max_sequences=8)
-        self.mailbox: Mailbox | None = None
+        self.mailbox: Receiver | None = None
 
-    def attach(self, sequence: Mailbox) -> int:
-        self.mailbox = sequence
+    def new_sequence_id(self) -> int:
         return 7
+
+    def attach(self, sequence_id: int, receiver: Receiver) -> None:
+        self.mailbox = receiver
 
     def detach(self, sequence_id: int) -> None:
         self.mailbox = None

@@ -96,7 +96,7 @@ def test_one_that_says_nothing_is_soon_left_alone(pool, make_proposer, make_engi
     pool.start("silent", after_rounds=30)
     engine = make_engine(make_proposer(pool.address, draft_deadline_ms=60))
     engine.steps_until(lambda: any(engine.drafts))
-    engine.steps_until(lambda: "skipped for a while: drafts miss their deadline" in caplog.text)
+    engine.steps_until(lambda: "skipped for a while: a proposal missed its deadline" in caplog.text)
     num_missed = engine.proposer.counters.num_missed_deadlines
     assert num_missed >= 3
     for _ in range(40):

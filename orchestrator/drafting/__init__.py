@@ -1,1 +1,0 @@
-"""Where drafts come from, and whether they may be used."""

@@ -1,0 +1,194 @@
+"""Carries a machine's commands to the replicas, and has its events."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Protocol, cast
+
+import msgspec
+
+from orchestrator.replicas.mailbox import ANSWER_DEADLINE_S, Link, Mailbox
+from orchestrator.rounds.commands import (
+    Acquire,
+    Acquired,
+    Arrived,
+    Close,
+    Command,
+    Event,
+    NotAcquired,
+    Open,
+    Report,
+    Send,
+    Wake,
+    Woken,
+)
+from orchestrator.rounds.peer import Peer
+from pilotfish.errors import DeadlineExceededError, PilotfishError
+from pilotfish.messages import Verdict, join_plain
+
+
+class TargetPool(Protocol):
+    """The part of a target pool that a request needs."""
+
+    def pick(self, avoid: Collection[str] = ()) -> Link | None: ...
+
+    async def acquire(
+        self,
+        timeout_s: float,
+        avoid: Collection[str] = (),
+        *,
+        token_ids: Sequence[int] = (),
+        is_continued: bool = False,
+    ) -> Link: ...
+
+    def remember(self, link: Link, token_ids: Sequence[int]) -> None: ...
+
+
+class Exchange:
+    """One per request, on its event loop. Close it: every mailbox that it opens is freed then."""
+
+    def __init__(
+        self,
+        targets: TargetPool | None,
+        *,
+        acquire_timeout_s: float,
+        max_unread: int,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> None:
+        """targets: None: no target is asked for. max_unread: messages of a replica that wait; more mean one out of its
+        mind. on_event: hears of events at once; None: they wait for `next`."""
+        self._targets = targets
+        self._acquire_timeout_s = acquire_timeout_s
+        self._max_unread = max_unread
+        self._on_event = on_event
+        self._events: deque[Event] = deque()
+        self._arrival: asyncio.Future[None] | None = None
+        """What `next` waits for."""
+        self._waits_since_s = 0.0
+        self._mailboxes: dict[Peer, Mailbox] = {}
+        self._acquire: Acquire | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def run(self, commands: Iterable[Command]) -> None:
+        """Carry them out, in order. What fails becomes an event."""
+        for command in commands:
+            match command:
+                case Send():
+                    mailbox = self._mailboxes.get(command.peer)
+                    if mailbox is not None:  # else it failed, and was closed, a command ago
+                        mailbox.send(command.message)
+                case Open():
+                    mailbox = self._mailboxes[command.peer] = Mailbox(command.peer, self, self._max_unread)
+                    mailbox.send(command.message)
+                case Close():
+                    self._close(command)
+                case Report():
+                    _report(command)
+                case Acquire():
+                    self._acquire = command
+                case Wake():
+                    self._wake_at(command.at_s)
+
+    async def next(self) -> Event:
+        """The next event; plain steps that wait together are one. Cancelling loses nothing."""
+        acquire = self._acquire
+        if acquire is not None:
+            assert self._targets is not None
+            try:
+                link = await self._targets.acquire(
+                    self._acquire_timeout_s,
+                    acquire.avoid,
+                    token_ids=acquire.token_ids,
+                    is_continued=acquire.is_continued,
+                )
+            except PilotfishError as error:
+                return NotAcquired(error)
+            finally:
+                self._acquire = None
+            return Acquired(link)
+        while not self._events:
+            self._arrival, self._waits_since_s = asyncio.get_running_loop().create_future(), time.monotonic()
+            await self._arrival
+        event = self._events.popleft()
+        self._read(event)
+        if self._events and isinstance(event, Arrived) and isinstance(event.message, Verdict):
+            return self._with_plain_steps_after(event)
+        return event
+
+    def post(self, event: Event) -> None:
+        """Called by mailboxes and timers."""
+        if self._on_event is not None:
+            self._read(event)
+            self._on_event(event)
+            return
+        self._events.append(event)
+        if self._arrival is not None and not self._arrival.done():
+            self._arrival.set_result(None)
+
+    def fail_if_overdue(self, mailbox: Mailbox) -> None:
+        """Called every few seconds: cheaper than a timer for each event."""
+        is_waiting = self._arrival is not None and not self._arrival.done()
+        if is_waiting and time.monotonic() - self._waits_since_s > ANSWER_DEADLINE_S:
+            replica_id = mailbox.peer.replica.replica_id
+            mailbox.fail(DeadlineExceededError(f"replica {replica_id} sent nothing for {ANSWER_DEADLINE_S:.0f} s"))
+
+    def close(self) -> None:
+        """Free what replicas hold. Idempotent."""
+        for mailbox in self._mailboxes.values():
+            mailbox.close()
+        self._mailboxes.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _read(self, event: Event) -> None:
+        if isinstance(event, Arrived) and (mailbox := self._mailboxes.get(event.peer)) is not None:
+            mailbox.num_unread -= 1
+
+    def _close(self, command: Close) -> None:
+        mailbox = self._mailboxes.pop(command.peer, None)
+        if mailbox is None:
+            return
+        if command.cached_token_ids and self._targets is not None and mailbox.is_usable:
+            self._targets.remember(mailbox.link, command.cached_token_ids)
+        mailbox.close()
+
+    def _wake_at(self, at_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        delay_s = max(0.0, at_s - time.monotonic())
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self.post, Woken(at_s))
+
+    def _with_plain_steps_after(self, first: Arrived) -> Arrived:
+        assert isinstance(first.message, Verdict)
+        last, verdicts = first, [first.message]
+        while self._events:
+            following = self._events[0]
+            if (
+                not isinstance(following, Arrived)
+                or following.peer is not first.peer
+                or not isinstance(following.message, Verdict)
+                or not following.message.continues_plainly(verdicts[-1])
+            ):
+                break
+            last = following
+            verdicts.append(following.message)
+            self._read(self._events.popleft())
+        if last is first:
+            return first
+        return msgspec.structs.replace(last, message=join_plain(verdicts))
+
+
+def _report(report: Report) -> None:
+    link = cast("Link", report.replica)  # those of a pool are links
+    match report.service:
+        case "success":
+            link.report_success()
+        case "failure":
+            link.report_failure(report.reason)
+        case "full":
+            link.report_full()
+        case "draining":
+            link.report_draining()

@@ -1,0 +1,122 @@
+"""What goes into the machine and what comes out of it, as plain data."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from orchestrator.rounds.draft import Draft
+from orchestrator.rounds.peer import Peer, Replica
+from pilotfish.errors import PilotfishError
+from pilotfish.messages import Command as Message
+from pilotfish.messages import Event as ReplicaEvent
+from pilotfish.messages import OpenSequence, Verdict
+
+Service = Literal["success", "failure", "full", "draining"]
+"""How a replica served a sequence: `full` and `draining` turned it away."""
+
+
+class Open(msgspec.Struct, frozen=True):
+    """Listen to the peer's replica, and send the message that opens the sequence there."""
+
+    peer: Peer
+    message: OpenSequence
+
+
+class Send(msgspec.Struct, frozen=True):
+    """Send the message to the peer's replica."""
+
+    peer: Peer
+    message: Message
+
+
+class Close(msgspec.Struct, frozen=True):
+    """Free what the replica holds for the sequence, and stop listening."""
+
+    peer: Peer
+    cached_token_ids: tuple[int, ...] = ()
+    """Tokens whose KV blocks stay there as a prefix cache, for the router to remember."""
+
+
+class Acquire(msgspec.Struct, frozen=True):
+    """Find a target replica with room; answered by Acquired or NotAcquired."""
+
+    token_ids: tuple[int, ...]
+    """Of the sequence, which a replica's prefix cache may hold."""
+    avoid: frozenset[str]
+    """Replicas to take only if there is no other."""
+    is_continued: bool
+    """The answer has begun: it waits as long as it takes."""
+
+
+class Wake(msgspec.Struct, frozen=True):
+    """Answer with Woken at this time; a later Wake replaces an earlier one."""
+
+    at_s: float
+
+
+class Report(msgspec.Struct, frozen=True):
+    """Tell the replica's circuit how it served."""
+
+    replica: Replica
+    service: Service
+    reason: str = ""
+
+
+Command = Open | Send | Close | Acquire | Wake | Report
+
+
+class AcceptedStep(NamedTuple):
+    """A step of reasoning that stands."""
+
+    draft: Draft
+    verdict: Verdict
+    """That commits it."""
+
+
+class Arrived(msgspec.Struct, frozen=True):
+    """A message of the peer's replica."""
+
+    peer: Peer
+    message: ReplicaEvent
+    at_s: float
+    """When the stream read it."""
+    prefill_time_ns: int
+    """Time of all prefills on the replica until then."""
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """Nothing more will come of the peer."""
+
+    peer: Peer
+    error: PilotfishError
+
+
+class Acquired(msgspec.Struct, frozen=True):
+    """A replica that has room."""
+
+    replica: Replica
+
+
+class NotAcquired(msgspec.Struct, frozen=True):
+    """No replica took the sequence in time."""
+
+    error: PilotfishError
+
+
+class Woken(msgspec.Struct, frozen=True):
+    """The time has come."""
+
+    at_s: float
+    """As in Wake."""
+
+
+class StepWritten(msgspec.Struct, frozen=True):
+    """A step of reasoning was written and judged."""
+
+    step: AcceptedStep | None
+    """None: the target goes on by itself."""
+
+
+Event = Arrived | Lost | Acquired | NotAcquired | Woken | StepWritten

@@ -1,0 +1,36 @@
+"""What a round verifies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pilotfish.types import SparseDistribution
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What came of one request for draft tokens; none at all is an ordinary outcome."""
+
+    token_ids: tuple[int, ...] = ()
+    probs: tuple[SparseDistribution, ...] = ()
+    """One per token in rejection mode, else empty."""
+    parents: tuple[int, ...] = ()
+    """Of a tree, as in Verify; empty for a chain."""
+    elapsed_s: float = 0.0
+    """Time that the round waited for it."""
+    compute_s: float = 0.0
+    """Time that it took the drafter, as that says; 0: it does not say."""
+    problem: str = ""
+    """Why it is empty, when something went wrong; empty if the drafter had no idea."""
+    is_deferred: bool = False
+    """The drafter was not asked: what it drafts from comes with the next verdict."""
+
+    def within(self, max_tokens: int) -> Draft:
+        """At most its first max_tokens tokens; of a tree, no token comes before its parent."""
+        if len(self.token_ids) <= max_tokens:
+            return self
+        kept = slice(max_tokens)
+        return replace(self, token_ids=self.token_ids[kept], probs=self.probs[kept], parents=self.parents[kept])
+
+
+NO_DRAFT = Draft()

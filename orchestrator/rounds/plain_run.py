@@ -1,0 +1,134 @@
+"""The target decodes freely: a verdict per step, no round trip between them, until the run ends or a draft ends it."""
+
+from __future__ import annotations
+
+from orchestrator.control.decision import Decision
+from orchestrator.rounds.draft import Draft
+from orchestrator.rounds.peer import Peer
+from orchestrator.rounds.timing import Mark, RoundTiming
+from pilotfish.features import FeatureRequest
+from pilotfish.messages import Decode, Verdict
+from pilotfish.types import TreeRequest
+
+_MIN_EXTENDED_TOKENS = 8
+"""A shorter run is not extended: too little would be left to send the command in time."""
+_EARLY_TOKENS, _EARLY_S = 16, 0.05
+"""Extend a run when 16 tokens or 50 ms are left; earlier decides on stale data."""
+
+
+def nears_end(num_run_tokens: int, num_coming_tokens: int, token_s: float = 0.0) -> bool:
+    """Whether a run of so many tokens, of which so many are still to come, is to be extended now.
+
+    token_s: time of one of them; 0: not known.
+    """
+    num_early = _EARLY_TOKENS if token_s <= 0 else max(_EARLY_TOKENS, int(_EARLY_S / token_s))
+    return num_run_tokens >= _MIN_EXTENDED_TOKENS and num_coming_tokens <= min(num_run_tokens // 4, num_early)
+
+
+class PlainRun:
+    """A round of as many verdicts as the target takes steps."""
+
+    def __init__(
+        self,
+        length: int,
+        num_tokens: int,
+        *,
+        credit_tokens: int,
+        num_in_target_drafts: int = 0,
+        tree: TreeRequest | None = None,
+    ) -> None:
+        """length: committed tokens. num_tokens: to decode.
+
+        credit_tokens: asked for and not committed at most, however often the run is extended: what a client that does
+        not read leaves waiting in memory.
+        num_in_target_drafts: drafts that the target may make for itself in a step, branching within `tree`.
+        """
+        self.base_length = length
+        self.successor: Decision | None = None
+        """What follows, where that was decided before the end."""
+        self.num_plain_tokens = 0
+        """Tokens that came without a draft of the orchestrator's."""
+        self.timing: RoundTiming
+        self._credit_tokens = credit_tokens
+        self._goal_length = length + min(num_tokens, credit_tokens)
+        self._num_in_target_drafts = num_in_target_drafts
+        self._tree = tree if num_in_target_drafts else None
+        self._is_cut = False
+        """Whether a draft has ended it."""
+        self._cut_in: tuple[int, tuple[int, ...]] | None = None
+        """The draft on its way into the run, after the committed tokens that it stands on."""
+
+    def is_over(self, length: int) -> bool:
+        return self._is_cut or length >= self._goal_length
+
+    def num_coming_tokens(self, length: int) -> int:
+        """Tokens that were asked for and have not come."""
+        return max(0, self._goal_length - length)
+
+    def take(self, verdict: Verdict, mark: Mark) -> None:
+        """A verdict came. mark: the moment after it."""
+        self._is_cut = self._cut_in is not None and verdict.num_draft_tokens > 0
+        if not self._is_cut:
+            self.timing = self.timing.arrived(mark)
+        if verdict.num_draft_tokens == 0:
+            self.num_plain_tokens += len(verdict.token_ids)
+
+    def is_running_out(self, length: int, num_remaining_tokens: int) -> bool:
+        """Whether it is time to decide what follows."""
+        if self.successor is not None or self.is_over(length):
+            return False
+        num_coming = self.num_coming_tokens(length)
+        num_run = self._goal_length - self.base_length
+        return nears_end(num_run, num_coming, self.timing.token_s) and num_remaining_tokens > num_coming
+
+    def extend(self, length: int, num_tokens: int, now: Mark) -> None:
+        """Decode num_tokens more. What is measured and counted begins anew: the run so far is another one."""
+        self._goal_length += min(num_tokens, self._credit_tokens - self.num_coming_tokens(length))
+        self.base_length, self.num_plain_tokens = length, 0
+        self.timing = RoundTiming(now, now, now, self.timing.is_known)
+
+    def takes_drafts(self, length: int, committed_since: tuple[int, ...]) -> bool:
+        """Whether a draft may end it now: none that still may hold is on its way, and more than a token is to come.
+
+        committed_since: the tokens after those that the draft on its way stands on.
+        """
+        if self._cut_in is not None:
+            token_ids, num_decoded = self._cut_in[1], len(committed_since)
+            if num_decoded < len(token_ids) and committed_since == token_ids[:num_decoded]:
+                return False
+        return self.num_coming_tokens(length) > 1 and not self._is_cut
+
+    @property
+    def cut_in_length(self) -> int:
+        """Committed tokens under the draft on its way."""
+        return self.base_length if self._cut_in is None else self._cut_in[0]
+
+    def cut_in(self, length: int, draft: Draft) -> bool:
+        """End it with this draft, which stands on the tokens committed now; False: too short to change anything.
+
+        The target goes on meanwhile. It skips the beginning of the draft that it has decoded itself; where the two
+        differ, or none is left, it drops the draft and the run goes on.
+        """
+        if len(draft.token_ids) < 2:  # the first token is being decoded already
+            return False
+        self._cut_in = length, draft.token_ids
+        return True
+
+    def leave(self, length: int) -> None:
+        """What has not come is not wanted any more."""
+        self._goal_length = length
+
+    def restart(self) -> None:
+        """It is asked for again, elsewhere: no draft is on its way there."""
+        self._cut_in = None
+
+    def command(self, peer: Peer, length: int, features: FeatureRequest | None) -> Decode:
+        limit = peer.limits.max_draft_tokens  # replicas of a pool may differ
+        return Decode(
+            sequence_id=peer.sequence_id,
+            base_length=length,
+            num_tokens=self._goal_length - length,
+            num_draft_tokens=min(self._num_in_target_drafts, limit),
+            features=features,
+            tree=self._tree and self._tree.within(limit),
+        )

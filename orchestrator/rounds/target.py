@@ -1,0 +1,307 @@
+"""The target as one request sees it: it answers, whichever replica does the work."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from typing import Protocol
+
+import msgspec
+
+from orchestrator.answers.sequence import Sequence, check_verdict
+from orchestrator.rounds.commands import (
+    Acquire,
+    Acquired,
+    Arrived,
+    Close,
+    Command,
+    Event,
+    Lost,
+    NotAcquired,
+    Open,
+    Report,
+    Send,
+)
+from orchestrator.rounds.draft import Draft
+from orchestrator.rounds.feature_feed import FeatureFeed
+from orchestrator.rounds.peer import Peer, Replica
+from orchestrator.rounds.plain_run import PlainRun
+from orchestrator.rounds.timing import Mark, RoundTiming
+from orchestrator.rounds.verification import Verification, verify
+from pilotfish.errors import (
+    InternalError,
+    InvalidRequestError,
+    PilotfishError,
+    ResourceExhaustedError,
+    UnavailableError,
+)
+from pilotfish.messages import Opened, PreparedDrafts, SequenceError, Verdict
+from pilotfish.rpc.replica.validation import check_prepared
+from pilotfish.types import BLOCK_SIZE, SequenceErrorCode
+
+_log = logging.getLogger(__name__)
+
+_MAX_ATTEMPTS = 4
+"""Replicas tried for one verdict. A request that breaks replicas must not break all of them."""
+
+_CUT_IN_ERRORS = (SequenceErrorCode.STALE, SequenceErrorCode.INVALID)
+"""A draft that cuts in may come after the run's end; whatever is wrong with it, the run itself goes on."""
+
+_ERRORS: dict[SequenceErrorCode, type[PilotfishError]] = {
+    SequenceErrorCode.UNKNOWN_SEQUENCE: UnavailableError,
+    SequenceErrorCode.STALE: InternalError,
+    SequenceErrorCode.INVALID: InvalidRequestError,
+    SequenceErrorCode.RESOURCE_EXHAUSTED: ResourceExhaustedError,
+    SequenceErrorCode.UNAVAILABLE: UnavailableError,
+    SequenceErrorCode.INTERNAL: InternalError,
+}
+
+
+class TargetReplicas(Protocol):
+    """The part of a replica pool that is looked at here."""
+
+    def pick(self, avoid: Collection[str] = ()) -> Replica | None: ...
+
+
+class Target:
+    """One request's sequence on the target pool: it is opened elsewhere, and asked again, when its replica fails.
+
+    Greedy and coupled texts go on unchanged. What it has to say is appended to `out`.
+    """
+
+    def __init__(
+        self,
+        pool: TargetReplicas,
+        sequence: Sequence,
+        out: list[Command],
+        *,
+        acquire_timeout_s: float,
+        features: FeatureFeed | None = None,
+    ) -> None:
+        self.round: Verification | PlainRun | None = None
+        """What it is asked."""
+        self.peer: Peer | None = None
+        """The replica that has the sequence; None: it is nowhere."""
+        self.num_cached_tokens = 0
+        """Prompt tokens found in a prefix cache, at the first opening."""
+        self.num_failovers = 0
+        self.queue_time_ns = 0
+        """The wait for a replica with room, and the first step's wait on it."""
+        self.has_answered = False
+        self._pool = pool
+        self._sequence = sequence
+        self._out = out
+        self._acquire_timeout_s = acquire_timeout_s
+        self._features = features or FeatureFeed()
+        self._acquiring_since_s: float | None = None
+        self._is_opened = False
+        """The replica has taken it."""
+        self._num_attempts = 0
+        """Replicas that failed since the last verdict."""
+        self._avoid: set[str] = set()
+        self._refused_until_s: float | None = None
+        """When to give up, since replicas that seemed to have room have refused the sequence."""
+
+    @property
+    def replica(self) -> Replica | None:
+        """That has the sequence, and is connected."""
+        return self.peer.replica if self.peer is not None and self.peer.is_usable else None
+
+    @property
+    def is_welcome(self) -> bool:
+        """Whether the sequence may stay where it is: another place is no better, or there is none."""
+        peer = self.peer
+        return peer is not None and peer.is_usable and (peer.is_welcome or self._pool.pick() is None)
+
+    def ask(self, asked: Verification | PlainRun, now_s: float) -> None:
+        """Have the target do this, once a replica has the sequence."""
+        self.round = asked
+        if self.peer is not None and not self.is_welcome:
+            self.close()
+        if self.peer is None:
+            asked.timing = RoundTiming(Mark(now_s, self._sequence.length, 0))
+            self._acquire(now_s)
+        else:
+            asked.timing = RoundTiming(self._mark(now_s))
+            self._send_round()
+
+    def follow(self, begun: Verification) -> None:
+        """The replica does this already, since its last verdict."""
+        assert self.peer is not None
+        self.round = begun
+        begun.timing = RoundTiming(self._mark(self.peer.arrived_s))
+
+    def extend(self, run: PlainRun, num_tokens: int) -> None:
+        """Have the run go on before it ends, so that no step is lost to a round trip."""
+        assert self.peer is not None
+        run.extend(self._sequence.length, num_tokens, self._mark(self.peer.arrived_s))
+        self._send_round()
+
+    def cut_in(self, run: PlainRun, draft: Draft) -> None:
+        """End the run with this draft."""
+        length = self._sequence.length
+        if self.peer is None:
+            return
+        draft = draft.within(self.peer.limits.max_draft_tokens)
+        if run.cut_in(length, draft):
+            self.peer.cut_in_lengths.add(length)
+            self._out.append(Send(self.peer, verify(self.peer, length, draft)))
+
+    def hand_on(self, drafts: PreparedDrafts) -> None:
+        """Let the replica go on with them, without a round trip, where the verification under way ends as foreseen."""
+        peer = self.peer
+        if peer is None or not peer.limits.takes_prepared_drafts or not isinstance(self.round, Verification):
+            return
+        try:
+            check_prepared(drafts, peer.model, peer.limits)
+        except InvalidRequestError:
+            return  # the drafter may be wrong, or of another vocabulary
+        self._out.append(Send(peer, msgspec.structs.replace(drafts, sequence_id=peer.sequence_id)))
+
+    def hear(self, event: Event, now_s: float) -> Verdict | None:
+        """Something happened; the verdict that it is, if it is one.
+
+        Raises the PilotfishError that ends the request: one that the caller can mend, or when trying elsewhere is no
+        use.
+        """
+        try:
+            match event:
+                case Arrived() if event.peer is self.peer:
+                    return self._take(event)
+                case Lost() if event.peer is self.peer:
+                    event.peer.is_lost = True
+                    raise event.error
+                case Acquired():
+                    self._open(event.replica, now_s)
+        except PilotfishError as error:
+            self._ask_again(error, now_s)
+        if isinstance(event, NotAcquired):
+            raise event.error
+        return None
+
+    def close(self) -> None:
+        """Free what the replica holds. Idempotent."""
+        peer, self.peer = self.peer, None
+        if peer is not None:
+            self._out.append(Close(peer, self._sequence.tokens_since(0) if peer.is_usable else ()))
+
+    def _open(self, replica: Replica, now_s: float) -> None:
+        """Open the sequence there, and ask. Raises UnavailableError for a replica that is lost already."""
+        if self._acquiring_since_s is not None and not self.has_answered:
+            self.queue_time_ns += round(1e9 * (now_s - self._acquiring_since_s))
+        self._acquiring_since_s = None
+        self.peer = Peer(replica)
+        self._is_opened = False
+        self._out.append(Open(self.peer, self.peer.opening(self._sequence)))
+        if self.round is not None:
+            timing = self.round.timing
+            self.round.timing = RoundTiming(self._mark(now_s), is_known=timing.is_known)
+            self._send_round()
+
+    def _take(self, event: Arrived) -> Verdict | None:
+        """A message of the peer's replica; the verdict that it is. Raises the PilotfishError that came instead."""
+        peer, message = event.peer, event.message
+        peer.arrived_s, peer.prefill_time_ns = event.at_s, event.prefill_time_ns
+        match message:
+            case Verdict():
+                check_verdict(message, self._sequence, peer.model, peer.limits)
+                self._num_attempts = 0
+                if not self.has_answered:
+                    self.has_answered = True
+                    self.queue_time_ns += message.timings.queue_time_ns
+                if message.features is not None:
+                    self._features.add(message.features)
+                assert self.round is not None
+                after = Mark(event.at_s, message.base_length + len(message.token_ids), event.prefill_time_ns)
+                self.round.take(message, after)
+                return message
+            case Opened():
+                self._is_opened, self._refused_until_s = True, None
+                if not self.has_answered:
+                    self.num_cached_tokens = message.num_cached_tokens
+            case SequenceError():
+                self._raise(message, peer)
+        return None
+
+    def _ask_again(self, error: PilotfishError, now_s: float) -> None:
+        """Without a draft that the replica refuses, else elsewhere. Raises `error` where that is no use."""
+        asked = self.round
+        assert asked is not None
+        if isinstance(error, InvalidRequestError):
+            if not isinstance(asked, Verification) or not asked.draft.token_ids:
+                self.close()
+                raise error
+            # Whatever the target has against the draft, the request must not suffer for it.
+            _log.warning("the target refuses a draft, which is dropped: %s", error)
+            asked = PlainRun(self._sequence.length, 1, credit_tokens=1)
+            asked.timing = RoundTiming(self._mark(now_s), is_known=False)
+            self.round = asked
+            self._send_round()
+            return
+        self._leave(error, now_s)
+        asked.timing = asked.timing.asked_again()
+        if isinstance(asked, PlainRun):
+            asked.restart()
+        self._acquire(now_s)
+
+    def _send_round(self) -> None:
+        assert self.peer is not None
+        assert self.round is not None
+        length = self._sequence.length
+        features = self._features.request(self.peer.model, length)
+        self._out.append(Send(self.peer, self.round.command(self.peer, length, features)))
+
+    def _acquire(self, now_s: float) -> None:
+        self._acquiring_since_s = now_s
+        tokens, avoid = self._sequence.tokens_since(0), frozenset(self._avoid)
+        self._out.append(Acquire(tokens, avoid, is_continued=self.has_answered))
+
+    def _mark(self, at_s: float) -> Mark:
+        assert self.peer is not None
+        return Mark(at_s, self._sequence.length, self.peer.prefill_time_ns)
+
+    def _leave(self, error: PilotfishError, now_s: float) -> None:
+        """Leave the replica that failed. Raises `error` when trying elsewhere is no use."""
+        peer, self.peer = self.peer, None
+        if peer is None:
+            raise error  # no replica came in time: the pool has waited already
+        self._out.append(Close(peer))
+        replica, is_exhausted = peer.replica, isinstance(error, ResourceExhaustedError)
+        if is_exhausted and not self._is_opened:
+            self._wait_for_place(error, replica, now_s)
+            return
+        self._num_attempts += 1
+        if self._num_attempts >= _MAX_ATTEMPTS:
+            raise error
+        if replica.is_healthy:
+            self._avoid.add(replica.replica_id)
+            other = self._pool.pick(self._avoid)
+            if is_exhausted and (other is None or other.replica_id in self._avoid):
+                raise error
+        self.num_failovers += 1
+        _log.info("the target failed, the request goes on elsewhere: %s", error)
+
+    def _wait_for_place(self, error: PilotfishError, replica: Replica, now_s: float) -> None:
+        """Have the pool wait: another orchestrator took the replica's last place.
+
+        Raises `error` when that went on for too long, or the sequence does not fit into the replica at all. An answer
+        that has begun waits as long as it takes.
+        """
+        if self._refused_until_s is None:
+            self._refused_until_s = now_s + self._acquire_timeout_s
+        capacity = replica.load.num_kv_blocks_total * BLOCK_SIZE
+        is_too_late = now_s >= self._refused_until_s and not self.has_answered
+        if (capacity and self._sequence.length >= capacity) or is_too_late:
+            raise error
+        self._out.append(Report(replica, "full"))
+
+    def _raise(self, message: SequenceError, peer: Peer) -> None:
+        if message.code in _CUT_IN_ERRORS and message.base_length in peer.cut_in_lengths:
+            _log.debug("a draft that cut in came to nothing: %s", message.message)
+            return
+        if message.code is SequenceErrorCode.UNAVAILABLE:
+            self._out.append(Report(peer.replica, "draining"))
+        error = _ERRORS[message.code](f"target replica {peer.replica.replica_id}: {message.message}")
+        if isinstance(error, InvalidRequestError):
+            error.param = message.param or None
+        raise error

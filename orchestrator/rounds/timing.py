@@ -1,0 +1,63 @@
+"""How long a round took."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """A moment of a round."""
+
+    at_s: float
+    length: int
+    """Committed tokens then."""
+    prefill_time_ns: int
+    """Time of all prefills on the replica until then, as far as it had said."""
+
+
+class RoundTiming(msgspec.Struct, frozen=True):
+    """The moments that a round's times are taken from. All times are 0 before the first verdict."""
+
+    asked: Mark
+    """The command goes out."""
+    first: Mark | None = None
+    """The first verdict comes. It may have waited for a step under way, so that a token's time is taken from here."""
+    last: Mark | None = None
+    """The last verdict comes, but for that on a draft that cut in."""
+    is_known: bool = True
+    """Whether the round was asked for once; after a failover its times say nothing of a step."""
+
+    def arrived(self, mark: Mark) -> RoundTiming:
+        """With one more verdict."""
+        return RoundTiming(self.asked, self.first or mark, mark, self.is_known)
+
+    def asked_again(self) -> RoundTiming:
+        """Of another replica."""
+        return RoundTiming(self.asked, is_known=False)
+
+    @property
+    def elapsed_s(self) -> float:
+        """From the command to the last verdict."""
+        if self.last is None or not self.is_known:
+            return 0.0
+        return max(0.0, self.last.at_s - self.asked.at_s)
+
+    @property
+    def prefill_s(self) -> float:
+        """By how much prefills made the replica's steps longer meanwhile."""
+        return 0.0 if self.last is None else max(0, self.last.prefill_time_ns - self.asked.prefill_time_ns) / 1e9
+
+    @property
+    def token_s(self) -> float:
+        """Time of a token of a run after its first verdict, prefills included."""
+        if self.first is None or self.last is None or not self.elapsed_s or self.last.length == self.first.length:
+            return 0.0
+        return max(0.0, self.last.at_s - self.first.at_s) / (self.last.length - self.first.length)
+
+    @property
+    def plain_token_s(self) -> float:
+        """The same, prefills taken off."""
+        if self.first is None or self.last is None or not (token_s := self.token_s):
+            return 0.0
+        prefill_s = max(0, self.last.prefill_time_ns - self.first.prefill_time_ns) / 1e9
+        return max(0.0, token_s - prefill_s / (self.last.length - self.first.length))

@@ -1,0 +1,196 @@
+"""Whatever happens, and in whatever order, the client gets the model's own text, and nothing stays open."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from orchestrator.answers.output import OutputText
+from orchestrator.answers.sequence import Sequence
+from orchestrator.control.controller import Controller, InTargetController
+from orchestrator.control.replica_state import ControlState
+from orchestrator.requests.request import GenerationRequest, Mode, SpeculationOptions
+from orchestrator.rounds.commands import Command
+from orchestrator.rounds.drafter import Drafter, InTargetDrafter
+from orchestrator.rounds.feature_feed import FeatureFeed
+from orchestrator.rounds.lookup_budget import LookupBudget
+from orchestrator.rounds.lookup_drafter import LookupDrafter
+from orchestrator.rounds.machine import RoundMachine
+from orchestrator.rounds.predraft_policy import PredraftPolicy
+from orchestrator.rounds.remote_drafter import RemoteDrafter
+from orchestrator.rounds.target import Target
+from pilotfish.config import SpeculationConfig
+from pilotfish.messages import SequenceError
+from pilotfish.speculation.lookup.ngram import NgramIndex
+from pilotfish.types import SamplingParams, SequenceErrorCode, TreeRequest
+from tests.support.memory_replicas import continuation
+from tests.support.pure_rounds import PureLink, PurePool, PureRequest
+from tests.unit.orchestrator.conftest import ToyTokenizer
+
+PROMPT = (1, 2, 3)
+NUM_TOKENS = 40
+MAX_TARGET_FAULTS = 3
+"""A verdict that has failed on a fourth replica is an error."""
+MAX_EVENTS = 3000
+NUM_LIVES = 30
+"""Tried in each case."""
+DRAFTERS = ("remote", "remote tree", "remote ahead", "lookup", "in target")
+
+
+_FAULTS = (
+    SequenceErrorCode.UNKNOWN_SEQUENCE,
+    SequenceErrorCode.STALE,
+    SequenceErrorCode.UNAVAILABLE,
+    SequenceErrorCode.INTERNAL,
+)
+"""Of which another replica knows nothing."""
+
+
+class World:
+    """Two targets, two drafters, and a request over them."""
+
+    def __init__(self, drafter: str, mode: Mode, *, step_by_step: bool, credit_tokens: int = 512) -> None:
+        self.targets = PurePool(PureLink("target-a"), PureLink("target-b"))
+        self.drafts = PurePool(PureLink("draft-a"), PureLink("draft-b"))
+        for link in self.targets.links:
+            link.decodes_step_by_step = step_by_step
+            link.step_s = 1.0  # verifications are steps under way as well
+            link.model = msgspec.structs.replace(link.model, proposer="eagle3")
+        for link in self.drafts.links:
+            link.drafts_ahead = drafter == "remote ahead"
+        request = GenerationRequest(
+            prompt_token_ids=PROMPT,
+            sampling=SamplingParams(temperature=0, max_tokens=NUM_TOKENS),
+            speculation=SpeculationOptions(mode=mode),
+            num_speculative_tokens=4,
+        )
+        out: list[Command] = []
+        sequence = Sequence(request, OutputText(ToyTokenizer(), request))  # type: ignore[arg-type]
+        self.control = ControlState(SpeculationConfig(decode_run_tokens=8))
+        made = self._drafter(drafter, out)
+        controller = InTargetController if made.is_in_target else Controller
+        features = FeatureFeed()
+        machine = RoundMachine(
+            sequence,
+            controller(request, self.control),
+            made,
+            Target(self.targets, sequence, out, acquire_timeout_s=1e9, features=features),
+            out,
+            credit_tokens=credit_tokens,
+        )
+        self.request = PureRequest(machine, self.targets, self.drafts)
+
+    def _drafter(self, kind: str, out: list[Command]) -> Drafter:
+        if kind == "in target":
+            return InTargetDrafter("eagle3", "eagle3")
+        if kind == "lookup":
+            return LookupDrafter(NgramIndex(1, 3), LookupBudget(1000), out, num_prompt_tokens=len(PROMPT))
+        tree = TreeRequest(8, 2) if kind == "remote tree" else None
+        predraft = PredraftPolicy("on", 48) if kind == "remote ahead" else None
+        return RemoteDrafter(self.drafts, lambda _: 0.5, out, tree=tree, predraft=predraft)
+
+    def assert_nothing_is_left(self) -> None:
+        for link in self.request.links:
+            assert not link.mailboxes
+            assert not link.tokens
+        assert not any(replica.num_own for replica in self.control.replicas.values())
+
+
+class Life:
+    """Chooses what happens next."""
+
+    def __init__(self, world: World, dice: random.Random) -> None:
+        self._world, self._request, self._dice = world, world.request, dice
+        self._num_target_faults = 0
+
+    def run(self, num_events: int = MAX_EVENTS) -> None:
+        """Until the request is over, or so many events have happened."""
+        for _ in range(num_events):
+            if self._request.is_over:
+                return
+            self._dice.choice(self._possible())()
+        assert num_events < MAX_EVENTS, "the request does not come to its end"
+
+    def _possible(self) -> list[Callable[[], None]]:
+        request = self._request
+        happens: list[Callable[[], None]] = []
+        for link in request.links:
+            if link.on_the_way:
+                happens += [lambda link=link: request.deliver(link)] * 4
+            if link.steps:
+                happens += [lambda link=link: link.steps.popleft()()] * 4
+        if request.acquire is not None:
+            happens += [request.find_target] * 4
+        if request.wake_s is not None:
+            happens.append(request.wake)
+        faults = [fault for link in self._world.drafts.links for fault in self._draft_faults(link)]
+        if self._num_target_faults < MAX_TARGET_FAULTS:
+            faults += [fault for link in self._world.targets.links for fault in self._target_faults(link)]
+        if not happens or (faults and self._dice.random() < 0.15):
+            happens = faults or happens
+        assert happens, "nothing can happen any more"
+        return happens
+
+    def _draft_faults(self, link: PureLink) -> list[Callable[[], None]]:
+        request = self._request
+        faults: list[Callable[[], None]] = [lambda: request.lose(link), lambda: _flip(link)]
+        if link.on_the_way:
+            faults += [
+                lambda: request.deliver(link, again=True),
+                lambda: link.on_the_way.popleft() and None,
+                lambda: self._refuse(link),
+            ]
+        return faults
+
+    def _target_faults(self, link: PureLink) -> list[Callable[[], None]]:
+        request = self._request
+
+        def counted(fault: Callable[[], None]) -> Callable[[], None]:
+            def strike() -> None:
+                self._num_target_faults += 1
+                fault()
+
+            return strike
+
+        faults = [counted(lambda: request.lose(link)), counted(lambda: _flip(link))]
+        if link.on_the_way and not isinstance(link.on_the_way[0], SequenceError):
+            faults += [counted(lambda: request.deliver(link, again=True)), counted(lambda: self._refuse(link))]
+        return faults
+
+    def _refuse(self, link: PureLink) -> None:
+        """An error comes in place of the message, and the replica knows the sequence no more."""
+        message = link.on_the_way.popleft()
+        error = SequenceError(message.sequence_id, self._dice.choice(_FAULTS), "a fault")
+        link.tokens.pop(message.sequence_id, None)
+        link.goal_lengths.pop(message.sequence_id, None)
+        link.steps.clear()
+        link.on_the_way = type(link.on_the_way)([error])
+
+
+def _flip(link: PureLink) -> None:
+    link.is_draining = not link.is_draining
+
+
+@pytest.mark.parametrize("step_by_step", [True, False])
+@pytest.mark.parametrize("mode", ["on", "auto", "off"])
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_any_interleaving_gives_the_models_own_text(drafter: str, mode: Mode, step_by_step: bool) -> None:
+    for seed in range(NUM_LIVES):
+        world = World(drafter, mode, step_by_step=step_by_step)
+        Life(world, random.Random(seed)).run()
+        assert tuple(world.request.token_ids) == continuation(PROMPT, NUM_TOKENS), seed
+        world.assert_nothing_is_left()
+
+
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_a_request_that_is_left_frees_everything(drafter: str) -> None:
+    for seed in range(NUM_LIVES):
+        world, dice = World(drafter, "on", step_by_step=True), random.Random(seed)
+        Life(world, dice).run(dice.randrange(60))
+        world.request.close()
+        told = tuple(world.request.token_ids)
+        assert told == continuation(PROMPT, NUM_TOKENS)[: len(told)]
+        world.assert_nothing_is_left()

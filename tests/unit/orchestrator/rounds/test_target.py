@@ -1,0 +1,169 @@
+"""One request's sequence on the target pool: which replica it is on, and when it gives up."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.answers.sequence import Sequence
+from orchestrator.rounds.commands import Acquire, Acquired, Arrived, Command, Open, Report, Send
+from orchestrator.rounds.draft import Draft
+from orchestrator.rounds.plain_run import PlainRun
+from orchestrator.rounds.target import Target
+from orchestrator.rounds.verification import Verification
+from pilotfish.errors import ResourceExhaustedError
+from pilotfish.messages import Decode, Opened, SequenceError, Verdict
+from pilotfish.types import LoadReport, SamplingParams, SequenceErrorCode
+from tests.support.memory_replicas import continuation
+from tests.support.pure_rounds import PureLink, PurePool
+
+PROMPT = (1, 2, 3)
+NO_PLACE = SequenceErrorCode.RESOURCE_EXHAUSTED
+
+
+class Asked:
+    """A target, and what it has said."""
+
+    def __init__(self, sequence: Sequence, *links: PureLink, timeout_s: float = 5.0) -> None:
+        self.sequence, self.pool = sequence, PurePool(*links)
+        self.out: list[Command] = []
+        self.target = Target(self.pool, sequence, self.out, acquire_timeout_s=timeout_s)
+
+    def said(self, kind: type) -> list:
+        found = [command for command in self.out if isinstance(command, kind)]
+        self.out.clear()
+        return found
+
+    def open_on(self, link: PureLink, now_s: float = 0.0) -> None:
+        self.target.hear(Acquired(link), now_s)
+        (opening,) = self.said(Open)
+        assert opening.peer.replica is link
+
+    def hear(self, message, now_s: float = 0.0) -> Verdict | None:
+        assert self.target.peer is not None
+        verdict = self.target.hear(Arrived(self.target.peer, message, now_s, 0), now_s)
+        if verdict is not None:
+            self.sequence.commit(verdict)
+        return verdict
+
+    def next_token(self) -> Verdict:
+        length = self.sequence.length
+        return Verdict(1, length, 0, 0, continuation(self.sequence.tokens_since(0), 1))
+
+
+@pytest.fixture
+def links() -> tuple[PureLink, PureLink]:
+    return PureLink("a"), PureLink("b")
+
+
+@pytest.fixture
+def asked(sequence_of, links) -> Asked:
+    """For ten tokens, and open on the first link."""
+    asked = Asked(sequence_of(PROMPT, SamplingParams(temperature=0, max_tokens=500)), *links)
+    asked.target.ask(PlainRun(3, 10, credit_tokens=64), 0.0)
+    assert len(asked.said(Acquire)) == 1
+    asked.open_on(links[0])
+    return asked
+
+
+def refused(asked: Asked, now_s: float = 0.0, code=NO_PLACE) -> None:
+    asked.hear(SequenceError(1, code, "all are in use"), now_s)
+
+
+def test_a_refused_place_is_told_to_the_pool_and_no_attempt(asked, links) -> None:
+    for attempt in range(10):
+        refused(asked)
+        assert [command.service for command in asked.out if isinstance(command, Report)] == ["full"]
+        assert len(asked.said(Acquire)) == 1
+        asked.open_on(links[attempt % 2])
+    assert asked.target.num_failovers == 0
+
+
+def test_who_is_refused_for_too_long_gives_up_unless_the_answer_has_begun(asked, links) -> None:
+    refused(asked, 1.0)
+    asked.open_on(links[0], 1.0)
+    with pytest.raises(ResourceExhaustedError, match="all are in use"):
+        refused(asked, 6.5)
+
+
+def test_an_answer_that_has_begun_waits_for_a_place_as_long_as_it_takes(asked, links) -> None:
+    asked.hear(Opened(1, 0))
+    asked.hear(asked.next_token())
+    refused(asked, code=SequenceErrorCode.UNAVAILABLE)
+    for now_s in (1.0, 100.0, 1000.0):
+        asked.open_on(links[1], now_s)
+        refused(asked, now_s)
+        (acquire,) = asked.said(Acquire)
+        assert acquire.is_continued
+
+
+def test_a_sequence_that_no_replica_can_hold_is_refused_at_once(sequence_of, links) -> None:
+    asked = Asked(sequence_of(tuple(range(16))), links[0])
+    links[0].load = LoadReport(num_kv_blocks_total=1)
+    asked.target.ask(PlainRun(16, 1, credit_tokens=64), 0.0)
+    asked.said(Acquire)
+    asked.open_on(links[0])
+    with pytest.raises(ResourceExhaustedError, match="all are in use"):
+        refused(asked)
+
+
+def test_the_fourth_replica_that_fails_a_verdict_is_the_last(asked, links) -> None:
+    for _ in range(3):
+        refused(asked, code=SequenceErrorCode.INTERNAL)
+        (acquire,) = asked.said(Acquire)
+        assert acquire.avoid
+        asked.open_on(links[1])
+    with pytest.raises(Exception, match="all are in use"):
+        refused(asked, code=SequenceErrorCode.INTERNAL)
+
+
+def test_a_failed_replica_is_asked_for_what_is_missing_elsewhere(asked, links) -> None:
+    asked.hear(Opened(1, 0))
+    for _ in range(4):
+        asked.hear(asked.next_token())
+    refused(asked, code=SequenceErrorCode.INTERNAL)
+    asked.target.hear(Acquired(links[1]), 9.0)
+    (opening,) = [command for command in asked.out if isinstance(command, Open)]
+    assert opening.message.output_token_ids == asked.sequence.output_token_ids
+    (send,) = asked.said(Send)
+    assert isinstance(send.message, Decode)
+    assert (send.message.base_length, send.message.num_tokens) == (7, 6)
+    assert asked.target.num_failovers == 1
+    asked.hear(asked.next_token(), 10.0)
+    assert asked.target.round.timing.elapsed_s == 0  # asked for twice, it says nothing of a step
+
+
+def test_an_extended_run_leaves_no_more_to_come_than_the_reader_may(asked) -> None:
+    run = PlainRun(3, 8, credit_tokens=16)
+    asked.target.ask(run, 0.0)
+    num_coming = []
+    for _ in range(60):
+        asked.hear(asked.next_token())
+        if run.is_running_out(asked.sequence.length, asked.sequence.num_remaining_tokens):
+            asked.target.extend(run, 500)
+        num_coming.append(run.num_coming_tokens(asked.sequence.length))
+    assert max(num_coming) == 16
+    assert min(num_coming) > 0
+
+
+def test_a_draining_replica_is_left_as_soon_as_there_is_another(sequence_of, links) -> None:
+    asked = Asked(sequence_of(), links[0])
+    asked.target.ask(PlainRun(3, 8, credit_tokens=16), 0.0)
+    asked.open_on(links[0])
+    links[0].is_draining = True
+    assert asked.target.is_welcome
+    asked.pool.links = links
+    assert not asked.target.is_welcome
+    asked.target.ask(PlainRun(3, 8, credit_tokens=16), 0.0)
+    assert len(asked.said(Acquire)) == 1
+    assert asked.target.peer is None
+
+
+def test_a_refused_draft_is_dropped_on_the_same_replica(asked, links) -> None:
+    asked.hear(Opened(1, 0))
+    asked.target.ask(Verification(Draft((1, 2)), 3), 0.0)
+    asked.said(Send)
+    asked.hear(SequenceError(1, SequenceErrorCode.INVALID, "no drafts, please", 3))
+    (send,) = asked.said(Send)
+    assert isinstance(send.message, Decode)
+    assert send.message.num_tokens == 1
+    assert send.peer.replica is links[0]

@@ -1,0 +1,41 @@
+import pytest
+
+from orchestrator.rounds.timing import Mark, RoundTiming
+
+SECOND = 10**9
+
+
+def timing(*moments: tuple[float, int, float]) -> RoundTiming:
+    """Asked at the first of (time, committed tokens, seconds of prefills), with a verdict at each other."""
+    first, *rest = (Mark(at_s, length, round(prefill_s * SECOND)) for at_s, length, prefill_s in moments)
+    made = RoundTiming(first)
+    for mark in rest:
+        made = made.arrived(mark)
+    return made
+
+
+def test_before_the_first_verdict_nothing_is_known() -> None:
+    asked = timing((1.0, 10, 0.0))
+    assert (asked.elapsed_s, asked.prefill_s, asked.token_s, asked.plain_token_s) == (0, 0, 0, 0)
+
+
+def test_a_tokens_time_is_taken_from_the_first_verdict_on_prefills_taken_off() -> None:
+    run = timing((1.0, 10, 0.0), (3.0, 11, 0.5), (4.0, 12, 0.5), (7.0, 15, 1.5))
+    assert run.elapsed_s == 6.0
+    assert run.prefill_s == 1.5
+    assert run.token_s == 1.0
+    assert run.plain_token_s == 0.75
+
+
+def test_one_verdict_tells_no_tokens_time() -> None:
+    assert timing((1.0, 10, 0.0), (3.0, 14, 0.0)).token_s == 0
+
+
+def test_what_was_asked_for_again_tells_no_time() -> None:
+    again = timing((1.0, 10, 0.0)).asked_again().arrived(Mark(5.0, 11, 0)).arrived(Mark(6.0, 12, 0))
+    assert (again.elapsed_s, again.token_s) == (0, 0)
+
+
+@pytest.mark.parametrize("at_s", [0.5, 1.0])
+def test_a_clock_that_stands_is_no_negative_time(at_s: float) -> None:
+    assert timing((1.0, 10, 0.0), (at_s, 11, 0.0)).elapsed_s == 0
