@@ -44,7 +44,7 @@ class Drafter(ABC):
 
     @property
     def is_saturated(self) -> bool:
-        """Whether it has more to do than it can: proposals would come late."""
+        """Whether proposals cannot be had because all places of the draft pool are taken."""
         return False
 
     def prepare(self, sequence: Sequence) -> None:  # noqa: B027

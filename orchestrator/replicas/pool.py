@@ -137,6 +137,12 @@ class ReplicaPool:
         problems = "; ".join(f"{link.address}: {link.problem or _BUSY}" for link in links)
         return f"no {self._name} replica can be used ({problems})"
 
+    @property
+    def is_full(self) -> bool:
+        """Whether replicas serve, and all their places are taken."""
+        healthy = [link for link in self.links if link.is_healthy]
+        return bool(healthy) and not any(link.has_room for link in healthy)
+
     def pick(self, avoid: Collection[str] = (), prefix: PrefixHashes = ()) -> ReplicaLink | None:
         """The router's choice among the healthy replicas with room; one whose id is in `avoid` only without others.
 
