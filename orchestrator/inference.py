@@ -17,6 +17,7 @@ from orchestrator.drafting.ahead_policy import AheadPolicy
 from orchestrator.drafting.draft_deadline import draft_deadline_s
 from orchestrator.drafting.drafter import Drafter, InTargetDrafter
 from orchestrator.drafting.feature_feed import FeatureFeed
+from orchestrator.drafting.lookup_budget import LookupBudget
 from orchestrator.drafting.lookup_drafter import LookupDrafter
 from orchestrator.drafting.remote_drafter import RemoteDrafter
 from orchestrator.prompt_scoring import PromptScorer
@@ -118,6 +119,7 @@ class InferenceService:
         self.grammar_check = GrammarCheck(GrammarGuard(tokenizer.folder, tokenizer.vocab_size, tokenizer.eos_token_ids))
         speculation = config.orchestrator.speculation
         self.control = ControlState(speculation)
+        self.lookup_budget = LookupBudget(speculation.lookup_tokens)
         targets.on_change(lambda: self.control.retain(targets.connected_ids))
         self.ahead = AheadPolicy(speculation.draft_ahead, speculation.draft_ahead_tokens)
 
@@ -253,8 +255,8 @@ class InferenceService:
         if _drafts_in_target(request, link.model):
             return InTargetDrafter(proposer, link.model.proposer)
         if proposer in self._lookups:
-            make_index = self._lookups[proposer]
-            return LookupDrafter(make_index(), num_prompt_tokens=len(request.prompt_token_ids), tree=tree)
+            index, num_prompt_tokens = self._lookups[proposer](request.cache_salt), len(request.prompt_token_ids)
+            return LookupDrafter(index, self.lookup_budget, num_prompt_tokens=num_prompt_tokens, tree=tree)
         return RemoteDrafter(self.drafts, self._draft_deadline_s, features, tree, self.ahead, target.hand_on)
 
     def _draft_deadline_s(self, num_tokens: int) -> float:
