@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.answers.sequence import Sequence
 from pilotfish.types import SparseDistribution
@@ -28,6 +28,13 @@ class DraftBlock:
     """Why it is empty, when something went wrong; empty if the drafter had no idea."""
     is_deferred: bool = False
     """It is empty because the drafter was not asked: what it drafts from comes with the next verdict."""
+
+    def within(self, max_tokens: int) -> DraftBlock:
+        """At most its first max_tokens tokens; of a tree, no token comes before its parent."""
+        if len(self.token_ids) <= max_tokens:
+            return self
+        kept = slice(max_tokens)
+        return replace(self, token_ids=self.token_ids[kept], probs=self.probs[kept], parents=self.parents[kept])
 
 
 class Drafter(ABC):

@@ -188,7 +188,7 @@ class RemoteDrafter(Drafter):
     ) -> TreeRequest | None:
         """State what is committed and ask for a draft, or for what follows the prepared one. Returns its tree."""
         limit = remote.link.limits.max_draft_tokens
-        tree = self._tree and TreeRequest(min(self._tree.max_nodes, limit), self._tree.branching)
+        tree = self._tree and self._tree.within(limit)
         remote.send(
             Propose(
                 sequence_id=remote.sequence_id,

@@ -129,6 +129,11 @@ class ReplicaPool:
         return sum(link.num_places for link in self.links) if self.num_connected else None
 
     @property
+    def max_draft_tokens(self) -> int:
+        """Of a round, wherever it is verified: the least of any replica; 0 without one."""
+        return min((link.limits.max_draft_tokens for link in self.links if link.is_connected), default=0)
+
+    @property
     def absence_reason(self) -> str:
         """Why `pick` finds nothing."""
         links = self.links
