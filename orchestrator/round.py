@@ -213,10 +213,10 @@ class RemoteRound:
         if len(draft.token_ids) < 2 or not self.takes_drafts:
             return
         assert self._remote is not None
-        draft = draft.within(self._remote.link.limits.max_draft_tokens)
-        self._cut_in = CutIn(self._sequence.length, draft.token_ids)
-        self._remote.cut_in_lengths.add(self._sequence.length)
         with contextlib.suppress(PilotfishError):  # the run's next verdict will not come either, and tells why
+            draft = draft.within(self._remote.link.limits.max_draft_tokens)
+            self._cut_in = CutIn(self._sequence.length, draft.token_ids)
+            self._remote.cut_in_lengths.add(self._sequence.length)
             self._remote.send(_verify(self._remote.sequence_id, self._sequence.length, draft))
 
     async def __anext__(self) -> Verdict:
