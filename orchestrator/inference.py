@@ -30,6 +30,7 @@ from orchestrator.rounds.commands import Command
 from orchestrator.rounds.draft_deadline import draft_deadline_s
 from orchestrator.rounds.drafter import Drafter, InTargetDrafter
 from orchestrator.rounds.feature_feed import FeatureFeed
+from orchestrator.rounds.lookup_budget import LookupBudget
 from orchestrator.rounds.lookup_drafter import LookupDrafter
 from orchestrator.rounds.machine import RoundMachine
 from orchestrator.rounds.predraft_policy import PredraftPolicy
@@ -125,6 +126,7 @@ class InferenceService:
         self.grammar_check = GrammarCheck(GrammarGuard(tokenizer.folder, tokenizer.vocab_size, tokenizer.eos_token_ids))
         speculation = config.orchestrator.speculation
         self.control = ControlState(speculation)
+        self.lookup_budget = LookupBudget(speculation.lookup_tokens)
         targets.on_change(lambda: self.control.retain(targets.connected_ids))
         self.predraft = PredraftPolicy(speculation.draft_ahead, speculation.draft_ahead_tokens)
 
@@ -177,7 +179,7 @@ class InferenceService:
         token_ids = await self.token_ids_of(prompt)
         link = await self.ready_target()
         request = bind_request(options, token_ids, self._served_model(link), observed.traceparent)
-        scorer = self._scorer(link) if request.num_prompt_logprobs is not None else None
+        scorer = self._scorer() if request.num_prompt_logprobs is not None else None
         session = self._session(request, link, observed.rounds)
         model = self.named(link.model)
         observed.begin(session, request, model.model_id)
@@ -201,37 +203,37 @@ class InferenceService:
         return ServedModel(
             vocab_size=link.model.vocab_size,
             max_context_tokens=link.model.max_context_tokens,
-            max_draft_tokens=link.limits.max_draft_tokens,
+            max_draft_tokens=self.targets.max_draft_tokens,
             default_draft_tokens=self._config.speculation.num_speculative_tokens,
             eos_token_ids=self.tokenizer.eos_token_ids,
             drafter=link.model.proposer,
             allow_lossy=self._config.speculation.allow_lossy,
         )
 
-    def _tree(self, link: ReplicaLink, *, in_target: bool) -> TreeRequest | None:
+    def _tree(self, *, in_target: bool) -> TreeRequest | None:
         """How drafts may branch; None: they are chains."""
-        speculation, most = self._config.speculation, link.limits.max_draft_tokens
+        speculation, most = self._config.speculation, self.targets.max_draft_tokens
         num_nodes = speculation.tree_nodes
         if num_nodes == "auto":
             num_nodes = most if in_target else 0
         return TreeRequest(min(num_nodes, most), speculation.tree_branching) if num_nodes else None
 
-    def _scorer(self, link: ReplicaLink) -> PromptScorer:
+    def _scorer(self) -> PromptScorer:
         return PromptScorer(
             self.targets,
             self.tokenizer,
-            max_draft_tokens=link.limits.max_draft_tokens,
+            max_draft_tokens=self.targets.max_draft_tokens,
             acquire_timeout_s=self._config.connect_timeout_s,
         )
 
     def _session(self, request: GenerationRequest, link: ReplicaLink, rounds: RoundLog) -> Session:
         config, model = self._config, link.model
         drafts_in_target = _drafts_in_target(request, model)
-        tree = self._tree(link, in_target=drafts_in_target)
+        tree = self._tree(in_target=drafts_in_target)
         controller = InTargetController if drafts_in_target else Controller
         sequence = Sequence(request, OutputText(self.tokenizer, request))
         features, out, wait_s = FeatureFeed(model.feature_layers), list[Command](), config.connect_timeout_s
-        steps = self._steps(request, link)
+        steps = self._steps(request)
         # Of what a client leaves unread, half has been asked for and half committed.
         credit_tokens = max(1, config.slow_reader_tokens // 2)
         machine = RoundMachine(
@@ -248,12 +250,12 @@ class InferenceService:
         exchange = Exchange(self.targets, acquire_timeout_s=wait_s, max_unread=credit_tokens + _MAX_UNASKED)
         return Session(machine, exchange, steps, max_unread_tokens=config.slow_reader_tokens - credit_tokens)
 
-    def _steps(self, request: GenerationRequest, link: ReplicaLink) -> StepRounds | None:
+    def _steps(self, request: GenerationRequest) -> StepRounds | None:
         if request.speculation.level != "step":
             return None
         drafter = StepDrafter(DraftModels(self.drafts), self._draft_deadline_s)
         marks = reasoning_marks(self._config.http.reasoning_parser, self.tokenizer.chat_template)
-        return step_rounds(request, drafter, self._scorer(link), self.tokenizer, marks)
+        return step_rounds(request, drafter, self._scorer(), self.tokenizer, marks)
 
     def _drafter(
         self,
@@ -267,10 +269,8 @@ class InferenceService:
         if _drafts_in_target(request, link.model):
             return InTargetDrafter(proposer, link.model.proposer)
         if proposer in self._lookups:
-            make_index = self._lookups[proposer]
-            return LookupDrafter(
-                make_index(), self.lookup_budget, out, num_prompt_tokens=len(request.prompt_token_ids), tree=tree
-            )
+            index, num_prompt_tokens = self._lookups[proposer](request.cache_salt), len(request.prompt_token_ids)
+            return LookupDrafter(index, self.lookup_budget, out, num_prompt_tokens=num_prompt_tokens, tree=tree)
         return RemoteDrafter(
             self.drafts,
             self._draft_deadline_s,

@@ -87,6 +87,7 @@ class RoundMachine:
             now_s=now_s,
             num_remaining_tokens=sequence.num_remaining_tokens,
             drafter_absence=self.drafter.unavailable_reason,
+            is_drafter_saturated=self.drafter.is_saturated,
         )
         self._decision = controller.decide(first)
         if controller.will_draft_soon:

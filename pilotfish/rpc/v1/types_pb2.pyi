@@ -905,7 +905,7 @@ class OpenSequence(_message.Message):
     traceparent: _builtins.str
     """W3C Trace Context of the request, parent of the replica's span; empty: not traced."""
     cache_salt: _builtins.str
-    """Sequences share cached prefixes only with sequences of the same salt."""
+    """Sequences share cached prefixes, and outputs for lookups, only with sequences of the same salt."""
     @_builtins.property
     def prompt_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """At least one."""

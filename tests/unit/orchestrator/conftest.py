@@ -25,7 +25,8 @@ class MemoryPool:
 
     @property
     def is_full(self) -> bool:
-        return any(link.is_full for link in self.links) and self.pick() is None
+        healthy = [link for link in self.links if link.is_healthy]
+        return bool(healthy) and all(link.is_full for link in healthy)
 
     def pick(self, avoid: Collection[str] = ()) -> MemoryLink | None:
         healthy = [link for link in self.links if link.is_healthy and not link.is_full]

@@ -78,7 +78,7 @@ class World:
             pass
         elif proposer in LOOKUPS:
             drafter = LookupDrafter(
-                LOOKUPS[proposer](LOOKUP_CONFIG)(),
+                LOOKUPS[proposer](LOOKUP_CONFIG)(""),
                 LookupBudget(10_000),
                 out,
                 num_prompt_tokens=len(PROMPT),
