@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from pilotfish.messages import Proposal
 from pilotfish.types import SparseDistribution
 
 
@@ -24,6 +25,17 @@ class Draft:
     """Why it is empty, when something went wrong; empty if the drafter had no idea."""
     is_deferred: bool = False
     """The drafter was not asked: what it drafts from comes with the next verdict."""
+
+    @classmethod
+    def of(cls, proposal: Proposal, *, needs_probs: bool, elapsed_s: float = 0.0) -> Draft:
+        """The proposal as a round's draft."""
+        return cls(
+            proposal.draft_token_ids,
+            proposal.draft_probs if needs_probs else (),
+            proposal.parents,
+            elapsed_s,
+            compute_s=proposal.timings.compute_time_ns / 1e9,
+        )
 
     def within(self, max_tokens: int) -> Draft:
         """At most its first max_tokens tokens; of a tree, no token comes before its parent."""

@@ -167,7 +167,7 @@ class RoundMachine:
         if sequence.is_finished:
             controller.end(self._result(verdict))
             return
-        is_step_due = self.steps.is_due(sequence)
+        is_step_due = self.target.can_move and self.steps.is_due(sequence)
         if not asked.is_over(sequence.length) and not is_step_due and self.target.is_welcome:
             self._look_ahead(asked, verdict)
             return

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from orchestrator.rounds.ask import Ask
 from orchestrator.rounds.commands import Arrived, Close, Command, Event, Lost, Open, Report, Send, Wake, Woken
 from orchestrator.rounds.draft import NO_DRAFT, Draft
 from orchestrator.rounds.drafter import Drafter
@@ -26,17 +26,6 @@ _OPENING_PATIENCE_S = 10.0
 """For the first answer: the replica may have a long prompt to read, and others' before it."""
 _MAX_OPENINGS = 2
 """In one round: a replica that has lost the sequence gets it once more."""
-
-
-@dataclass(slots=True)
-class _Ask:
-    """A draft that is waited for."""
-
-    num_tokens: int
-    asked_s: float
-    deadline_s: float
-    tree: TreeRequest | None = None
-    num_openings: int = 0
 
 
 class RemoteDrafter(Drafter):
@@ -66,7 +55,7 @@ class RemoteDrafter(Drafter):
         self._features = features or FeatureFeed()
         self._tree = tree
         self._predrafts = Predrafts(predraft or PredraftPolicy("off", 0))
-        self._asked: _Ask | None = None
+        self._asked: Ask | None = None
         self._opened_s = 0.0
         self._is_late = False
         """Whether an answer that was given up may still come."""
@@ -91,7 +80,7 @@ class RemoteDrafter(Drafter):
         self._predrafts.learn(text, now_s)
         draft = self._prepared(text, num_tokens)
         if draft is None:
-            self._asked = _Ask(num_tokens, now_s, now_s + self._deadline_s(num_tokens))
+            self._asked = Ask(num_tokens, now_s, now_s + self._deadline_s(num_tokens))
             draft = self._send(text, now_s)
         if draft is None:
             return None
@@ -167,7 +156,7 @@ class RemoteDrafter(Drafter):
         else:
             self._propose(peer, text, length, is_prepared=True)
         self._out.append(Report(peer.replica, "success"))
-        return self._draft(draft)
+        return Draft.of(draft, needs_probs=self._needs_probs)
 
     def _send(self, text: Text, now_s: float) -> Draft | None:
         """Ask the replica, opening the sequence there if need be; a draft where nobody can be asked."""
@@ -221,7 +210,7 @@ class RemoteDrafter(Drafter):
         # Anything else is the late answer to an earlier round.
         return None if found is None or asked is None else self._answered(found, asked, event.peer, now_s)
 
-    def _missed(self, asked: _Ask, now_s: float) -> Draft:
+    def _missed(self, asked: Ask, now_s: float) -> Draft:
         self._is_late = True
         self.num_missed_deadlines += 1
         elapsed_s, problem = now_s - asked.asked_s, "a proposal missed its deadline"
@@ -231,9 +220,9 @@ class RemoteDrafter(Drafter):
         # The first answer waits for the prompt to be read, which says nothing of the replica.
         if peer is not None and (peer.has_answered or now_s - self._opened_s > _OPENING_PATIENCE_S):
             self._out.append(Report(peer.replica, "failure", problem))
-        return Draft(elapsed_s=elapsed_s, problem=problem)
+        return asked.failed(problem, now_s)
 
-    def _answered(self, found: Proposal, asked: _Ask, peer: Peer, now_s: float) -> Draft:
+    def _answered(self, found: Proposal, asked: Ask, peer: Peer, now_s: float) -> Draft:
         try:
             check_proposal(found, asked.num_tokens, asked.tree, peer.model.vocab_size, needs_probs=self._needs_probs)
         except PilotfishError as error:
@@ -241,7 +230,7 @@ class RemoteDrafter(Drafter):
         self._out.append(Report(peer.replica, "success"))
         elapsed_s = now_s - asked.asked_s
         self._predrafts.add_ask(elapsed_s)
-        return self._draft(found, elapsed_s)
+        return Draft.of(found, needs_probs=self._needs_probs, elapsed_s=elapsed_s)
 
     def _refused(self, error: SequenceError, peer: Peer, text: Text, now_s: float) -> Draft | None:
         """What the replica has against the question; None: it is asked again, or that was an earlier one."""
@@ -253,7 +242,7 @@ class RemoteDrafter(Drafter):
                 return self._send(text, now_s)
             message = "the draft replica forgets the sequence again and again"
             self._out.append(Report(peer.replica, "failure", message))
-            return Draft(elapsed_s=now_s - asked.asked_s, problem=message)
+            return asked.failed(message, now_s)
         if error.code is SequenceErrorCode.STALE and error.base_length != text.length:
             return None
         report = self._pool.note(error, peer.replica, text.length + asked.num_tokens)
@@ -263,12 +252,11 @@ class RemoteDrafter(Drafter):
             self._out.append(report)
         self.close()
         message = f"draft replica {peer.replica.replica_id}: {error.message}"
-        return Draft(elapsed_s=now_s - asked.asked_s, problem=message)
+        return asked.failed(message, now_s)
 
     def _failed(self, error: PilotfishError, now_s: float) -> Draft:
         self._give_up(error)
-        asked_s = now_s if self._asked is None else self._asked.asked_s
-        return Draft(elapsed_s=now_s - asked_s, problem=str(error))
+        return NO_DRAFT if self._asked is None else self._asked.failed(str(error), now_s)
 
     def _opened(self, text: Text, now_s: float) -> Peer:
         """The sequence on a replica, opened with every committed token where there is none. Raises UnavailableError."""
@@ -289,9 +277,3 @@ class RemoteDrafter(Drafter):
         if self.peer is not None:
             self._out.append(Report(self.peer.replica, "failure", str(error)))
             self.close()
-
-    def _draft(self, proposal: Proposal, elapsed_s: float = 0.0) -> Draft:
-        """The proposal as the round's draft."""
-        probs = proposal.draft_probs if self._needs_probs else ()
-        compute_s = proposal.timings.compute_time_ns / 1e9
-        return Draft(proposal.draft_token_ids, probs, proposal.parents, elapsed_s, compute_s)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
-from typing import Protocol
 
 import msgspec
 
@@ -23,6 +21,7 @@ from orchestrator.rounds.commands import (
     Send,
 )
 from orchestrator.rounds.draft import Draft
+from orchestrator.rounds.failover import Failover, TargetReplicas
 from orchestrator.rounds.feature_feed import FeatureFeed
 from orchestrator.rounds.peer import Peer, Replica
 from orchestrator.rounds.plain_run import PlainRun
@@ -37,12 +36,9 @@ from pilotfish.errors import (
 )
 from pilotfish.messages import Opened, PreparedDrafts, SequenceError, Verdict
 from pilotfish.rpc.replica.validation import check_prepared
-from pilotfish.types import BLOCK_SIZE, SequenceErrorCode
+from pilotfish.types import SequenceErrorCode
 
 _log = logging.getLogger(__name__)
-
-_MAX_ATTEMPTS = 4
-"""Replicas tried for one verdict. A request that breaks replicas must not break all of them."""
 
 _CUT_IN_ERRORS = (SequenceErrorCode.STALE, SequenceErrorCode.INVALID)
 """A draft that cuts in may come after the run's end; whatever is wrong with it, the run itself goes on."""
@@ -55,12 +51,6 @@ _ERRORS: dict[SequenceErrorCode, type[PilotfishError]] = {
     SequenceErrorCode.UNAVAILABLE: UnavailableError,
     SequenceErrorCode.INTERNAL: InternalError,
 }
-
-
-class TargetReplicas(Protocol):
-    """The part of a replica pool that is looked at here."""
-
-    def pick(self, avoid: Collection[str] = ()) -> Replica | None: ...
 
 
 class Target:
@@ -84,28 +74,33 @@ class Target:
         """The replica that has the sequence; None: it is nowhere."""
         self.num_cached_tokens = 0
         """Prompt tokens found in a prefix cache, at the first opening."""
-        self.num_failovers = 0
         self.queue_time_ns = 0
         """The wait for a replica with room, and the first step's wait on it."""
         self.has_answered = False
         self._pool = pool
         self._sequence = sequence
         self._out = out
-        self._acquire_timeout_s = acquire_timeout_s
+        self._failover = Failover(pool, acquire_timeout_s)
         self._features = features or FeatureFeed()
-        self._acquiring_since_s: float | None = None
+        self._acquiring_since_s = 0.0
         self._is_opened = False
         """The replica has taken it."""
-        self._num_attempts = 0
-        """Replicas that failed since the last verdict."""
-        self._avoid: set[str] = set()
-        self._refused_until_s: float | None = None
-        """When to give up, since replicas that seemed to have room have refused the sequence."""
+
+    @property
+    def num_failovers(self) -> int:
+        """Replicas that were left because they failed."""
+        return self._failover.num_failovers
 
     @property
     def replica(self) -> Replica | None:
         """That has the sequence, and is connected."""
         return self.peer.replica if self.peer is not None and self.peer.is_usable else None
+
+    @property
+    def can_move(self) -> bool:
+        """Whether the sequence, once closed, can be opened again: where it is, or on another replica."""
+        peer = self.peer
+        return peer is None or not peer.is_usable or peer.is_welcome or self._pool.pick() is not None
 
     @property
     def is_welcome(self) -> bool:
@@ -186,16 +181,19 @@ class Target:
             self._out.append(Close(peer, self._sequence.tokens_since(0) if peer.is_usable else ()))
 
     def _open(self, replica: Replica, now_s: float) -> None:
-        """Open the sequence there, and ask. Raises UnavailableError for a replica that is lost already."""
-        if self._acquiring_since_s is not None and not self.has_answered:
+        """Open the sequence there, and ask."""
+        if not self.has_answered:
             self.queue_time_ns += round(1e9 * (now_s - self._acquiring_since_s))
-        self._acquiring_since_s = None
-        self.peer = Peer(replica)
+        try:
+            self.peer = Peer(replica)
+        except UnavailableError as error:  # it was lost meanwhile
+            self._failover.leave(error, replica)
+            self._acquire(now_s)
+            return
         self._is_opened = False
         self._out.append(Open(self.peer, self.peer.opening(self._sequence)))
         if self.round is not None:
-            timing = self.round.timing
-            self.round.timing = RoundTiming(self._mark(now_s), is_known=timing.is_known)
+            self.round.timing = RoundTiming(self._mark(now_s), is_known=self.round.timing.is_known)
             self._send_round()
 
     def _take(self, event: Arrived) -> Verdict | None:
@@ -205,7 +203,7 @@ class Target:
         match message:
             case Verdict():
                 check_verdict(message, self._sequence, peer.model, peer.limits)
-                self._num_attempts = 0
+                self._failover.answered()
                 if not self.has_answered:
                     self.has_answered = True
                     self.queue_time_ns += message.timings.queue_time_ns
@@ -216,7 +214,8 @@ class Target:
                 self.round.take(message, after)
                 return message
             case Opened():
-                self._is_opened, self._refused_until_s = True, None
+                self._is_opened = True
+                self._failover.opened()
                 if not self.has_answered:
                     self.num_cached_tokens = message.num_cached_tokens
             case SequenceError():
@@ -253,7 +252,7 @@ class Target:
 
     def _acquire(self, now_s: float) -> None:
         self._acquiring_since_s = now_s
-        tokens, avoid = self._sequence.tokens_since(0), frozenset(self._avoid)
+        tokens, avoid = self._sequence.tokens_since(0), frozenset(self._failover.avoid)
         self._out.append(Acquire(tokens, avoid, is_continued=self.has_answered))
 
     def _mark(self, at_s: float) -> Mark:
@@ -263,37 +262,14 @@ class Target:
     def _leave(self, error: PilotfishError, now_s: float) -> None:
         """Leave the replica that failed. Raises `error` when trying elsewhere is no use."""
         peer, self.peer = self.peer, None
-        if peer is None:
-            raise error  # no replica came in time: the pool has waited already
+        assert peer is not None
         self._out.append(Close(peer))
-        replica, is_exhausted = peer.replica, isinstance(error, ResourceExhaustedError)
-        if is_exhausted and not self._is_opened:
-            self._wait_for_place(error, replica, now_s)
-            return
-        self._num_attempts += 1
-        if self._num_attempts >= _MAX_ATTEMPTS:
-            raise error
-        if replica.is_healthy:
-            self._avoid.add(replica.replica_id)
-            other = self._pool.pick(self._avoid)
-            if is_exhausted and (other is None or other.replica_id in self._avoid):
-                raise error
-        self.num_failovers += 1
-        _log.info("the target failed, the request goes on elsewhere: %s", error)
-
-    def _wait_for_place(self, error: PilotfishError, replica: Replica, now_s: float) -> None:
-        """Have the pool wait: another orchestrator took the replica's last place.
-
-        Raises `error` when that went on for too long, or the sequence does not fit into the replica at all. An answer
-        that has begun waits as long as it takes.
-        """
-        if self._refused_until_s is None:
-            self._refused_until_s = now_s + self._acquire_timeout_s
-        capacity = replica.load.num_kv_blocks_total * BLOCK_SIZE
-        is_too_late = now_s >= self._refused_until_s and not self.has_answered
-        if (capacity and self._sequence.length >= capacity) or is_too_late:
-            raise error
-        self._out.append(Report(replica, "full"))
+        if isinstance(error, ResourceExhaustedError) and not self._is_opened:
+            length, has_answered = self._sequence.length, self.has_answered
+            report = self._failover.wait_for_place(error, peer.replica, length, now_s, has_answered=has_answered)
+            self._out.append(report)
+        else:
+            self._failover.leave(error, peer.replica)
 
     def _raise(self, message: SequenceError, peer: Peer) -> None:
         if message.code in _CUT_IN_ERRORS and message.base_length in peer.cut_in_lengths:
