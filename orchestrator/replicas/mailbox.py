@@ -76,13 +76,13 @@ class Mailbox:
         self.num_unread = 0
         self._events = events
         self._max_unread = max_unread
-        self._is_failed = self._is_closed = False
+        self._is_failed = False
         self.link.attach(peer.sequence_id, self)
 
     @property
     def is_usable(self) -> bool:
         # Not on the stream that follows a lost one: that replica has never heard of it.
-        return not self._is_closed and not self._is_failed and self.link.is_connected
+        return not self._is_failed and self.link.is_connected
 
     def send(self, command: Command) -> None:
         """Never raises: where it cannot be sent, nothing more will come."""
@@ -112,10 +112,7 @@ class Mailbox:
         self._events.fail_if_overdue(self)
 
     def close(self) -> None:
-        """Free what the replica holds for the sequence. Idempotent; never raises."""
-        if self._is_closed:
-            return
-        self._is_closed = True
+        """Free what the replica holds for the sequence. Called once; never raises."""
         if self.link.is_connected:
             # A stream that is going down releases the sequence as well.
             with contextlib.suppress(PilotfishError):

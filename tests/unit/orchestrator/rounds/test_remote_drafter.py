@@ -16,6 +16,7 @@ from pilotfish.types import (
     SamplingParams,
     SequenceErrorCode,
     SparseDistribution,
+    Timings,
     TreeRequest,
 )
 from tests.support.asked_drafter import AskedDrafter
@@ -233,3 +234,42 @@ async def test_a_prepared_drafter_reads_the_prompt_before_the_first_round(memory
 async def test_no_more_is_asked_than_the_replica_drafts(memory_pool, link, sequence) -> None:
     await drafter_on(memory_pool, link).propose(sequence, 100)
     assert link.commands[-1].num_draft_tokens == link.limits.max_draft_tokens
+
+
+async def test_a_replica_that_forgets_again_and_again_is_given_up(memory_pool, link, sequence) -> None:
+    code = SequenceErrorCode.UNKNOWN_SEQUENCE
+    link.on_event = lambda event: (SequenceError(event.sequence_id, code, "unknown", sequence.length),)
+    draft = await drafter_on(memory_pool, link).propose(sequence, 2)
+    assert draft.problem == "the draft replica forgets the sequence again and again"
+    assert link.failures == [draft.problem]
+    assert len([command for command in link.commands if isinstance(command, OpenSequence)]) == 2
+
+
+async def test_what_a_draft_took_is_told(memory_pool, link, sequence) -> None:
+    timings = Timings(compute_time_ns=4_000_000)
+    link.on_event = lambda event: (
+        (msgspec.structs.replace(event, timings=timings),) if isinstance(event, Proposal) else (event,)
+    )
+    draft = await drafter_on(memory_pool, link).propose(sequence, 2)
+    assert draft.compute_s == 0.004
+    assert 0 < draft.elapsed_s < 5
+
+
+def test_a_missed_draft_says_how_long_it_was_waited_for(memory_pool, link, sequence) -> None:
+    drafter = RemoteDrafter(memory_pool(link), lambda num_tokens: 0.5, [])
+    assert drafter.ask(sequence, 2, 3.0) is None
+    assert drafter.hear(Woken(3.4), sequence, 3.4) is None  # an earlier round's
+    missed = drafter.hear(Woken(3.5), sequence, 3.75)
+    assert missed is not None
+    assert missed.elapsed_s == 0.75
+    assert drafter.hear(Woken(3.5), sequence, 4.0) is None
+
+
+async def test_a_draft_that_was_taken_back_is_drafted_anew(memory_pool, link, sequence, toy_continuation) -> None:
+    drafter = drafter_on(memory_pool, link)
+    longer = sequence.with_tokens((7, 8))
+    await drafter.propose(longer, 2)
+    drafter.drafter.rewind(sequence.length)
+    commit(sequence, 9)
+    assert (await drafter.propose(sequence, 2)).token_ids == toy_continuation((*PROMPT, 9), 2)
+    assert link.commands[-1].new_token_ids == (9,)

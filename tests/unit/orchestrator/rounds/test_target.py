@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from orchestrator.answers.sequence import Sequence
-from orchestrator.rounds.commands import Acquire, Acquired, Arrived, Command, Open, Report, Send
+from orchestrator.rounds.commands import Acquire, Acquired, Arrived, Command, Lost, NotAcquired, Open, Report, Send
 from orchestrator.rounds.draft import Draft
 from orchestrator.rounds.plain_run import PlainRun
 from orchestrator.rounds.target import Target
 from orchestrator.rounds.verification import Verification
-from pilotfish.errors import ResourceExhaustedError
+from pilotfish.errors import InvalidRequestError, ResourceExhaustedError, UnavailableError
 from pilotfish.messages import Decode, Opened, SequenceError, Verdict
-from pilotfish.types import LoadReport, SamplingParams, SequenceErrorCode
+from pilotfish.types import Limits, LoadReport, SamplingParams, SequenceErrorCode, Timings
 from tests.support.memory_replicas import continuation
 from tests.support.pure_rounds import PureLink, PurePool
 
@@ -167,3 +168,67 @@ def test_a_refused_draft_is_dropped_on_the_same_replica(asked, links) -> None:
     assert isinstance(send.message, Decode)
     assert send.message.num_tokens == 1
     assert send.peer.replica is links[0]
+
+
+def test_the_wait_for_a_place_and_for_the_first_step_is_queue_time(sequence_of, links) -> None:
+    asked = Asked(sequence_of(), links[0])
+    asked.target.ask(PlainRun(3, 8, credit_tokens=16), 1.0)
+    asked.open_on(links[0], 3.0)
+    for _ in range(2):
+        verdict = msgspec.structs.replace(asked.next_token(), timings=Timings(queue_time_ns=5))
+        asked.hear(verdict, 4.0)
+    assert asked.target.queue_time_ns == 2 * 10**9 + 5
+
+
+def test_without_a_replica_in_time_the_request_ends(sequence_of, links) -> None:
+    asked = Asked(sequence_of(), links[0])
+    asked.target.ask(PlainRun(3, 8, credit_tokens=16), 0.0)
+    with pytest.raises(UnavailableError, match="nobody"):
+        asked.target.hear(NotAcquired(UnavailableError("nobody")), 60.0)
+
+
+def test_a_replica_that_is_lost_before_it_is_opened_is_no_end(sequence_of, links) -> None:
+    asked = Asked(sequence_of(), *links)
+    asked.target.ask(PlainRun(3, 8, credit_tokens=16), 0.0)
+    asked.said(Acquire)
+    links[0].is_connected = False
+    asked.target.hear(Acquired(links[0]), 1.0)
+    assert len(asked.said(Acquire)) == 1
+    asked.open_on(links[1], 2.0)
+
+
+def test_what_a_caller_can_mend_is_told_with_its_parameter(asked) -> None:
+    with pytest.raises(InvalidRequestError, match="too hot") as error:
+        asked.hear(SequenceError(1, SequenceErrorCode.INVALID, "too hot", param="temperature"))
+    assert error.value.param == "temperature"
+
+
+def test_a_replica_gets_no_more_drafts_than_it_takes(asked, links) -> None:
+    asked.hear(Opened(1, 0))
+    assert asked.target.peer is not None
+    asked.target.peer.limits = Limits(max_draft_tokens=2, max_sequences=1)
+    asked.target.ask(Verification(Draft((1, 2, 3), parents=(-1, 0, 1)), 3), 0.0)
+    (send,) = asked.said(Send)
+    assert (send.message.draft_token_ids, send.message.parents) == ((1, 2), (-1, 0))
+
+
+def test_an_extended_run_is_measured_anew(asked) -> None:
+    run = PlainRun(3, 8, credit_tokens=64)
+    asked.target.ask(run, 0.0)
+    for second in range(6):
+        asked.hear(asked.next_token(), 10.0 * second)
+    asked.target.extend(run, 8)
+    assert (run.num_plain_tokens, run.base_length, run.timing.elapsed_s) == (0, 9, 0.0)
+    for second in (1, 2):
+        asked.hear(asked.next_token(), 50.0 + second)
+    assert (run.timing.elapsed_s, run.timing.token_s, run.num_plain_tokens) == (2.0, 1.0, 2)
+
+
+def test_a_lost_replica_is_not_told_to_close(asked, links) -> None:
+    peer = asked.target.peer
+    assert peer is not None
+    asked.target.hear(Lost(peer, UnavailableError("lost")), 1.0)
+    assert asked.target.replica is None
+    (acquire,) = asked.said(Acquire)
+    assert acquire.token_ids == PROMPT
+    assert not acquire.is_continued

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 import pytest
 
@@ -123,3 +125,26 @@ async def test_the_controller_hears_of_every_token_every_prefill_and_the_replica
     assert sum(result.num_committed_tokens for result in results) == 30
     assert {result.replica_id for result in drafted} == {"target-a"}
     assert all(result.step_table is target.step_table for result in drafted)
+
+
+async def test_a_drafter_that_the_target_lacks_is_named(world) -> None:
+    session = world.session(proposer="eagle3")
+    await world.collect(session)
+    assert session.speculation_stats.reason_id == "no_drafter"
+    assert "no drafter eagle3 in the target: it has none" in session.speculation_stats.reason
+
+
+@pytest.mark.parametrize("mode", ["on", "off"])
+async def test_a_client_that_does_not_read_pauses_its_own_request(world, toy_continuation, mode) -> None:
+    """What it leaves unread is bounded; the round under way does not wait for it."""
+    world.target_a.decodes_step_by_step = True
+    session = world.session(mode=mode, max_tokens=400, run=16, max_unread=8)
+    async with session.running() as chunks:
+        for _ in range(2000):
+            await asyncio.sleep(0)
+        assert 8 <= session.sequence.num_output_tokens <= 8 + 16 + 5
+        text: list[int] = []
+        while (chunk := await chunks.take()) is not None:
+            text.extend(chunk.token_ids)
+    assert tuple(text) == toy_continuation(PROMPT, 400)
+    world.assert_nothing_is_left()

@@ -8,7 +8,7 @@ import dataclasses
 import pytest
 from msgspec.structs import replace
 
-from orchestrator.control.decision import Decision
+from orchestrator.control.decision import Decision, RoundResult
 from orchestrator.rounds.predraft_policy import PredraftPolicy
 from orchestrator.session import Session
 from pilotfish.messages import Event, PreparedDrafts, Verdict, Verify
@@ -128,3 +128,20 @@ async def test_the_controller_is_heeded_after_the_round_under_way(world: World, 
     # The round that the target had begun when the decision fell, and none beyond it.
     assert [length for length in lengths if length > k] == [4]
     world.assert_nothing_is_left()
+
+
+async def test_the_controller_hears_of_every_round(world: World, session: Session) -> None:
+    results: list[RoundResult] = []
+    controller = world.machine.controller
+    decide = controller.decide
+
+    def heard(result: RoundResult) -> Decision:
+        results.append(result)
+        return decide(result)
+
+    controller.decide, controller.end = heard, results.append  # type: ignore[method-assign]
+    await world.collect(session)
+    assert sum(result.num_committed_tokens for result in results) == 40
+    drafted = [result for result in results if result.num_draft_tokens]
+    assert len(drafted) == 8
+    assert all(result.num_requested_tokens == 4 and 0 < result.target_s < 5 for result in drafted)
