@@ -8,8 +8,10 @@ import pytest
 
 from pilotfish.errors import UnavailableError, UnsupportedModelError
 from pilotfish.parallel.channel import SOCKET_NAME, RankChannel, RankPeer, accept_ranks, dial, listen
-from pilotfish.parallel.messages import Failed, Loaded
+from pilotfish.parallel.messages import Abilities, Failed, Loaded
 from pilotfish.parallel.watch import watch
+
+LOADED = Loaded(Abilities(kernels=False, compiled=False))
 
 
 def no_check() -> None: ...
@@ -31,7 +33,7 @@ def test_what_a_rank_failed_with_is_raised(tmp_path: Path) -> None:
 
 def test_a_rank_that_ends_instead_of_answering_is_named(tmp_path: Path) -> None:
     channel, peers = connected(tmp_path, 3)
-    peers[0].send(Loaded(0))
+    peers[0].send(LOADED)
     peers[1].close()
     with pytest.raises(UnavailableError, match="rank 2 of 3 ended"):
         channel.collect()
@@ -42,7 +44,7 @@ def test_a_lost_rank_is_noticed_at_once(tmp_path: Path) -> None:
     lost: list[int] = []
     noticed = threading.Event()
     watch(channel, lambda ranks: (lost.extend(ranks), noticed.set()))  # type: ignore[func-returns-value]
-    peers[0].send(Loaded(0))  # what is said is no loss
+    peers[0].send(LOADED)  # what is said is no loss
     assert channel.wait_for_loss(0) == []
     assert not noticed.is_set()
     peers[1].close()
