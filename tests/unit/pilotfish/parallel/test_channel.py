@@ -1,6 +1,8 @@
 """The connections between ranks, with both ends in this process."""
 
 import socket
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -50,6 +52,17 @@ def test_a_lost_rank_is_noticed_at_once(tmp_path: Path) -> None:
     peers[1].close()
     assert noticed.wait(10)
     assert lost == [2]
+
+
+def test_a_rank_does_not_wait_longer_than_who_started_it(tmp_path: Path) -> None:
+    """As under Ray, where rank 0 may take an hour to download a model before it listens."""
+    dials = f"print('dials', flush=True); dial(Path({str(tmp_path)!r}), 1, 3600)"
+    rank = f"from pathlib import Path; from pilotfish.parallel.channel import dial; {dials}"
+    starter = "import subprocess as s, sys; s.Popen(sys.argv[1:], stdout=s.PIPE).stdout.readline()"
+    command = [sys.executable, "-c", starter, sys.executable, "-c", rank]
+    # Its standard error is also the rank's: it is read until both have ended.
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert "who started rank 1 is gone" in done.stderr
 
 
 def test_ranks_that_never_come_are_named(tmp_path: Path) -> None:
