@@ -140,6 +140,10 @@ class TransformersDecoder:
         """Shapes that record_graphs records, for the whole model."""
         return 0 if self._graphs is None else self._graphs.num_shapes
 
+    def use_sdpa(self) -> None:
+        """Attention is torch's from now on, and nothing is recorded."""
+        self.row_attention = self.graph_plan = self._graphs = None
+
     def capture(self, layers: Sequence[int]) -> None:
         self._hidden_states.capture(layers)
         self._captures = True

@@ -17,7 +17,12 @@ app.kubernetes.io/component: {{ .pool }}
 
 {{- /* dict "root" $ "settings" POOL: of a pool or of Ray's head. */ -}}
 {{- define "pilotfish.scheduling" -}}
-{{- with .settings.nodeSelector }}
+{{- $labels := dict }}
+{{- range $name, $value := .settings.nodeSelector }}
+{{- /* A null takes away a label of an earlier file. */ -}}
+{{- if not (kindIs "invalid" $value) }}{{ $_ := set $labels $name $value }}{{ end }}
+{{- end }}
+{{- with $labels }}
 nodeSelector: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .settings.tolerations }}
