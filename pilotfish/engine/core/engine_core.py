@@ -69,7 +69,10 @@ class EngineCore(Engine):
             features.allocate(num_blocks)
         self.kv_bytes_per_block = num_bytes // num_blocks
         self._scheduler = Scheduler(
-            self.kv_cache, max_batch_tokens=config.max_batch_tokens, max_draft_tokens=config.max_draft_tokens
+            self.kv_cache,
+            max_batch_tokens=config.max_batch_tokens,
+            max_draft_tokens=config.max_draft_tokens,
+            clock_ns=clock_ns,
         )
         self.step_costs = StepCosts()
         """Kept current by every step."""

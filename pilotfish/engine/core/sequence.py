@@ -115,6 +115,8 @@ class EngineSequence:
     """Whether its blocks were taken once: from then on it computes only what a task asks for."""
     last_step: int = -1
     """Step that last served it: the longest unserved goes first."""
+    last_served_ns: int = 0
+    """When that ended."""
     compute_time_ns: int = 0
 
     def __post_init__(self, command: OpenSequence) -> None:
@@ -177,8 +179,12 @@ class EngineSequence:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is asked of it that anybody waits for."""
-        return self.task is None or isinstance(self.task, AheadTask)
+        """Whether nothing is asked of it that anybody waits for and that could be done now."""
+        return self.task is None or self.is_grammar_pending or isinstance(self.task, AheadTask)
+
+    def idle_ns(self, now_ns: int) -> int:
+        """How long it was idle."""
+        return now_ns - self.last_served_ns if self.is_idle else 0
 
     def forget_in_target_drafts(self) -> None:
         """Drop what was drafted without being asked for, in the target or ahead; drafts that were sent stay."""
