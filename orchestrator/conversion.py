@@ -74,6 +74,7 @@ def options_from_proto(
             acceptance=_acceptance(request.speculation.acceptance),
             **_given(request.speculation, _LOSSY_FIELDS),
             stop_token_ids=tuple(request.stop_token_ids),
+            allowed_token_ids=tuple(request.allowed_token_ids),
             min_tokens=request.min_tokens,
             bad_words=bad_word_tokens(request.bad_words, tokenizer),
             num_logprobs=request.logprobs if request.HasField("logprobs") else None,

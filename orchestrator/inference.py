@@ -199,6 +199,7 @@ class InferenceService:
             eos_token_ids=self.tokenizer.eos_token_ids,
             drafter=link.model.proposer,
             allow_lossy=self._config.speculation.allow_lossy,
+            max_listed_tokens=self._config.max_listed_tokens,
         )
 
     def _tree(self, link: ReplicaLink, *, in_target: bool) -> TreeRequest | None:

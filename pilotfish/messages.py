@@ -28,6 +28,8 @@ from pilotfish.types import (
     TreeRequest,
 )
 
+MAX_DRAFT_CANDIDATES = 1024
+"""Tokens of a draft distribution: the target goes through them at each draft that it verifies."""
 MAX_AHEAD_TOKENS = 1024
 """Draft tokens that one Propose may ask for ahead: more than pays on any hardware."""
 

@@ -42,9 +42,10 @@ def emulated_verdict(sequence: EngineSequence, language_model: HashLanguageModel
     node: int | None = ROOT
     while node is not None:
         token_id = language_model.next_token(tokens, sampling)
-        if token_id in sampling.stop_token_ids and sequence.num_output_tokens < sampling.min_tokens:
-            others = itertools.count(language_model.first_token_id)
-            token_id = next(other for other in others if other not in sampling.stop_token_ids)
+        stops = sequence.token_lists.stop_token_ids
+        if token_id in stops and sequence.num_output_tokens < sampling.min_tokens:
+            others = sampling.allowed_token_ids or itertools.count(language_model.first_token_id)
+            token_id = next((other for other in others if other not in stops), token_id)
         tokens.append(token_id)
         node = next((child for child in children[node + 1] if drafts.token_ids[child] == token_id), None)
         path += () if node is None else (node,)

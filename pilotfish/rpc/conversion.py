@@ -79,6 +79,7 @@ def sampling_from_proto(proto: pb.SamplingParams) -> SamplingParams:
     values["num_logprobs"] = proto.num_logprobs if proto.HasField("num_logprobs") else None
     values["grammar"] = grammar_from_proto(proto.grammar) if proto.HasField("grammar") else None
     values["bad_words"] = tuple(tuple(item.token_ids) for item in proto.bad_words)
+    values["allowed_token_ids"] = tuple(proto.allowed_token_ids)
     return SamplingParams(**values)
 
 

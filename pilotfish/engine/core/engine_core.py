@@ -173,6 +173,9 @@ class EngineCore(Engine):
         if sequence.grammar is not None and sequence.grammar.fault is not None:
             message = f"the grammar cannot be followed any further: {sequence.grammar.fault}"
             return self._fail(sequence, SequenceErrorCode.INVALID, message, "grammar")
+        if sequence.grammar is not None and not sequence.token_lists.allows(event.token_ids):
+            message = "the grammar goes on with none of allowed_token_ids: allow more of them"
+            return self._fail(sequence, SequenceErrorCode.INVALID, message, "allowed_token_ids")
         if event.finish_reason is not None:
             self._intake.forget(sequence)
         return event
@@ -188,4 +191,5 @@ def _round(sequence: EngineSequence) -> Round:
         history=sequence.history,
         tree=sequence.drafts.tree,
         constraint=sequence.grammar,
+        token_lists=sequence.token_lists,
     )

@@ -13,6 +13,7 @@ from pilotfish.features import FeatureRequest
 from pilotfish.messages import AheadRequest, OpenSequence, PreparedDrafts, Verdict
 from pilotfish.speculation.lookup.index import LookupIndex
 from pilotfish.speculation.sampling.history import TokenHistory
+from pilotfish.speculation.sampling.token_lists import TokenLists
 from pilotfish.speculation.stopping import cut
 from pilotfish.structured.matching import GrammarMatcher
 from pilotfish.types import SamplingParams, Timings, TokenLogprobs, TreeRequest
@@ -89,6 +90,7 @@ class EngineSequence:
     """The first num_committed_tokens are committed; on the draft side drafts may follow."""
     num_committed_tokens: int = field(init=False)
     num_prompt_tokens: int = field(init=False)
+    token_lists: TokenLists = field(init=False)
     history: TokenHistory | None = None
     grammar: GrammarMatcher | None = None
     """Where the output stands in the request's grammar."""
@@ -122,6 +124,7 @@ class EngineSequence:
     def __post_init__(self, command: OpenSequence) -> None:
         self.sequence_id = command.sequence_id
         self.sampling = command.sampling
+        self.token_lists = TokenLists(command.sampling)
         self.tokens = [*command.prompt_token_ids, *command.output_token_ids]
         self.num_committed_tokens = len(self.tokens)
         self.num_prompt_tokens = len(command.prompt_token_ids)
@@ -220,7 +223,7 @@ class EngineSequence:
         drafts, base_length = task.drafts, len(self.tokens)
         remaining = min(self.sampling.max_tokens - self.num_output_tokens, max_context_tokens - base_length)
         committed, num_accepted, finish_reason = cut(
-            token_ids, len(path), stop_token_ids=self.sampling.stop_token_ids, remaining_tokens=remaining
+            token_ids, len(path), stop_token_ids=self.token_lists.stop_token_ids, remaining_tokens=remaining
         )
         self.append(committed, committed=True)
         self.num_computed_tokens = base_length + num_accepted

@@ -37,6 +37,7 @@ def test_what_is_given_is_taken_zeros_included() -> None:
         logit_bias=[types_pb2.LogitBias(token_id=4, bias=-100)],
         stop=["a", "b"],
         stop_token_ids=[9],
+        allowed_token_ids=[9, 4],
         ignore_eos=True,
         speculation=pb.SpeculationOptions(
             mode=pb.SPECULATION_MODE_OFF,
@@ -58,6 +59,7 @@ def test_what_is_given_is_taken_zeros_included() -> None:
         num_logprobs=0,
         logit_bias=((4, -100.0),),
         stop_token_ids=(9,),
+        allowed_token_ids=(9, 4),
         acceptance=AcceptanceMode.REJECTION,
     )
     assert options.speculation == SpeculationOptions(mode="off", num_speculative_tokens=0, proposer="ngram")

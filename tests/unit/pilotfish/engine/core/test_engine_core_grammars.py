@@ -87,6 +87,28 @@ def is_valid(token_ids: Sequence[int], schema: Any) -> bool:
     return Draft202012Validator(schema).is_valid(json.loads(VOCABULARY.decode(token_ids)))
 
 
+def test_a_grammar_and_allowed_tokens_hold_together(make_core: MakeCore, compiler: GrammarCompiler) -> None:
+    digits = Grammar(GrammarKind.REGEX, "[0-9]{6}")
+    allowed = (*(VOCABULARY.encode(digit)[0] for digit in "123"), EOS_TOKEN_ID)
+    output = plain(make_core(), compiler, sampling(grammar=digits, allowed_token_ids=allowed))
+    assert len(output) == 7
+    assert {*output} <= {*allowed}
+
+
+def test_a_grammar_that_goes_on_with_no_allowed_token_ends_in_an_error(
+    make_core: MakeCore, compiler: GrammarCompiler
+) -> None:
+    core, one = make_core(), VOCABULARY.encode("1")[0]
+    params = sampling(grammar=Grammar(GrammarKind.REGEX, "1{3}2"), allowed_token_ids=(one, EOS_TOKEN_ID))
+    ready(core, compiler, OpenSequence(1, PROMPT, params))
+    core.submit(Decode(1, len(PROMPT), 10))
+    events = settle(core)
+    assert text_of(events) == [one] * 3
+    (error,) = (event for event in events if isinstance(event, SequenceError))
+    assert (error.code, error.param) == (SequenceErrorCode.INVALID, "allowed_token_ids")
+    assert core.load().num_kv_blocks_used == 0
+
+
 MODES = [
     {"temperature": 0},
     {"seed": 11},
