@@ -150,6 +150,8 @@ class GenerationRequest(AnswerOptions):
     request_id: str = field(default_factory=lambda: secrets.token_hex(8))
     traceparent: str = ""
     """W3C header of the trace that the replicas' part of it belongs to; empty: it is not traced."""
+    client: str = ""
+    """As replicas know the client: see OpenSequence."""
 
 
 def lossy_by_of(asked: GenerationOptions | GenerationRequest) -> str:
@@ -184,7 +186,11 @@ def check_request_bytes(num_bytes: int, max_bytes: int) -> None:
 
 
 def bind_request(
-    options: GenerationOptions, prompt_token_ids: Sequence[int], model: ServedModel, traceparent: str = ""
+    options: GenerationOptions,
+    prompt_token_ids: Sequence[int],
+    model: ServedModel,
+    traceparent: str = "",
+    client: str = "",
 ) -> GenerationRequest:
     """Check a request against the served model and make every value concrete.
 
@@ -229,6 +235,7 @@ def bind_request(
         num_speculative_tokens=num_draft_tokens,
         **{each.name: getattr(options, each.name) for each in fields(AnswerOptions)},
         traceparent=traceparent,
+        client=client,
     )
 
 

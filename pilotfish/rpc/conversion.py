@@ -185,6 +185,7 @@ def fill_open(proto: pb.OpenSequence, command: OpenSequence) -> None:
     proto.sampling.CopyFrom(sampling_to_proto(command.sampling))
     proto.traceparent = command.traceparent
     proto.cache_salt = command.cache_salt
+    proto.client = command.client
 
 
 def open_from_proto(proto: pb.OpenSequence, sequence_id: int) -> OpenSequence:
@@ -196,6 +197,7 @@ def open_from_proto(proto: pb.OpenSequence, sequence_id: int) -> OpenSequence:
         sampling=sampling_from_proto(proto.sampling),
         traceparent=proto.traceparent,
         cache_salt=proto.cache_salt,
+        client=proto.client,
     )
 
 

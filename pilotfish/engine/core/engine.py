@@ -213,7 +213,7 @@ class Engine(ABC):
             return SequenceError(command.sequence_id, SequenceErrorCode.INVALID, message, param="grammar")
         answer = self._intake.open(command)
         if answer is None and grammar is not None and self._grammars is not None:
-            self._grammars.begin(self._sequences[command.sequence_id], grammar)
+            self._grammars.begin(self._sequences[command.sequence_id], grammar, command.client)
         return answer
 
     def _take_grammars(self) -> list[Event]:
@@ -232,5 +232,9 @@ class Engine(ABC):
 
     def _forget(self, sequence_id: int) -> None:
         """Release what a sequence holds; it may have ended already."""
-        if sequence_id in self._sequences:
-            self._intake.forget(self._sequences[sequence_id])
+        sequence = self._sequences.get(sequence_id)
+        if sequence is None:
+            return
+        if self._grammars is not None:
+            self._grammars.forget(sequence)
+        self._intake.forget(sequence)

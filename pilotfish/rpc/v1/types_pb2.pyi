@@ -906,12 +906,17 @@ class OpenSequence(_message.Message):
     SAMPLING_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
     CACHE_SALT_FIELD_NUMBER: _builtins.int
+    CLIENT_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
     """Unique among the sequences of this stream."""
     traceparent: _builtins.str
     """W3C Trace Context of the request, parent of the replica's span; empty: not traced."""
     cache_salt: _builtins.str
     """Sequences share cached prefixes only with sequences of the same salt."""
+    client: _builtins.str
+    """Equal for the sequences of one client on this stream, made up by the peer; different clients' grammars are compiled
+    in turn.
+    """
     @_builtins.property
     def prompt_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """At least one."""
@@ -931,10 +936,11 @@ class OpenSequence(_message.Message):
         sampling: Global___SamplingParams | None = ...,
         traceparent: _builtins.str = ...,
         cache_salt: _builtins.str = ...,
+        client: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["sampling", b"sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache_salt", b"cache_salt", "output_token_ids", b"output_token_ids", "prompt_token_ids", b"prompt_token_ids", "sampling", b"sampling", "sequence_id", b"sequence_id", "traceparent", b"traceparent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache_salt", b"cache_salt", "client", b"client", "output_token_ids", b"output_token_ids", "prompt_token_ids", b"prompt_token_ids", "sampling", b"sampling", "sequence_id", b"sequence_id", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

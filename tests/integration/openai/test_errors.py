@@ -175,7 +175,7 @@ def test_half_a_surrogate_pair_in_a_call_is_no_fault_of_ours(real_server, path: 
 def test_a_grammar_is_checked_without_a_place(emulated_server, monkeypatch: pytest.MonkeyPatch) -> None:
     service, held = emulated_server.orchestrator.service, []
 
-    async def check(grammar: Grammar) -> None:
+    async def check(grammar: Grammar, client_id: str) -> float:
         held.append(service.request_queue.num_running)
         raise InvalidRequestError("no", param="grammar")
 
@@ -193,7 +193,7 @@ def test_a_refused_grammar_stays_so_when_nothing_else_can_be_checked(
     """None: the deadline passes before there is a second verdict."""
     verdicts = [second, InvalidRequestError("no", param="grammar")]
 
-    async def check(grammar: Grammar) -> None:
+    async def check(grammar: Grammar, client_id: str) -> float:
         verdict = verdicts.pop()
         if verdict is None:
             await asyncio.Event().wait()
