@@ -34,10 +34,12 @@ class _Verdict:
 
 @dataclass(eq=False, slots=True)
 class _Request:
-    """That a grammar be checked."""
+    """That a grammar be checked for a client: one for all of its requests that wait for it."""
 
     grammar: Grammar
+    client_id: str
     verdict: asyncio.Future[_Verdict]
+    num_waiting: int = 0
 
 
 class GrammarCheck:
@@ -49,8 +51,8 @@ class GrammarCheck:
         self._guard = guard
         self._known: OrderedDict[Grammar, _Verdict] = OrderedDict()
         self._queue: FairQueue[_Request] = FairQueue()
-        self._waiting: dict[Grammar, list[_Request]] = {}
-        """The queue's, and those whose grammar is being checked."""
+        self._requests: dict[Grammar, dict[str, _Request]] = {}
+        """By client: the queue's, and those whose grammar is being checked."""
         self._running: asyncio.Future[_Verdict] | None = None
         # A thread of its own: whoever sends large schemas takes no more than a core, and holds up nothing else.
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="grammar")
@@ -61,38 +63,52 @@ class GrammarCheck:
         return self._guard.num_deaths
 
     async def check(self, grammar: Grammar, client_id: str) -> float:
-        """The seconds that the check of the grammar took; 0 if it was known.
+        """The seconds that the check of the grammar took; 0 if it was known, or another request has asked for it.
 
         Raises InvalidRequestError that names what is wrong or not supported; UnavailableError if none can tell;
         ResourceExhaustedError where too many others wait. A check that nobody waits for any more does not begin.
         """
-        known = self._known.get(grammar)
-        if known is not None:
+        verdict, is_known = self._known.get(grammar), True
+        if verdict is None:
+            verdict, is_known = await self._new_verdict(grammar, client_id)
+        else:
             self._known.move_to_end(grammar)
-        verdict = known or await self._new_verdict(grammar, client_id)
         if verdict.refusal is not None:
             raise InvalidRequestError(str(verdict.refusal), param=verdict.refusal.param)
-        return 0.0 if known else verdict.took_s
+        return 0.0 if is_known else verdict.took_s
 
     def close(self) -> None:
         """End the guard's process. Idempotent."""
         self._executor.shutdown(wait=False, cancel_futures=True)
         self._guard.close()
 
-    async def _new_verdict(self, grammar: Grammar, client_id: str) -> _Verdict:
-        self._check_room(client_id)
-        request = _Request(grammar, asyncio.get_running_loop().create_future())
-        self._waiting.setdefault(grammar, []).append(request)
-        self._queue.push(client_id, request, USUAL_S)
-        self._begin_next()
+    async def _new_verdict(self, grammar: Grammar, client_id: str) -> tuple[_Verdict, bool]:
+        """And whether another request of the client waits for it as well."""
+        request = self._requests.get(grammar, {}).get(client_id)
+        is_shared = request is not None
+        if request is None:
+            self._check_room(client_id)
+            request = _Request(grammar, client_id, asyncio.get_running_loop().create_future())
+            self._requests.setdefault(grammar, {})[client_id] = request
+            self._queue.push(client_id, request, USUAL_S)
+            self._begin_next()
+        request.num_waiting += 1
         try:
-            return await request.verdict
+            return await asyncio.shield(request.verdict), is_shared
         finally:
-            self._queue.remove(client_id, request)
-            if grammar in self._waiting:  # else it was told with the others
-                self._waiting[grammar].remove(request)
-                if not self._waiting[grammar]:
-                    del self._waiting[grammar]
+            request.num_waiting -= 1
+            if request.num_waiting == 0:
+                self._forget(request)
+
+    def _forget(self, request: _Request) -> None:
+        """Nobody waits for it any more."""
+        request.verdict.cancel()
+        self._queue.remove(request.client_id, request)
+        requests = self._requests.get(request.grammar, {})
+        if requests.get(request.client_id) is request:
+            del requests[request.client_id]
+            if not requests:
+                del self._requests[request.grammar]
 
     def _check_room(self, client_id: str) -> None:
         if self._queue.num_items(client_id) >= MAX_WAITING_PER_CLIENT:
@@ -109,7 +125,7 @@ class GrammarCheck:
         """Check the next grammar of the queue, unless one is being checked."""
         while self._running is None and self._queue:
             client_id, request, cost_s = self._queue.pop()
-            if request.verdict.done():  # told with others, or cancelled: its task has yet to find out
+            if request.verdict.done():  # told with others: its tasks have yet to find out
                 self._queue.correct(client_id, -cost_s)
                 continue
             self._running = asyncio.get_running_loop().run_in_executor(self._executor, self._judge, request.grammar)
@@ -119,9 +135,8 @@ class GrammarCheck:
         self._running = None
         if verdict.cancelled():  # closed
             return
-        requests = [request for request in self._waiting.pop(grammar, ()) if not request.verdict.done()]
         error = verdict.exception()
-        for request in requests:
+        for request in self._requests.pop(grammar, {}).values():
             if error is None:
                 request.verdict.set_result(verdict.result())
             else:

@@ -10,7 +10,7 @@ from orchestrator.requests.grammar_check import GrammarCheck
 from pilotfish.errors import InvalidRequestError, ResourceExhaustedError, UnavailableError
 from pilotfish.types import Grammar, GrammarKind
 
-FIRST, SECOND, THIRD, BAD = (Grammar(GrammarKind.REGEX, text) for text in ("a", "b", "c", "a(b"))
+FIRST, SECOND, THIRD, FOURTH, BAD = (Grammar(GrammarKind.REGEX, text) for text in ("a", "b", "c", "d", "a(b"))
 
 
 def regex(text: str) -> Grammar:
@@ -88,7 +88,8 @@ async def test_beyond_so_many_waiting_grammars_new_ones_are_refused_and_known_on
     monkeypatch.setattr(grammar_check, limit, 2)
     await check.check(THIRD, "a")
     guard.may_answer.clear()
-    asking = await waiting(check, ("a", FIRST), ("a", SECOND), ("a", FIRST))
+    # What a client asks for once more takes no more room; the first is being checked.
+    asking = await waiting(check, *(("a", grammar) for grammar in (FIRST, SECOND, FIRST, SECOND, FOURTH, SECOND)))
     with pytest.raises(ResourceExhaustedError, match="try again") as caught:
         await check.check(BAD, "a")
     assert caught.value.retry_after_s is not None
@@ -100,7 +101,7 @@ async def test_beyond_so_many_waiting_grammars_new_ones_are_refused_and_known_on
     assert isinstance((await asyncio.gather(*others, return_exceptions=True))[0], ResourceExhaustedError) == is_refused
     with pytest.raises(InvalidRequestError):
         await check.check(BAD, "a")
-    assert guard.checked == [THIRD, FIRST, SECOND, BAD]
+    assert [grammar for grammar in guard.checked if grammar != SECOND] == [THIRD, FIRST, FOURTH, BAD]
 
 
 async def test_clients_take_turns(guard: Guard, check: GrammarCheck) -> None:
@@ -121,6 +122,15 @@ async def test_what_nobody_waits_for_any_more_is_not_checked(guard: Guard, check
     guard.may_answer.set()
     await asyncio.gather(first, third)
     assert guard.checked == [FIRST, THIRD], "the second has no one, the third one of two"
+
+
+async def test_only_one_of_a_clients_requests_pays_for_a_grammar(guard: Guard, check: GrammarCheck) -> None:
+    guard.may_answer.clear()
+    asking = await waiting(check, *[("a", FIRST)] * 200)
+    guard.may_answer.set()
+    costs_s = await asyncio.gather(*asking)
+    assert [cost_s > 0 for cost_s in costs_s] == [True] + [False] * 199
+    assert guard.checked == [FIRST]
 
 
 async def test_one_who_leaves_during_the_check_does_not_end_it_for_others(guard: Guard, check: GrammarCheck) -> None:
