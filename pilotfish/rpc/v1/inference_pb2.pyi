@@ -172,7 +172,7 @@ class GenerateRequest(_message.Message):
     frequency_penalty: _builtins.float
     """Subtracted from a token's logit per occurrence in the output. Default 0, in [-2, 2]."""
     seed: _builtins.int
-    """Same seed, same text. Default: drawn at random and returned in Summary.seed."""
+    """Same seed, same text; may be negative. Default: drawn at random and returned in Summary.seed."""
     ignore_eos: _builtins.bool
     """Continue after the model's end-of-sequence token."""
     logprobs: _builtins.int
