@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 from pilotfish.errors import InvalidRequestError, ResourceExhaustedError
 from pilotfish.fair_queue import FairQueue
-from pilotfish.structured.compiler import MAX_KEPT_GRAMMARS, USUAL_S
+from pilotfish.structured.compiler import MAX_KEPT_BYTES, MAX_KEPT_GRAMMARS, USUAL_S
 from pilotfish.structured.guard import GrammarGuard
 from pilotfish.structured.guard_worker import MAX_CPU_S
 from pilotfish.types import Grammar
 
 MAX_KNOWN_GRAMMARS = MAX_KEPT_GRAMMARS
 """Verdicts that are remembered, so that a schema that comes with every request is checked once: as many as a replica
-keeps grammars, so that what it would have to compile again costs its client a check again."""
+keeps grammars (and of as many bytes), so that what it would have to compile again costs its client a check again."""
 MAX_WAITING = 1024
 MAX_WAITING_PER_CLIENT = 64
 """Grammars that wait to be checked. A usual one takes 20 ms, the slowest a second: the last of 64 waits about as long
@@ -30,6 +30,8 @@ class _Verdict:
     refusal: InvalidRequestError | None
     """None: the grammar can be used."""
     took_s: float
+    num_bytes: int
+    """That a replica keeps for the compiled grammar."""
 
 
 @dataclass(eq=False, slots=True)
@@ -50,6 +52,7 @@ class GrammarCheck:
         """guard: owned from now on."""
         self._guard = guard
         self._known: OrderedDict[Grammar, _Verdict] = OrderedDict()
+        self._known_bytes = 0
         self._queue: FairQueue[_Request] = FairQueue()
         self._requests: dict[Grammar, dict[str, _Request]] = {}
         """By client: the queue's, and those whose grammar is being checked."""
@@ -144,17 +147,22 @@ class GrammarCheck:
                 request.verdict.exception()  # its task may be cancelled before it hears of it
         if error is None:
             self._queue.correct(client_id, verdict.result().took_s - cost_s)
-            self._known[grammar] = verdict.result()
-            if len(self._known) > MAX_KNOWN_GRAMMARS:
-                self._known.popitem(last=False)
+            self._remember(grammar, verdict.result())
         self._begin_next()
+
+    def _remember(self, grammar: Grammar, verdict: _Verdict) -> None:
+        self._known[grammar] = verdict
+        self._known_bytes += verdict.num_bytes
+        while len(self._known) > MAX_KNOWN_GRAMMARS or (len(self._known) > 1 and self._known_bytes > MAX_KEPT_BYTES):
+            _, forgotten = self._known.popitem(last=False)
+            self._known_bytes -= forgotten.num_bytes
 
     def _judge(self, grammar: Grammar) -> _Verdict:
         """On the thread."""
         started_s = time.perf_counter()
-        refusal = None
+        refusal, num_bytes = None, 0
         try:
-            self._guard.check(grammar)
+            num_bytes = self._guard.check(grammar)
         except InvalidRequestError as error:
             refusal = error
-        return _Verdict(refusal, time.perf_counter() - started_s)
+        return _Verdict(refusal, time.perf_counter() - started_s, num_bytes)

@@ -57,6 +57,16 @@ async def test_a_grammar_is_checked_once_while_it_is_known(guard: Guard, check: 
     assert guard.checked == [FIRST, SECOND, THIRD, SECOND]  # the second was forgotten for the third
 
 
+async def test_what_a_replica_would_not_keep_is_checked_again(
+    guard: Guard, check: GrammarCheck, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grammar_check, "MAX_KNOWN_GRAMMARS", 9)
+    monkeypatch.setattr(grammar_check, "MAX_KEPT_BYTES", 2)  # each takes one
+    for grammar in (FIRST, SECOND, FIRST, THIRD, SECOND):
+        await check.check(grammar, "a")
+    assert guard.checked == [FIRST, SECOND, THIRD, SECOND]
+
+
 async def test_a_bad_grammar_is_refused_every_time_and_compiled_once(guard: Guard, check: GrammarCheck) -> None:
     for _ in range(2):
         with pytest.raises(InvalidRequestError, match="unclosed group") as caught:
