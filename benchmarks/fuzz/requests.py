@@ -42,6 +42,7 @@ KEYS = [
     "stop",
     "logprobs",
     "logit_bias",
+    "allowed_token_ids",
     "tools",
     "response_format",
     "structured_outputs",

@@ -68,6 +68,7 @@ class Sequence:
             sampling=self.request.sampling,
             traceparent=self.request.traceparent,
             cache_salt=self.request.cache_salt,
+            client=self.request.client,
         )
 
     def commit(self, verdict: Verdict, *, is_step: bool = False) -> OutputChunk:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
+import secrets
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -11,6 +13,8 @@ from dataclasses import dataclass
 from pilotfish.errors import DeadlineExceededError
 from pilotfish.security.allowance import Allowance
 from pilotfish.telemetry.tracing import NO_CONTEXT, RemoteContext
+
+_ALIAS_KEY = secrets.token_bytes(16)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +31,12 @@ class Caller:
     """The trace that the call belongs to."""
     allowance: Allowance | None = None
     """What the caller's API key lets it use; None: as much as there is."""
+
+    @property
+    def alias(self) -> str:
+        """What replicas know the client as, who cannot tell from it who that is."""
+        name = self.client_id.encode(errors="surrogatepass")
+        return hashlib.blake2b(name, key=_ALIAS_KEY, digest_size=8).hexdigest()
 
     @contextlib.contextmanager
     def request(self) -> Iterator[None]:

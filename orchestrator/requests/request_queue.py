@@ -9,13 +9,16 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from orchestrator.requests.fair_queue import FairQueue
 from orchestrator.requests.prompt import ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from pilotfish.config import OrchestratorConfig
 from pilotfish.errors import DeadlineExceededError, ResourceExhaustedError
+from pilotfish.fair_queue import FairQueue
 
 _OUTPUT_COST = 2
 """An output token costs as much as this many prompt tokens, as in the paper on the virtual token counter."""
+_COMPILE_COST = 2000
+"""A second of compiling a grammar, which a replica does once more, costs as much as this many prompt tokens: about what
+a CPU replica could have read meanwhile."""
 _CHARACTERS_PER_TOKEN = 4
 """Of prompts that are not tokenised yet."""
 _MAX_ESTIMATED_TOKENS = 1 << 20
@@ -207,6 +210,11 @@ def estimated_cost(prompt: Prompt, max_tokens: int) -> float:
         case _:
             assert_never(prompt)
     return actual_cost(num_prompt_tokens, min(max_tokens, _MAX_ESTIMATED_TOKENS))
+
+
+def grammar_cost(compile_s: float) -> float:
+    """The service that a grammar gets, in prompt tokens. compile_s: what it takes to compile; 0: it is kept."""
+    return _COMPILE_COST * compile_s
 
 
 def actual_cost(num_prompt_tokens: int, num_output_tokens: int) -> float:

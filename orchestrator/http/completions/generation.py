@@ -159,7 +159,7 @@ class GenerationApi:
                     # If that cannot be told in time, the first verdict is all there is to tell.
                     with contextlib.suppress(UnavailableError, ResourceExhaustedError, DeadlineExceededError):
                         async with caller.deadline():
-                            await self._service.grammar_check.check(wanted)
+                            await self._service.grammar_check.check(wanted, caller.client_id)
                 exchange.param_names = {**param_names, "grammar": "tools"}
             raise
 

@@ -46,6 +46,24 @@ def post(url: str, path: str, body: bytes | dict[str, Any], **headers: str) -> t
         ("/v1/chat/completions", {"logit_bias": {"999999999": 1}}, "logit_bias"),
         ("/v1/chat/completions", {"stop": ["a"] * 17}, "stop"),
         ("/v1/chat/completions", {"stop_token_ids": [10**9]}, "stop_token_ids"),
+        ("/v1/chat/completions", {"stop": ["a" * 513]}, "stop"),
+        *(
+            (path, {"input": "ab", name: entries} if "responses" in path else {name: entries}, name)
+            for path in ("/v1/chat/completions", "/v1/completions", "/v1/responses")
+            for name, entries in (
+                ("logit_bias", {str(token_id): 1 for token_id in range(1025)}),
+                ("stop_token_ids", [5] * 1025),
+                ("allowed_token_ids", [*range(1025)]),
+                ("allowed_token_ids", []),
+                ("allowed_token_ids", [-1]),
+                ("allowed_token_ids", [10**9]),
+            )
+        ),
+        (
+            "/v1/chat/completions",
+            {"allowed_token_ids": [5], "structured_outputs": {"regex": "a"}},
+            "allowed_token_ids",
+        ),
         ("/v1/chat/completions", {"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
         ("/v1/chat/completions", {"stream_options": {"include_usage": True}}, "stream_options"),
         ("/v1/chat/completions", {"messages": []}, "messages"),
@@ -157,7 +175,7 @@ def test_half_a_surrogate_pair_in_a_call_is_no_fault_of_ours(real_server, path: 
 def test_a_grammar_is_checked_without_a_place(emulated_server, monkeypatch: pytest.MonkeyPatch) -> None:
     service, held = emulated_server.orchestrator.service, []
 
-    async def check(grammar: Grammar) -> None:
+    async def check(grammar: Grammar, client_id: str) -> float:
         held.append(service.request_queue.num_running)
         raise InvalidRequestError("no", param="grammar")
 
@@ -175,7 +193,7 @@ def test_a_refused_grammar_stays_so_when_nothing_else_can_be_checked(
     """None: the deadline passes before there is a second verdict."""
     verdicts = [second, InvalidRequestError("no", param="grammar")]
 
-    async def check(grammar: Grammar) -> None:
+    async def check(grammar: Grammar, client_id: str) -> float:
         verdict = verdicts.pop()
         if verdict is None:
             await asyncio.Event().wait()

@@ -44,6 +44,21 @@ def test_an_answer_does_not_say_bad_words(real_server: StackThread, temperature:
     assert not any(word in text for word in bad_words)
 
 
+@pytest.mark.parametrize("temperature", [0, 1])
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+def test_an_answer_consists_of_allowed_tokens(real_server: StackThread, path: str, temperature: int) -> None:
+    allowed = [*range(12, 60, 5)]
+    fields = {"temperature": temperature, "allowed_token_ids": allowed, "logit_bias": {"13": 100}}
+    (choice,) = ask(real_server, path, **fields, return_token_ids=True)["choices"]
+    assert len(choice["token_ids"]) == 10
+    assert set(allowed).issuperset(choice["token_ids"])
+
+
+def test_an_emulated_answer_consists_of_allowed_tokens(emulated_server: StackThread) -> None:
+    (choice,) = ask(emulated_server, allowed_token_ids=[40, 41], return_token_ids=True)["choices"]
+    assert {*choice["token_ids"]} == {40, 41}
+
+
 def test_an_answer_may_end_with_its_stop(real_server: StackThread) -> None:
     text = text_of(ask(real_server))
     stop = text[4:6]
