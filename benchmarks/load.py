@@ -2,25 +2,27 @@
 
 The modes in turns over the same requests: an emulated 70B on A100s at 1 to 64 requests in flight, with prompts and
 answers as long as in chat traffic and one or several `--acceptance`, or with `--real` the default models on this
-machine, with the `--drafter` of one's choice; `--levels` says how many in flight, `--turns` how often. 1,000 streams at
-once are orchestrator_cost.py's.
+machine, with one `--drafter` after another, and every one of the `--prompts` in each turn; `--levels` says how many in
+flight, `--turns` how often. 1,000 streams at once are orchestrator_cost.py's.
 """
 
 import argparse
 import statistics
 import sys
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 from rich.console import Console
 from shared.report import Report, parser
 
+from orchestrator.control.reasons import Reason
 from pilotfish.bench.load.point import LoadPoint, LoadResult
 from pilotfish.bench.load.suite import MODES, LoadSettings, run_load
 from pilotfish.bench.load.tables import show
 from pilotfish.bench.load.workload import parse_lengths
 from pilotfish.bench.prompts import load_prompts
-from pilotfish.bench.proposers import parse_proposers
+from pilotfish.bench.proposers import Proposer, parse_proposers
 from pilotfish.bench.suite import STACK_DEFAULTS, Station
 from pilotfish.cli.bench_progress import BenchProgress
 from pilotfish.client.answer import GenerateOptions
@@ -29,10 +31,20 @@ from pilotfish.config import Config, load_config
 PROFILE = "a100-70b"
 MEAN, WORST = 0.985, 0.95
 """Of the better of `off` and `on`, asked of `auto`."""
+REAL_MEAN = 0.97
+"""The same on a machine whose speed varies: as a mean of turns, of each drafter at each load."""
 TIMEOUT_S = 600.0
 
 
-def emulated(options: argparse.Namespace, acceptance: float) -> tuple[Config, LoadSettings]:
+class Run(NamedTuple):
+    """What is started, what it is asked, and what tells its rows from those of other runs."""
+
+    labels: dict[str, str | float]
+    config: Config
+    settings: LoadSettings
+
+
+def emulated(options: argparse.Namespace, acceptance: float) -> Run:
     """Of one `--acceptance`."""
     settings = LoadSettings(
         concurrencies=_levels(options, (1, 4, 16, 64)),
@@ -45,23 +57,24 @@ def emulated(options: argparse.Namespace, acceptance: float) -> tuple[Config, Lo
         timeout_s=TIMEOUT_S,
     )
     emulation = f"emulation.profile={PROFILE}", f"emulation.acceptance={acceptance}"
-    return load_config(overrides=[*STACK_DEFAULTS, *emulation]), settings
+    return Run({"acceptance": acceptance}, load_config(overrides=[*STACK_DEFAULTS, *emulation]), settings)
 
 
-def real(options: argparse.Namespace) -> tuple[Config, LoadSettings]:
+def real(options: argparse.Namespace, drafter: Proposer) -> Run:
     """Answers that end where they end."""
-    (drafter,) = parse_proposers([options.drafter])
+    per_category, levels = 1 if options.quick else options.prompts, _levels(options, (1, 4, 8))
+    prompts = [prompt.text for prompt in load_prompts(options.dataset, per_category=per_category)]
     settings = LoadSettings(
-        concurrencies=_levels(options, (1, 4, 16)),
+        concurrencies=levels,
         modes=MODES,
         options=GenerateOptions(temperature=0, proposer=drafter.request_name),
-        prompts=[prompt.text for prompt in load_prompts(options.dataset, per_category=1 if options.quick else None)],
+        prompts=prompts,
         output_lengths=parse_lengths("24" if options.quick else "128"),
-        num_requests=4 if options.quick else None,
+        num_requests=4 if options.quick else max(len(prompts), 2 * max(levels)),
         num_turns=1 if options.quick else options.turns,
         timeout_s=TIMEOUT_S,
     )
-    return load_config(overrides=[*STACK_DEFAULTS, *drafter.overrides]), settings
+    return Run({"drafter": drafter.name}, load_config(overrides=[*STACK_DEFAULTS, *drafter.overrides]), settings)
 
 
 def _levels(options: argparse.Namespace, default: tuple[int, ...]) -> tuple[int, ...]:
@@ -70,13 +83,42 @@ def _levels(options: argparse.Namespace, default: tuple[int, ...]) -> tuple[int,
     return default[:2] if options.quick else default
 
 
+def add_real_checks(report: Report, runs: Sequence[Run], results: Sequence[LoadResult]) -> None:
+    """`auto` against the better of the two others, of each drafter at each load; one request is no flood."""
+    for run, result in zip(runs, results, strict=True):
+        for off, on, auto in _loads(result):
+            ratios = _ratios(off, on, auto)
+            name = f"{run.labels['drafter']}, {auto.concurrency} in flight: auto over the better of off and on"
+            report.check(f"{name}, mean of turns", statistics.fmean(ratios), REAL_MEAN, kind="at least")
+    alone = [point for result in results for point in result.points if point.concurrency == 1]
+    num_saturated = sum(point.reasons.get(Reason.DRAFT_POOL_SATURATED, 0) for point in alone)
+    report.check("requests alone that found the draft pool saturated", num_saturated, 0, "", "equal to")
+
+
+def _ratios(off: LoadPoint, on: LoadPoint, auto: LoadPoint) -> list[float]:
+    """Turn by turn: `auto` over the mode that is better over all turns, so that none is chosen for its luck."""
+    turns = max(off, on, key=_speed).output_tokens_per_s_by_turn
+    return [ours / theirs for ours, theirs in zip(auto.output_tokens_per_s_by_turn, turns, strict=True)]
+
+
+def _over_better(off: LoadPoint, on: LoadPoint, auto: LoadPoint) -> dict[str, float | None]:
+    """Of a row of `auto`."""
+    ratios = _ratios(off, on, auto)
+    error = statistics.stdev(ratios) / len(ratios) ** 0.5 if len(ratios) > 1 else None
+    return {"over_better": statistics.fmean(ratios), "over_better_standard_error": error}
+
+
 def add_checks(report: Report, results: Sequence[LoadResult]) -> None:
-    """Nothing failed, nothing differs, and `auto` against the better of the two others, load by load."""
+    """Nothing failed, and nothing differs."""
     points = [point for result in results for point in result.points]
     report.check("failed requests", sum(point.num_failed for point in points), 0, "", "equal to")
     if any(point.num_compared for point in points):
         differing = sum(point.num_differing for point in points)
         report.check("answers that differ from plain decoding's", differing, 0, "", "equal to")
+
+
+def add_emulated_checks(report: Report, results: Sequence[LoadResult]) -> None:
+    """`auto` against the better of the two others, over all loads."""
     loads = [load for result in results for load in _loads(result)]
     for what, ratios in (
         ("tokens/s", [_speed(load[2]) / max(map(_speed, load[:2])) for load in loads]),
@@ -115,22 +157,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options_parser.add_argument("-k", type=int, help="draft tokens of an emulated round (default: the server's)")
     options_parser.add_argument("--levels", metavar="N,...", help="requests in flight")
     options_parser.add_argument(
-        "--drafter", default="auto", metavar="NAME[=FOLDER]", help="with --real (default: auto)"
+        "--drafter", nargs="+", default=["auto"], metavar="NAME[=FOLDER]", help="with --real (default: auto)"
     )
+    options_parser.add_argument("--prompts", type=int, help="with --real: of each category (default: all)")
     options = options_parser.parse_args(arguments)
-    runs = [real(options)] if options.real else [emulated(options, acceptance) for acceptance in options.acceptance]
-    with BenchProgress(Console(stderr=True)) as progress:
-        results = [run_load(Station(proposers=(), config=config), settings, progress) for config, settings in runs]
-    for result in results:
-        show(result, Console())
+    if options.real:
+        runs = [real(options, drafter) for drafter in parse_proposers(options.drafter)]
+    else:
+        runs = [emulated(options, acceptance) for acceptance in options.acceptance]
+    results = []
+    for run in runs:
+        with BenchProgress(Console(stderr=True)) as progress:
+            results.append(run_load(Station(proposers=(), config=run.config), run.settings, progress))
+        Console().print(", ".join(f"{name} {value}" for name, value in run.labels.items()), style="bold")
+        show(results[-1], Console())
+        for load in _loads(results[-1]):
+            figures = ", ".join(
+                f"{name} {value:.3f}" for name, value in _over_better(*load).items() if value is not None
+            )
+            Console().print(f"{load[-1].concurrency} in flight, auto: {figures}")
     conditions = {
-        **results[0].conditions,
+        **{key: value for key, value in results[0].conditions.items() if not (options.real and key == "proposer")},
         "prompts from": str(options.dataset or "our own set") if options.real else "synthetic",
     }
     rows = [
-        msgspec.to_builtins(point) | ({} if options.real else {"acceptance": acceptance})
-        for result, acceptance in zip(results, options.acceptance, strict=False)
-        for point in result.points
+        msgspec.to_builtins(point) | run.labels | over_better
+        for run, result in zip(runs, results, strict=True)
+        for load in _loads(result)
+        for point, over_better in zip(load, ({}, {}, _over_better(*load)), strict=True)
     ]
     report = Report(
         "How does the service hold up under load, with speculation off, on, and left to the controller?",
@@ -138,6 +192,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows=rows,
     )
     add_checks(report, results)
+    if options.real:
+        add_real_checks(report, runs, results)
+    else:
+        add_emulated_checks(report, results)
     report.finish(options, has_shown_rows=True)
     return 0
 

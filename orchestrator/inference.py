@@ -17,6 +17,7 @@ from orchestrator.drafting.ahead_policy import AheadPolicy
 from orchestrator.drafting.draft_deadline import draft_deadline_s
 from orchestrator.drafting.drafter import Drafter, InTargetDrafter
 from orchestrator.drafting.feature_feed import FeatureFeed
+from orchestrator.drafting.lookup_budget import LookupBudget
 from orchestrator.drafting.lookup_drafter import LookupDrafter
 from orchestrator.drafting.remote_drafter import RemoteDrafter
 from orchestrator.prompt_scoring import PromptScorer
@@ -118,6 +119,7 @@ class InferenceService:
         self.grammar_check = GrammarCheck(GrammarGuard(tokenizer.folder, tokenizer.vocab_size, tokenizer.eos_token_ids))
         speculation = config.orchestrator.speculation
         self.control = ControlState(speculation)
+        self.lookup_budget = LookupBudget(speculation.lookup_tokens)
         targets.on_change(lambda: self.control.retain(targets.connected_ids))
         self.ahead = AheadPolicy(speculation.draft_ahead, speculation.draft_ahead_tokens)
 
@@ -172,7 +174,7 @@ class InferenceService:
         token_ids = await self.token_ids_of(prompt)
         link = await self.ready_target()
         request = bind_request(options, token_ids, self._served_model(link), observed.traceparent, caller.alias)
-        scorer = self._scorer(link) if request.num_prompt_logprobs is not None else None
+        scorer = self._scorer() if request.num_prompt_logprobs is not None else None
         session = self._session(request, link, observed.rounds)
         model = self.named(link.model)
         observed.begin(session, request, model.model_id)
@@ -196,7 +198,7 @@ class InferenceService:
         return ServedModel(
             vocab_size=link.model.vocab_size,
             max_context_tokens=link.model.max_context_tokens,
-            max_draft_tokens=link.limits.max_draft_tokens,
+            max_draft_tokens=self.targets.max_draft_tokens,
             default_draft_tokens=self._config.speculation.num_speculative_tokens,
             eos_token_ids=self.tokenizer.eos_token_ids,
             drafter=link.model.proposer,
@@ -204,26 +206,26 @@ class InferenceService:
             max_listed_tokens=self._config.max_listed_tokens,
         )
 
-    def _tree(self, link: ReplicaLink, *, in_target: bool) -> TreeRequest | None:
+    def _tree(self, *, in_target: bool) -> TreeRequest | None:
         """How drafts may branch; None: they are chains."""
-        speculation, most = self._config.speculation, link.limits.max_draft_tokens
+        speculation, most = self._config.speculation, self.targets.max_draft_tokens
         num_nodes = speculation.tree_nodes
         if num_nodes == "auto":
             num_nodes = most if in_target else 0
         return TreeRequest(min(num_nodes, most), speculation.tree_branching) if num_nodes else None
 
-    def _scorer(self, link: ReplicaLink) -> PromptScorer:
+    def _scorer(self) -> PromptScorer:
         return PromptScorer(
             self.targets,
             self.tokenizer,
-            max_draft_tokens=link.limits.max_draft_tokens,
+            max_draft_tokens=self.targets.max_draft_tokens,
             acquire_timeout_s=self._config.connect_timeout_s,
         )
 
     def _session(self, request: GenerationRequest, link: ReplicaLink, rounds: RoundLog) -> Session:
         config, model = self._config, link.model
         drafts_in_target = _drafts_in_target(request, model)
-        tree = self._tree(link, in_target=drafts_in_target)
+        tree = self._tree(in_target=drafts_in_target)
         controller = InTargetController if drafts_in_target else Controller
         features = FeatureFeed(model.feature_layers)
         most, wait_s = config.slow_reader_tokens, config.connect_timeout_s
@@ -234,15 +236,15 @@ class InferenceService:
             drafter=self._drafter(request, link, target, features, tree),
             target=target,
             rounds=rounds,
-            steps=self._steps(request, link),
+            steps=self._steps(request),
         )
 
-    def _steps(self, request: GenerationRequest, link: ReplicaLink) -> NoSteps:
+    def _steps(self, request: GenerationRequest) -> NoSteps:
         if request.speculation.level != "step":
             return NoSteps()
         drafter = RemoteDrafter(DraftModels(self.drafts), self._draft_deadline_s)
         marks = reasoning_marks(self._config.http.reasoning_parser, self.tokenizer.chat_template)
-        return step_rounds(request, drafter, self._scorer(link), self.tokenizer, marks)
+        return step_rounds(request, drafter, self._scorer(), self.tokenizer, marks)
 
     def _drafter(
         self,
@@ -256,8 +258,8 @@ class InferenceService:
         if _drafts_in_target(request, link.model):
             return InTargetDrafter(proposer, link.model.proposer)
         if proposer in self._lookups:
-            make_index = self._lookups[proposer]
-            return LookupDrafter(make_index(), num_prompt_tokens=len(request.prompt_token_ids), tree=tree)
+            index, num_prompt_tokens = self._lookups[proposer](request.cache_salt), len(request.prompt_token_ids)
+            return LookupDrafter(index, self.lookup_budget, num_prompt_tokens=num_prompt_tokens, tree=tree)
         return RemoteDrafter(self.drafts, self._draft_deadline_s, features, tree, self.ahead, target.hand_on)
 
     def _draft_deadline_s(self, num_tokens: int) -> float:

@@ -29,7 +29,7 @@ class PromptScorer:
     def __init__(
         self, pool: TargetPool, tokenizer: Tokenizer, *, max_draft_tokens: int, acquire_timeout_s: float
     ) -> None:
-        """max_draft_tokens: that the targets take at once."""
+        """max_draft_tokens: that all targets take at once."""
         self._pool = pool
         self._tokenizer = tokenizer
         self._acquire_timeout_s = acquire_timeout_s
@@ -41,11 +41,13 @@ class PromptScorer:
         none, as an emulated one."""
         token_ids = request.prompt_token_ids
         logprobs: list[TokenLogprobs | None] = [] if begin else [None]
-        for start in range(begin or 1, len(token_ids), self._block_tokens):
+        start = begin or 1
+        while start < len(token_ids):
             block = await self._scored(request, start, token_ids[start : start + self._block_tokens])
             if not block:
                 return ()
             logprobs.extend(block)
+            start += len(block)
         return tuple(logprobs)
 
     async def next_token(self, request: GenerationRequest) -> int:
@@ -55,7 +57,7 @@ class PromptScorer:
     async def _scored(
         self, request: GenerationRequest, start: int, token_ids: tuple[int, ...]
     ) -> SequenceOf[TokenLogprobs]:
-        """Of token_ids, the prompt's from start on."""
+        """Of token_ids, the prompt's from start on: as many as the replica takes at once."""
         num_logprobs = request.num_prompt_logprobs
         sampling = SamplingParams(
             temperature=_FLATTENING_TEMPERATURE,
@@ -67,9 +69,10 @@ class PromptScorer:
         )
         context = dataclasses.replace(request, prompt_token_ids=request.prompt_token_ids[:start], sampling=sampling)
         verdict = await self._verdict(context, DraftBlock(token_ids))
-        if verdict.logprobs and verdict.token_ids[: len(token_ids)] != token_ids:
+        num_scored = verdict.num_draft_tokens
+        if verdict.logprobs and (not num_scored or verdict.token_ids[:num_scored] != token_ids[:num_scored]):
             raise InternalError("the target has not scored the prompt")
-        return verdict.logprobs[: len(token_ids)]
+        return verdict.logprobs[:num_scored]
 
     async def _verdict(self, request: GenerationRequest, draft: DraftBlock) -> Verdict:
         sequence = Sequence(request, OutputText(self._tokenizer, request))

@@ -6,11 +6,11 @@ import contextlib
 import logging
 import math
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from typing import Protocol
 
 from orchestrator.answers.sequence import Sequence
 from orchestrator.control.decision import Decision
+from orchestrator.drafting.cut_in import CutIn
 from orchestrator.drafting.drafter import DraftBlock
 from orchestrator.replicas.remote_sequence import RemoteSequence
 from pilotfish.errors import InvalidRequestError, PilotfishError
@@ -213,9 +213,10 @@ class RemoteRound:
         if len(draft.token_ids) < 2 or not self.takes_drafts:
             return
         assert self._remote is not None
-        self._cut_in = CutIn(self._sequence.length, draft.token_ids)
-        self._remote.cut_in_lengths.add(self._sequence.length)
         with contextlib.suppress(PilotfishError):  # the run's next verdict will not come either, and tells why
+            draft = draft.within(self._remote.link.limits.max_draft_tokens)
+            self._cut_in = CutIn(self._sequence.length, draft.token_ids)
+            self._remote.cut_in_lengths.add(self._sequence.length)
             self._remote.send(_verify(self._remote.sequence_id, self._sequence.length, draft))
 
     async def __anext__(self) -> Verdict:
@@ -241,6 +242,8 @@ class RemoteRound:
     async def _next(self) -> Verdict:
         if self._remote is None:
             remote = await self._target.opened(self._sequence)
+            # Replicas of a pool may differ, and those that it begins with may be lost.
+            self._draft = self._draft.within(remote.link.limits.max_draft_tokens)
             self._prefill_before_ns = remote.prefill_time_ns
             started_s = remote.last_arrival_s
             if remote is not self._begun_on:
@@ -262,31 +265,17 @@ class RemoteRound:
 
     def _command(self, remote: RemoteSequence) -> TargetCommand:
         length = self._sequence.length
-        features = self._target.feature_request(remote, length)
+        features, limit = self._target.feature_request(remote, length), remote.link.limits.max_draft_tokens
         if self._draft.token_ids:
             return _verify(remote.sequence_id, length, self._draft, features)
         return Decode(
             sequence_id=remote.sequence_id,
             base_length=length,
             num_tokens=self._goal_length - length,
-            num_draft_tokens=self._num_in_target_drafts,
+            num_draft_tokens=min(self._num_in_target_drafts, limit),
             features=features,
-            tree=self._tree,
+            tree=self._tree and self._tree.within(limit),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class CutIn:
-    """A draft on its way into a run."""
-
-    length: int
-    """Committed tokens that it stands on."""
-    token_ids: tuple[int, ...]
-
-    def may_hold(self, sequence: Sequence) -> bool:
-        """Whether the target may still verify it: it goes on from what was decoded meanwhile."""
-        decoded = sequence.tokens_since(self.length)
-        return len(decoded) < len(self.token_ids) and decoded == self.token_ids[: len(decoded)]
 
 
 def _verify(sequence_id: int, length: int, draft: DraftBlock, features: FeatureRequest | None = None) -> Verify:

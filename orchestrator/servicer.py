@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import grpc.aio
+import msgspec
 
 import pilotfish
 from orchestrator.answers.chunk_writer import WriteTurns, write_chunks
@@ -78,9 +79,10 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
             caller_of(context, time.monotonic_ns(), self._authenticator)
             service = self._service
             link = await service.ready_target()
+            limits = msgspec.structs.replace(link.limits, max_draft_tokens=service.targets.max_draft_tokens)
             return inference_pb2.GetModelInfoResponse(
                 model=model_to_proto(service.named(link.model)),
-                limits=limits_to_proto(link.limits),
+                limits=limits_to_proto(limits),
                 num_target_replicas=service.targets.num_connected,
                 num_draft_replicas=service.drafts.num_connected,
                 proposers=PROPOSERS,

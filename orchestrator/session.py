@@ -142,6 +142,7 @@ class Session:
             now_s=time.monotonic(),
             num_remaining_tokens=self.sequence.num_remaining_tokens,
             drafter_absence=self.drafter.unavailable_reason,
+            is_drafter_saturated=self.drafter.is_saturated,
         )
 
     def _result(

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from collections.abc import Sequence as SequenceOf
 from typing import NamedTuple
 
 from orchestrator.answers.sequence import Sequence
 from orchestrator.control.reasons import Limitation, Reason
 from orchestrator.drafting.drafter import DraftBlock
-from orchestrator.drafting.remote_drafter import DraftPool, RemoteDrafter
+from orchestrator.drafting.remote_drafter import RemoteDrafter
+from orchestrator.drafting.sequence_pool import DraftPool
 from orchestrator.prompt_scoring import PromptScorer
 from orchestrator.replicas.remote_sequence import Link
 from orchestrator.requests.reasoning import MAX_MARK_TOKENS, ReasoningMarks, ReasoningParser
@@ -243,7 +244,11 @@ class DraftModels:
     def absence_reason(self) -> str:
         return "the drafter is no language model" if self._pool.pick() else self._pool.absence_reason
 
-    def pick(self) -> Link | None:
-        link = self._pool.pick()
+    @property
+    def is_full(self) -> bool:
+        return self._pool.is_full
+
+    def pick(self, avoid: Collection[str] = ()) -> Link | None:
+        link = self._pool.pick(avoid)
         is_model = link is not None and not link.model.feature_layers and link.model.proposer not in LOOKUPS
         return link if is_model else None

@@ -44,7 +44,7 @@ class OpenSequence(msgspec.Struct, frozen=True, tag=True):
     traceparent: str = ""
     """W3C Trace Context of the request; empty: it is not traced."""
     cache_salt: str = ""
-    """Cached prefixes are shared among sequences of the same salt only."""
+    """Cached prefixes, and outputs for lookups, are shared among sequences of the same salt only."""
     client: str = ""
     """Whose grammars are compiled in turn with those of others: a name that the peer makes up."""
 

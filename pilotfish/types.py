@@ -224,6 +224,10 @@ class TreeRequest(msgspec.Struct, frozen=True, array_like=True):
     branching: int
     """Candidates of a node, and nodes that each level expands, at most."""
 
+    def within(self, max_nodes: int) -> TreeRequest:
+        """The same, with at most so many nodes."""
+        return TreeRequest(min(self.max_nodes, max_nodes), self.branching)
+
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
     """Log-probabilities of one output token under the target's unmodified distribution."""

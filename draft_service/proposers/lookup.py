@@ -118,7 +118,7 @@ class LookupProposer:
 
     def _open(self, command: OpenSequence) -> None:
         sequence = LookupSequence(
-            command.sequence_id, command.sampling, len(command.prompt_token_ids), self._make_index()
+            command.sequence_id, command.sampling, len(command.prompt_token_ids), self._make_index(command.cache_salt)
         )
         sequence.replace_from(0, (*command.prompt_token_ids, *command.output_token_ids))
         self._sequences[command.sequence_id] = sequence

@@ -63,7 +63,8 @@ class Controller:
             decision = Decision(0, result.num_remaining_tokens, self._reason)
         elif result.drafter_absence:
             num_tokens = min(self._run_tokens, result.num_remaining_tokens)
-            decision = Decision(0, num_tokens, Reason.NO_DRAFTER, result.drafter_absence)
+            reason = Reason.DRAFT_POOL_SATURATED if result.is_drafter_saturated else Reason.NO_DRAFTER
+            decision = Decision(0, num_tokens, reason, result.drafter_absence)
         else:
             decision = self._decide(result)
         self.limitation.note(decision.reason, decision.details)
@@ -163,8 +164,6 @@ class Controller:
         if self._mode == "on":
             return Decision(limit, min(self._empty_run_tokens, num_remaining), Reason.REQUESTED)
         run_tokens = min(self._run_tokens, num_remaining)
-        if result.is_drafter_saturated:
-            return Decision(0, run_tokens, Reason.DRAFT_POOL_SATURATED)
         if self._load.proposer is None or not result.step_table.rows:
             return Decision(0, run_tokens, Reason.MEASURING)
         return self._by_plan(self._load.proposer, result, limit, run_tokens)

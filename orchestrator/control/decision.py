@@ -48,7 +48,7 @@ class RoundResult:
     drafter_absence: str = ""
     """Why no proposal can be had now; empty if one can."""
     is_drafter_saturated: bool = False
-    """Whether the draft replica has more to do than it can."""
+    """Whether that is because all places of the draft pool are taken."""
     replica_id: str = ""
     """Target replica that holds the sequence; empty before the first command, and while it is lost."""
     step_table: StepTable = field(default_factory=StepTable)

@@ -36,7 +36,7 @@ class Reason(StrEnum):
     NO_DRAFT_TOKENS = "no_draft_tokens", "num_speculative_tokens is 0"
     SHORT_OUTPUT = "short_output", "the answer is too short to repay a drafter"
     NO_DRAFTER = "no_drafter", "there is no drafter"
-    DRAFT_POOL_SATURATED = "draft_pool_saturated", "the draft pool is saturated"
+    DRAFT_POOL_SATURATED = "draft_pool_saturated", "all places of the draft pool are taken"
     NO_STEPS = "no_steps", "steps of reasoning could not be drafted or judged"
     DRAFTER_FAILED = "drafter_failed", "the drafter failed"
     BATCH_SIZE = "batch_size", "an operator's rule for this many decoding sequences"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.answers.sequence import Sequence
 from pilotfish.types import SparseDistribution
@@ -29,6 +29,13 @@ class DraftBlock:
     is_deferred: bool = False
     """It is empty because the drafter was not asked: what it drafts from comes with the next verdict."""
 
+    def within(self, max_tokens: int) -> DraftBlock:
+        """At most its first max_tokens tokens; of a tree, no token comes before its parent."""
+        if len(self.token_ids) <= max_tokens:
+            return self
+        kept = slice(max_tokens)
+        return replace(self, token_ids=self.token_ids[kept], probs=self.probs[kept], parents=self.parents[kept])
+
 
 class Drafter(ABC):
     """Proposes tokens for one sequence. Nothing that happens here fails a request."""
@@ -44,7 +51,7 @@ class Drafter(ABC):
 
     @property
     def is_saturated(self) -> bool:
-        """Whether it has more to do than it can: proposals would come late."""
+        """Whether proposals cannot be had because all places of the draft pool are taken."""
         return False
 
     def prepare(self, sequence: Sequence) -> None:  # noqa: B027

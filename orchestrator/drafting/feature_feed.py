@@ -48,6 +48,11 @@ class FeatureFeed:
             self._pieces.clear()
             self._drafter = drafter
 
+    def stop(self) -> None:
+        """Ask the target for none, until a drafter wants them."""
+        self._pieces.clear()
+        self._drafter = None
+
     def request(self, target: ModelInfo, length: int) -> FeatureRequest | None:
         """What goes with a command that stands on length tokens; None where nothing is wanted or to be had."""
         self._kept_layers = target.feature_layers

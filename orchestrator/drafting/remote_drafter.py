@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import NoReturn
 
 from orchestrator.answers.sequence import Sequence
 from orchestrator.drafting.ahead_drafts import AheadDrafts
@@ -15,7 +15,8 @@ from orchestrator.drafting.ahead_policy import AheadPolicy
 from orchestrator.drafting.drafter import DraftBlock, Drafter
 from orchestrator.drafting.feature_feed import FeatureFeed
 from orchestrator.drafting.proposal_check import check_proposal
-from orchestrator.replicas.remote_sequence import Link, RemoteSequence
+from orchestrator.drafting.sequence_pool import DraftPool, SequencePool
+from orchestrator.replicas.remote_sequence import RemoteSequence
 from pilotfish.errors import PilotfishError, ResourceExhaustedError, UnavailableError
 from pilotfish.messages import Event, PreparedDrafts, Proposal, Propose, SequenceError
 from pilotfish.speculation.lookup.index import needs_draft_probs
@@ -28,15 +29,6 @@ _MAX_UNREAD_EVENTS = 512
 of missed rounds and of drafts that nobody looked for."""
 _MAX_OPENINGS = 2
 """In one round: a replica that has lost the sequence gets it once more."""
-
-
-class DraftPool(Protocol):
-    """The part of a replica pool that a drafter needs."""
-
-    @property
-    def absence_reason(self) -> str: ...
-
-    def pick(self) -> Link | None: ...
 
 
 class RemoteDrafter(Drafter):
@@ -60,7 +52,7 @@ class RemoteDrafter(Drafter):
         as that arrives.
         """
         self._hand_on = hand_on
-        self._pool = pool
+        self._pool = SequencePool(pool)
         self._ahead = AheadDrafts(ahead or AheadPolicy("off", 0))
         self._features = features or FeatureFeed()
         self._features_end = 0
@@ -80,10 +72,7 @@ class RemoteDrafter(Drafter):
 
     @property
     def is_saturated(self) -> bool:
-        remote = self._usable_remote()
-        link = self._pool.pick() if remote is None else remote.link
-        # More wait than are served: a pool whose cache is full, or that was just flooded with prompts.
-        return link is not None and link.load.num_sequences_waiting > link.load.num_sequences_running
+        return self._usable_remote() is None and self._pool.is_full
 
     def prepare(self, sequence: Sequence) -> None:
         try:
@@ -199,7 +188,7 @@ class RemoteDrafter(Drafter):
     ) -> TreeRequest | None:
         """State what is committed and ask for a draft, or for what follows the prepared one. Returns its tree."""
         limit = remote.link.limits.max_draft_tokens
-        tree = self._tree and TreeRequest(min(self._tree.max_nodes, limit), self._tree.branching)
+        tree = self._tree and self._tree.within(limit)
         remote.send(
             Propose(
                 sequence_id=remote.sequence_id,
@@ -231,10 +220,15 @@ class RemoteDrafter(Drafter):
                 if event.code is SequenceErrorCode.UNKNOWN_SEQUENCE:
                     return None
                 if event.code is not SequenceErrorCode.STALE or event.base_length == sequence.length:
-                    is_full = event.code is SequenceErrorCode.RESOURCE_EXHAUSTED
-                    kind = ResourceExhaustedError if is_full else UnavailableError
-                    raise kind(f"draft replica {remote.link.replica_id}: {event.message}")
+                    self._take_error(event, remote, sequence.length + num_tokens)
             # Anything else is the late answer to an earlier round.
+
+    def _take_error(self, event: SequenceError, remote: RemoteSequence, num_tokens: int) -> NoReturn:
+        """Leave the replica, which has ended the sequence there. Raises UnavailableError."""
+        if self._pool.note(event, remote.link, num_tokens):
+            self._features.stop()
+        self.close()
+        raise UnavailableError(f"draft replica {remote.link.replica_id}: {event.message}")
 
     def _usable_remote(self) -> RemoteSequence | None:
         remote = self._remote

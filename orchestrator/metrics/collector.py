@@ -40,6 +40,11 @@ class OrchestratorCollector:
         yield from _requests(service.statistics)
         yield from _queue(service.request_queue)
         yield from _speculation(service.statistics.totals, service.control, service.ahead.counters)
+        yield gauge(
+            "lookup_tokens", "Tokens that lookups in the orchestrator index now.", service.lookup_budget.num_tokens
+        )
+        num_refused = service.lookup_budget.num_refused
+        yield counter("lookups_refused", "Requests without a lookup, as others index too much.", num_refused)
         yield from fleet_families(service.targets, service.drafts)
         yield from cache_families(service.targets.links, self._fleet)
         num_deaths = service.grammar_check.num_deaths

@@ -129,6 +129,11 @@ class ReplicaPool:
         return sum(link.num_places for link in self.links) if self.num_connected else None
 
     @property
+    def max_draft_tokens(self) -> int:
+        """Of a round, wherever it is verified: the least of any replica; 0 without one."""
+        return min((link.limits.max_draft_tokens for link in self.links if link.is_connected), default=0)
+
+    @property
     def absence_reason(self) -> str:
         """Why `pick` finds nothing."""
         links = self.links
@@ -136,6 +141,12 @@ class ReplicaPool:
             return f"there is no {self._name} replica"
         problems = "; ".join(f"{link.address}: {link.problem or _BUSY}" for link in links)
         return f"no {self._name} replica can be used ({problems})"
+
+    @property
+    def is_full(self) -> bool:
+        """Whether replicas serve, and all their places are taken."""
+        healthy = [link for link in self.links if link.is_healthy]
+        return bool(healthy) and not any(link.has_room for link in healthy)
 
     def pick(self, avoid: Collection[str] = (), prefix: PrefixHashes = ()) -> ReplicaLink | None:
         """The router's choice among the healthy replicas with room; one whose id is in `avoid` only without others.

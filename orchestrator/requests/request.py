@@ -83,7 +83,7 @@ class AnswerOptions:
     skip_special_tokens: bool = True
     """The text is without them."""
     cache_salt: str = ""
-    """Cached prefixes are shared with requests of the same salt only."""
+    """Cached prefixes, and outputs for lookups, are shared with requests of the same salt only."""
     num_prompt_logprobs: int | None = None
     """Log-probabilities wanted of the prompt's tokens, as SamplingParams.num_logprobs of the output's."""
 

@@ -41,7 +41,7 @@ class GenerateOptions:
     step_threshold: float | None = None
     """The mark from which on a step stands."""
     cache_salt: str = ""
-    """Cached prefixes are shared with requests of the same salt only."""
+    """Cached prefixes, and outputs for lookups, are shared with requests of the same salt only."""
     grammar: Grammar | None = None
     """What the whole answer must be; None: anything."""
 

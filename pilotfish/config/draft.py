@@ -43,7 +43,7 @@ class DraftConfig:
     """A lookup extends its draft while the estimated probability that all of it is accepted is at least this."""
     suffix_shared_tokens: int = 65536
     """Tokens of other requests' recent outputs that `suffix` searches, some 500 bytes each. 0 isolates requests;
-    with sharing, timing can reveal that another request got a similar answer."""
+    with sharing, timing can reveal that another request of the same `cache_salt` got a similar answer."""
     lookup_min_accepted_tokens: NonNegativeFloat = 1.0
     """A lookup before another drafter is used if it expects at least this many accepted tokens, else the other is."""
     top_m: Annotated[int, Field(ge=1, le=MAX_DRAFT_CANDIDATES)] = 32

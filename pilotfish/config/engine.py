@@ -57,7 +57,7 @@ class EngineConfig:
     prefix_caching: bool = True
     """Share the KV blocks of equal prefixes."""
     max_draft_tokens: PositiveInt = 32
-    """Maximum draft tokens per round, all branches of a tree together."""
+    """Maximum draft tokens per round, all branches of a tree together. Where targets differ, the least counts."""
 
     def __post_init__(self) -> None:
         require(

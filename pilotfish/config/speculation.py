@@ -23,6 +23,10 @@ class SpeculationConfig:
     proposer: str = "auto"
     """`auto`: the drafter in the target (`target.drafter`) if there is one, else the draft pool. `draft`: the draft
     pool. `ngram`, `suffix`: a lookup in the orchestrator. `eagle3`: the head in the target."""
+    lookup_tokens: NonNegativeInt = 524288
+    """Maximum prompt and output tokens that lookups in the orchestrator index at once, of all requests, some 500 bytes
+    each. A request that would take more has no lookup. Outputs of ended requests (`draft.suffix_shared_tokens`) come on
+    top."""
     tree_nodes: Literal["auto"] | Annotated[int, Field(ge=0, le=63)] = "auto"
     """Maximum draft tokens in a tree, num_speculative_tokens deep (SGLang's speculative_num_draft_tokens). 0: chains.
     `auto`: trees for drafters in the target, sized to lengthen its step only a little, and chains for others."""

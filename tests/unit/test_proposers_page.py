@@ -45,7 +45,7 @@ def test_every_lookup_fulfils_the_contract(
     any_lookup: Lookup, kept: list[int], dropped: list[int], later: list[int], depth: int
 ) -> None:
     make_index = any_lookup(DraftConfig(suffix_shared_tokens=0))
-    index, fresh = make_index(), make_index()
+    index, fresh = make_index(""), make_index("")
     index.append(kept)
     index.append(dropped)
     index.propose(depth)

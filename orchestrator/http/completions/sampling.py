@@ -102,7 +102,7 @@ class GenerationFields(RequestFields, kw_only=True):
     prompt_logprobs: int | None = None
     """How many of the likeliest tokens are told at each place of the prompt, with the one that is there."""
     cache_salt: str | None = None
-    """Prompts are cached for requests of the same salt only."""
+    """Cached prefixes, and outputs for lookups, are shared with requests of the same salt only."""
     speculation: SpeculationFields | None = None
 
     @property

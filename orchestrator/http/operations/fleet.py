@@ -21,7 +21,6 @@ def fleet_endpoint(service: InferenceService, defaults: SpeculationConfig) -> Ha
 
     async def fleet(exchange: Exchange) -> None:
         model = connected_model(service)
-        connected = [link for link in service.targets.links if link.is_connected]
         body = {
             "version": pilotfish.__version__,
             # Empty: no target replica is connected.
@@ -35,7 +34,7 @@ def fleet_endpoint(service: InferenceService, defaults: SpeculationConfig) -> Ha
             # Those that can be had now.
             "proposers": list(_proposers(service)),
             # Of a round; 0: no target replica is connected.
-            "max_draft_tokens": min((link.limits.max_draft_tokens for link in connected), default=0),
+            "max_draft_tokens": service.targets.max_draft_tokens,
             "requests": _requests(service),
             "controller": _controller(service.control, defaults.num_speculative_tokens),
             "caches": _caches(service),

@@ -30,6 +30,7 @@ class LoadPoint(msgspec.Struct, frozen=True, kw_only=True):
     requests_per_s: float
     """Answered."""
     output_tokens_per_s: float
+    output_tokens_per_s_by_turn: list[float]
     ttft_ms: Percentiles | None
     """Time to first token."""
     itl_ms: Percentiles | None
@@ -78,6 +79,9 @@ def point_of(mode: str, concurrency: int, windows: Sequence[Window]) -> LoadPoin
         first_errors={_code(record): record.error for record in reversed(failed)},
         requests_per_s=sum(map(_num_ended_in, windows)) / (duration_s or float("inf")),
         output_tokens_per_s=sum(map(_num_tokens_in, windows)) / (duration_s or float("inf")),
+        output_tokens_per_s_by_turn=[
+            _num_tokens_in(window) / (window.duration_s or float("inf")) for window in windows
+        ],
         ttft_ms=percentiles_ms(answer.time_to_first_token_s for answer in answers),
         itl_ms=percentiles_ms(gap_s for answer in answers for gap_s in answer.gaps_s),
         tpot_ms=percentiles_ms(answer.time_per_token_s for answer in answers),

@@ -91,6 +91,8 @@ class EngineSequence:
     num_committed_tokens: int = field(init=False)
     num_prompt_tokens: int = field(init=False)
     token_lists: TokenLists = field(init=False)
+    cache_salt: str = field(init=False)
+    """What it shares, cached prefixes and outputs for lookups, is shared with sequences of the same salt."""
     history: TokenHistory | None = None
     grammar: GrammarMatcher | None = None
     """Where the output stands in the request's grammar."""
@@ -128,6 +130,7 @@ class EngineSequence:
         self.tokens = [*command.prompt_token_ids, *command.output_token_ids]
         self.num_committed_tokens = len(self.tokens)
         self.num_prompt_tokens = len(command.prompt_token_ids)
+        self.cache_salt = command.cache_salt
         self.root_hash = self.last_hash = salted_root(command.cache_salt)
         if self.sampling.needs_history:
             self.history = TokenHistory(command.prompt_token_ids, command.output_token_ids)

@@ -59,7 +59,7 @@ def _catch_up(sequence: EngineSequence, make_index: MakeIndex, length: int) -> L
     """The sequence's index, with at least its first `length` tokens."""
     index = sequence.lookup_index
     if index is None:
-        index = sequence.lookup_index = make_index()
+        index = sequence.lookup_index = make_index(sequence.cache_salt)
     index.append(sequence.tokens[len(index) : length])
     return index
 

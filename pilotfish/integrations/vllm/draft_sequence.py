@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import time
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from opentelemetry.trace import Span
 
 from orchestrator.drafting.ahead_drafts import AheadDrafts
 from orchestrator.drafting.ahead_policy import AheadPolicy
+from orchestrator.drafting.sequence_pool import DraftPool, SequencePool
 from orchestrator.replicas.remote_sequence import Link
 from pilotfish.errors import PilotfishError
 from pilotfish.integrations.vllm.batch_rows import RowStep
@@ -33,12 +34,6 @@ GREEDY: Final = SamplingParams(temperature=0.0, max_tokens=_MAX_OUTPUT_TOKENS)
 the likeliest token is the best draft at any temperature."""
 
 
-class DraftPool(Protocol):
-    """The part of a replica pool that a sequence needs."""
-
-    def pick(self) -> Link | None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class _Question:
     """A Propose on all committed tokens that was not answered yet."""
@@ -54,10 +49,17 @@ class DraftSequence:
     """On one replica at a time, or on none. Event loop only. A Mailbox of its link."""
 
     def __init__(
-        self, row: CommittedRow, target: TargetModel, policy: AheadPolicy, counters: ProposerCounters, span: Span
+        self,
+        row: CommittedRow,
+        pool: DraftPool,
+        target: TargetModel,
+        policy: AheadPolicy,
+        counters: ProposerCounters,
+        span: Span,
     ) -> None:
         """span: the row's life, which ends with it."""
         self.row = row
+        self._pool = SequencePool(pool)
         self._target = target
         self._counters = counters
         self._span = span
@@ -88,7 +90,7 @@ class DraftSequence:
         self.row.commit(row)
         self._ahead.learn(self.row, self._loop.time())
 
-    def open(self, pool: DraftPool) -> bool:
+    def open(self) -> bool:
         """With every committed token, unless it is open where it is served; False: no replica takes it.
 
         Raises UnavailableError.
@@ -96,7 +98,7 @@ class DraftSequence:
         if self._link is not None and self._link.serves(self._sequence_id):
             return True
         self.leave()
-        self._link = pool.pick()
+        self._link = self._pool.pick()
         if self._link is None:
             return False
         self._counters.num_sequences += 1
@@ -216,14 +218,9 @@ class DraftSequence:
         is_overtaken = self._question is None or error.base_length < self.row.length
         if link is None or (error.code is SequenceErrorCode.STALE and is_overtaken):
             return
-        if error.code is SequenceErrorCode.RESOURCE_EXHAUSTED:
-            # Those who have a place there are served well.
-            link.report_full()
-        elif error.code is SequenceErrorCode.UNAVAILABLE:
-            link.report_draining()
-        elif error.code is not SequenceErrorCode.UNKNOWN_SEQUENCE:
-            link.report_failure(error.message)
-        self.leave()  # the next step opens it again, with all committed tokens
+        if self._pool.note(error, link, self.row.length + self._target.num_draft_tokens):
+            self._span.set_attribute("pilotfish.refusal", error.message)
+        self.leave()  # the next step opens it again, with all committed tokens, where it is not refused
 
     def _propose(self, link: Link, num_tokens: int, *, is_prepared: bool = False) -> None:
         """Tell the tokens that are new, and ask for a draft on all, or for what follows the prepared one."""

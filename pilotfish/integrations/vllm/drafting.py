@@ -73,7 +73,7 @@ class Drafting:
     def _begun(self, row: RowStep) -> DraftSequence:
         committed = CommittedRow(row.num_prompt_tokens, self._counters)
         span = self._tracing.begin("speculation", time.time_ns())
-        return DraftSequence(committed, self._target, self._policy, self._counters, span)
+        return DraftSequence(committed, self._pool, self._target, self._policy, self._counters, span)
 
     def _asks(self, step: DraftingStep, slot: int, row: RowStep) -> bool:
         """Whether an answer will come that is worth waiting for."""
@@ -82,7 +82,7 @@ class Drafting:
             return False
         try:
             # While vLLM still reads the prompt, the drafter reads it, too.
-            return sequence.open(self._pool) and row.num_sampled_tokens > 0 and sequence.draft(step, slot)
+            return sequence.open() and row.num_sampled_tokens > 0 and sequence.draft(step, slot)
         except PilotfishError as error:
             sequence.fail_replica(str(error))
             return False

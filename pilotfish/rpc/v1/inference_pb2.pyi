@@ -184,7 +184,7 @@ class GenerateRequest(_message.Message):
     show_special_tokens: _builtins.bool
     """Keep special tokens in the text."""
     cache_salt: _builtins.str
-    """Requests share cached prefixes only with requests of the same salt."""
+    """Requests share cached prefixes, and outputs for lookups, only with requests of the same salt."""
     @_builtins.property
     def tokens(self) -> Global___TokenPrompt: ...
     @_builtins.property

@@ -912,7 +912,7 @@ class OpenSequence(_message.Message):
     traceparent: _builtins.str
     """W3C Trace Context of the request, parent of the replica's span; empty: not traced."""
     cache_salt: _builtins.str
-    """Sequences share cached prefixes only with sequences of the same salt."""
+    """Sequences share cached prefixes, and outputs for lookups, only with sequences of the same salt."""
     client: _builtins.str
     """Equal for the sequences of one client on this stream, made up by the peer; different clients' grammars are compiled
     in turn.

@@ -10,7 +10,8 @@ from pilotfish.speculation.lookup.index import LookupIndex
 from pilotfish.speculation.lookup.ngram import ngram_lookup
 from pilotfish.speculation.lookup.suffix import suffix_lookup
 
-MakeIndex = Callable[[], LookupIndex]
+MakeIndex = Callable[[str], LookupIndex]
+"""Makes a sequence's index from its cache_salt: nothing of one salt is found by a sequence of another."""
 Lookup = Callable[[DraftConfig], MakeIndex]
 """Called once in a process: what its indexes share is made then."""
 

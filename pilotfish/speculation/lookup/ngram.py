@@ -105,8 +105,8 @@ class NgramIndex:
         return [tuple(self._token_ids[end - size : end]) for size in self._sizes if size <= end]
 
 
-def ngram_lookup(config: DraftConfig) -> Callable[[], LookupIndex]:
-    """Indexes as configured."""
-    return lambda: NgramIndex(
+def ngram_lookup(config: DraftConfig) -> Callable[[str], LookupIndex]:
+    """Indexes as configured; they share nothing, whatever the salt."""
+    return lambda _: NgramIndex(
         config.prompt_lookup_min, config.prompt_lookup_max, min_probability=config.lookup_min_probability
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
 from collections.abc import Sequence
 
@@ -17,13 +18,20 @@ _LONGEST_MATCH = 32
 """Tokens of a sequence's end that are compared with the outputs when matching begins anew."""
 
 
+def salt_of(cache_salt: str) -> int:
+    """Added to the token ids of a sequence, so that it finds only what sequences of the same salt said."""
+    digest = hashlib.blake2b(cache_salt.encode(), digest_size=16).digest() if cache_salt else b""
+    return int.from_bytes(digest) << 32  # above all token ids
+
+
 class RecentOutputs:
     """The outputs of ended requests, at most about `capacity` tokens of them.
 
     Two automata: the younger takes what is new; once it holds half the capacity the older one is
     forgotten as a whole and the younger takes its place. So at least the latest half is always there,
     and forgetting costs nothing. Outputs wait to be indexed until `index_some` is called, which bounds
-    the work of one call; what is forgotten is taken apart at the same pace.
+    the work of one call; what is forgotten is taken apart at the same pace. Token ids are salted (`salt_of`): all
+    salts share the capacity, and nothing else.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -60,8 +68,10 @@ class RecentOutputs:
 class MatchCursor:
     """Where the end of one sequence stands in an automaton of other texts."""
 
-    def __init__(self, automaton: SuffixAutomaton) -> None:
+    def __init__(self, automaton: SuffixAutomaton, salt: int = 0) -> None:
+        """salt: of the sequence; the automaton's token ids are salted."""
         self.automaton = automaton
+        self._salt = salt
         self._state = ROOT
         self._num_matched = 0
         self._position = 0
@@ -80,7 +90,8 @@ class MatchCursor:
         if len(token_ids) - self._position > _LONGEST_MATCH:
             self._restart(len(token_ids))
         for position in range(self._position, len(token_ids)):
-            self._state, self._num_matched = self.automaton.advance(self._state, self._num_matched, token_ids[position])
+            token_id = self._salt + token_ids[position]
+            self._state, self._num_matched = self.automaton.advance(self._state, self._num_matched, token_id)
         self._position = len(token_ids)
         return (self._state, self._num_matched) if self._num_matched >= _SHORTEST_MATCH else (ROOT, 0)
 

@@ -1,7 +1,7 @@
 """Suffix decoding (2411.04975): what most often followed the longest suffix that is known.
 
 The suffix is looked for in the sequence itself, prompt and output, and in recent outputs of other
-requests. How far a draft goes, and where it branches, follows from the counts: a token is drafted
+requests of the same salt. How far a draft goes, and where it branches, follows from the counts: a token is drafted
 while the estimated chance that its whole path is accepted is worth its share of a verification.
 """
 
@@ -13,7 +13,7 @@ from operator import itemgetter
 
 from pilotfish.config import DraftConfig
 from pilotfish.speculation.lookup.index import LookupDraft, LookupIndex, continuation_probability
-from pilotfish.speculation.lookup.recent_outputs import SEPARATOR, MatchCursor, RecentOutputs
+from pilotfish.speculation.lookup.recent_outputs import SEPARATOR, MatchCursor, RecentOutputs, salt_of
 from pilotfish.speculation.lookup.suffix_automaton import ROOT, SuffixAutomaton
 from pilotfish.speculation.trees.tree import MAX_TREE_NODES
 from pilotfish.speculation.trees.tree import ROOT as NO_PARENT
@@ -27,12 +27,13 @@ for each few tokens of output more than come in."""
 class SuffixIndex:
     """See the module. Appending costs amortised constant time, proposing K tokens O(K log K)."""
 
-    def __init__(self, *, min_probability: float, recent: RecentOutputs | None = None) -> None:
+    def __init__(self, *, min_probability: float, recent: RecentOutputs | None = None, cache_salt: str = "") -> None:
         """min_probability: of a path, for its last token to be drafted.
 
-        recent: outputs of other requests to look in, and where `close` leaves this one's; None for neither.
+        recent: outputs of other requests to look in, and where `finish` leaves this one's; None for neither.
         """
         self._min_probability = min_probability
+        self._salt = salt_of(cache_salt)
         self._own = SuffixAutomaton()
         self._recent = recent
         self._cursors: tuple[MatchCursor, ...] = ()
@@ -54,27 +55,27 @@ class SuffixIndex:
 
     def propose(self, max_depth: int, tree: TreeRequest | None = None) -> LookupDraft:
         """The draft that promises most accepted tokens; of equals the sequence's own, then the latest outputs'."""
-        places = [(self._own, *self._own.recurring)]
+        places = [(self._own, 0, *self._own.recurring)]
         if self._recent is not None:
             self._recent.index_some(_INDEXED_PER_PROPOSAL)
             self._meet(self._recent)
-            places += [(cursor.automaton, *cursor.follow(self._own.token_ids)) for cursor in self._cursors]
+            places += [(cursor.automaton, self._salt, *cursor.follow(self._own.token_ids)) for cursor in self._cursors]
         drafts = [
-            Growth(automaton, max_depth, tree, self._min_probability).from_match(state, num_matched)
-            for automaton, state, num_matched in places
+            Growth(automaton, max_depth, tree, self._min_probability, salt).from_match(state, num_matched)
+            for automaton, salt, state, num_matched in places
             if state != ROOT
         ]
         return max(drafts, key=lambda draft: draft.expected_accepted_tokens, default=LookupDraft())
 
     def finish(self, num_prompt_tokens: int) -> None:
         if self._recent is not None:
-            self._recent.add(self._own.token_ids[num_prompt_tokens:])
+            self._recent.add([self._salt + token_id for token_id in self._own.token_ids[num_prompt_tokens:]])
 
     def _meet(self, recent: RecentOutputs) -> None:
         """Have a cursor in each of the store's automata, which it replaces now and then."""
         known = {id(cursor.automaton): cursor for cursor in self._cursors}
         self._cursors = tuple(
-            known.get(id(automaton)) or MatchCursor(automaton)
+            known.get(id(automaton)) or MatchCursor(automaton, self._salt)
             for automaton in reversed(recent.generations)
             if len(automaton)
         )
@@ -84,14 +85,15 @@ class Growth:
     """One draft in the making: the likeliest paths first, as far as the limits let it grow."""
 
     def __init__(
-        self, automaton: SuffixAutomaton, max_depth: int, tree: TreeRequest | None, min_probability: float
+        self, automaton: SuffixAutomaton, max_depth: int, tree: TreeRequest | None, min_probability: float, salt: int
     ) -> None:
-        """tree: None for a chain, which follows the likeliest token alone."""
+        """tree: None for a chain, which follows the likeliest token alone. salt: of the automaton's token ids."""
         self._automaton = automaton
         self._max_depth = max_depth
         self._max_nodes = max_depth if tree is None or max_depth == 0 else min(tree.max_nodes, MAX_TREE_NODES)
         self._branching = 1 if tree is None else tree.branching
         self._min_probability = min_probability
+        self._salt = salt
         self._token_ids: list[int] = []
         self._parents: list[int] = []
         self._probabilities: list[float] = []
@@ -106,7 +108,7 @@ class Growth:
         while self._candidates and len(self._token_ids) < self._max_nodes:
             value, _, parent, token_id, state, num_matched_tokens = heapq.heappop(self._candidates)
             node = len(self._token_ids)
-            self._token_ids.append(token_id)
+            self._token_ids.append(token_id - self._salt)
             self._parents.append(parent)
             self._probabilities.append(-value)
             self._depths.append(1 if parent == NO_PARENT else self._depths[parent] + 1)
@@ -137,7 +139,9 @@ class Growth:
             heapq.heappush(self._candidates, candidate)
 
 
-def suffix_lookup(config: DraftConfig) -> Callable[[], LookupIndex]:
+def suffix_lookup(config: DraftConfig) -> Callable[[str], LookupIndex]:
     """Indexes as configured, which share one store of outputs unless that is turned off."""
     recent = RecentOutputs(config.suffix_shared_tokens) if config.suffix_shared_tokens else None
-    return lambda: SuffixIndex(min_probability=config.lookup_min_probability, recent=recent)
+    return lambda cache_salt: SuffixIndex(
+        min_probability=config.lookup_min_probability, recent=recent, cache_salt=cache_salt
+    )

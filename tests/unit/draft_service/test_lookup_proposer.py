@@ -21,7 +21,7 @@ GREEDY = SamplingParams(temperature=0)
 async def proposer() -> AsyncIterator[LookupProposer]:
     model = ModelInfo(model_id="m", tokenizer_fingerprint="f", vocab_size=100, max_context_tokens=100_000)
     limits = Limits(max_draft_tokens=8, max_sequences=4)
-    proposer = LookupProposer(model, limits, lambda: NgramIndex(2, 3))
+    proposer = LookupProposer(model, limits, lambda _: NgramIndex(2, 3))
     yield proposer
     await proposer.close()
 
@@ -97,7 +97,7 @@ async def opened_after(proposer: LookupProposer) -> None:
 
 async def test_no_draft_beyond_the_context(proposer: LookupProposer) -> None:
     model = ModelInfo(model_id="m", tokenizer_fingerprint="f", vocab_size=100, max_context_tokens=6)
-    small = LookupProposer(model, proposer.limits, lambda: NgramIndex(2, 3))
+    small = LookupProposer(model, proposer.limits, lambda _: NgramIndex(2, 3))
     await opened(small, (1, 2, 3, 1, 2))
     assert (await propose(small, 5, k=4)).draft_token_ids == (3,)
     await small.close()

@@ -23,6 +23,11 @@ class MemoryPool:
         """Tokens of each that asked for a replica, and whether it had begun to answer."""
         self.remembered: list[tuple[str, tuple[int, ...]]] = []
 
+    @property
+    def is_full(self) -> bool:
+        healthy = [link for link in self.links if link.is_healthy]
+        return bool(healthy) and all(link.is_full for link in healthy)
+
     def pick(self, avoid: Collection[str] = ()) -> MemoryLink | None:
         healthy = [link for link in self.links if link.is_healthy and not link.is_full]
         return min(healthy, key=lambda link: link.replica_id in avoid, default=None)

@@ -83,16 +83,15 @@ def test_without_a_drafter_it_decodes_in_runs_says_why_and_looks_again(virtual_r
     assert request.latest.num_draft_tokens > 0
 
 
-def test_a_saturated_draft_pool_is_left_alone_in_auto_only(virtual_replica) -> None:
+@pytest.mark.parametrize("mode", ["auto", "on"])
+def test_without_a_place_in_the_draft_pool_it_says_so(virtual_replica, mode) -> None:
     replica = virtual_replica()
-    auto, on = replica.begin("auto"), replica.begin("on")
+    request = replica.begin(mode)
     replica.run(0.5)
-    assert {auto.latest.reason, on.latest.reason} == {Reason.FASTEST, Reason.REQUESTED}
-    replica.facts = {"is_drafter_saturated": True}
+    replica.facts = {"drafter_absence": "all are in use", "is_drafter_saturated": True}
     replica.run(0.5)
-    assert (auto.latest.reason, on.latest.reason) == (Reason.DRAFT_POOL_SATURATED, Reason.REQUESTED)
-    assert auto.latest.num_draft_tokens == 0
-    assert auto.controller.limitation.reason is Reason.DRAFT_POOL_SATURATED
+    assert (request.latest.reason, request.latest.num_draft_tokens) == (Reason.DRAFT_POOL_SATURATED, 0)
+    assert request.controller.limitation.text == "all are in use"
 
 
 def test_a_drafter_that_failed_is_told_of_until_something_else_limits(virtual_replica) -> None:

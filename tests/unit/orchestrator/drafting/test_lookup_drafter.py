@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 
 from orchestrator.answers.sequence import Sequence
+from orchestrator.drafting.lookup_budget import LookupBudget
 from orchestrator.drafting.lookup_drafter import LookupDrafter
 from pilotfish.config import DraftConfig
 from pilotfish.messages import Verdict
@@ -12,9 +13,13 @@ from pilotfish.speculation.lookup.ngram import NgramIndex
 from pilotfish.types import AcceptanceMode, SamplingParams, SparseDistribution
 
 
-def drafter_of(sequence: Sequence, index: LookupIndex | None = None) -> LookupDrafter:
+def drafter_of(
+    sequence: Sequence, index: LookupIndex | None = None, budget: LookupBudget | None = None
+) -> LookupDrafter:
     return LookupDrafter(
-        NgramIndex(2, 3) if index is None else index, num_prompt_tokens=len(sequence.request.prompt_token_ids)
+        NgramIndex(2, 3) if index is None else index,
+        budget or LookupBudget(10**6),
+        num_prompt_tokens=len(sequence.request.prompt_token_ids),
     )
 
 
@@ -38,13 +43,13 @@ async def test_answers_serve_later_requests_unless_that_is_turned_off(sequence_o
     for num_shared_tokens, expected in ((256, (13, 14)), (0, ())):
         make_index = LOOKUPS["suffix"](DraftConfig(suffix_shared_tokens=num_shared_tokens))
         first = sequence_of([1, 2, 3])
-        drafter = drafter_of(first, make_index())
+        drafter = drafter_of(first, make_index(""))
         for token_id in range(10, 20):
             first.commit(Verdict(1, first.length, 0, 0, (token_id,)))
         await drafter.propose(first, 1)
         drafter.close()
         second = sequence_of([5, 11, 12])
-        assert (await drafter_of(second, make_index()).propose(second, 2)).token_ids == expected
+        assert (await drafter_of(second, make_index("")).propose(second, 2)).token_ids == expected
 
 
 async def test_the_prompt_is_read_while_the_target_reads_it(sequence_of) -> None:
@@ -84,3 +89,47 @@ async def test_a_request_that_ends_early_stops_the_reading(sequence_of) -> None:
     num_read = len(index)
     await asyncio.sleep(0)
     assert 0 < len(index) == num_read < 3000
+
+
+async def test_no_more_is_indexed_than_all_requests_may(sequence_of) -> None:
+    budget = LookupBudget(1000)
+    long, short = sequence_of([1, 2, 3] * 300), sequence_of([1, 2, 3] * 30)
+    first, second = drafter_of(long, budget=budget), drafter_of(long, budget=budget)
+    assert (await first.propose(long, 2)).token_ids == (1, 2)
+    refused = await second.propose(long, 2)
+    assert refused.token_ids == ()
+    assert "orchestrator.speculation.lookup_tokens" in refused.problem
+    assert second.unavailable_reason == refused.problem
+    assert second.glance(long, 2).token_ids == ()
+    assert (budget.num_tokens, budget.num_refused) == (900, 1)
+    third = drafter_of(short, budget=budget)
+    assert (await third.propose(short, 2)).token_ids == (1, 2)
+    for drafter in (first, second, third, first):
+        drafter.close()
+    assert (budget.num_tokens, budget.num_refused) == (0, 1)
+
+
+async def test_an_answer_that_outgrows_what_may_be_indexed_goes_on_without_a_lookup(sequence_of) -> None:
+    budget, sequence = LookupBudget(10), sequence_of([1, 2, 3, 1, 2, 3])
+    drafter = drafter_of(sequence, budget=budget)
+    assert (await drafter.propose(sequence, 1)).token_ids == (1,)
+    sequence.commit(Verdict(1, 6, 0, 0, (1, 2, 3, 1)))
+    assert drafter.glance(sequence, 1).token_ids == (2,)
+    assert (budget.num_tokens, drafter.unavailable_reason) == (10, "")
+    sequence.commit(Verdict(1, 10, 0, 0, (2,)))
+    assert drafter.glance(sequence, 1).token_ids == ()
+    assert drafter.unavailable_reason
+    assert budget.num_tokens == 0
+    drafter.close()
+    assert budget.num_tokens == 0
+
+
+async def test_a_request_that_ends_while_its_prompt_is_read_gives_back_what_it_took(sequence_of) -> None:
+    budget, sequence = LookupBudget(10_000), sequence_of(list(range(3000)))
+    drafter = drafter_of(sequence, budget=budget)
+    drafter.prepare(sequence)
+    await asyncio.sleep(0)
+    assert budget.num_tokens == 3000
+    drafter.close()
+    await asyncio.sleep(0)
+    assert budget.num_tokens == 0

@@ -12,7 +12,6 @@ from pilotfish.features import FeatureRequest, Features
 from pilotfish.messages import CloseSequence, OpenSequence, Proposal, Propose, SequenceError, Verdict
 from pilotfish.types import (
     AcceptanceMode,
-    LoadReport,
     SamplingParams,
     SequenceErrorCode,
     SparseDistribution,
@@ -107,16 +106,6 @@ async def test_a_late_proposal_is_not_taken_for_the_next_one(memory_pool, link, 
     stale = SequenceError(1, SequenceErrorCode.STALE, "the item stands on 3 tokens", 3)
     link.on_event = lambda event: (*held, stale, event)
     assert (await late.propose(sequence, 2)).token_ids == toy_continuation((*PROMPT, 7), 2)
-
-
-@pytest.mark.parametrize("is_open", [False, True])
-async def test_a_replica_where_more_wait_than_are_served_is_saturated(memory_pool, link, sequence, is_open) -> None:
-    drafter = drafter_on(memory_pool, link)
-    if is_open:
-        drafter.prepare(sequence)
-    for num_waiting, expected in ((2, False), (3, True)):
-        link.load = LoadReport(num_sequences_running=2, num_sequences_waiting=num_waiting)
-        assert drafter.is_saturated is expected
 
 
 async def test_the_first_miss_after_opening_is_not_held_against_the_replica(memory_pool, link, sequence) -> None:

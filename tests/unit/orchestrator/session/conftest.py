@@ -14,6 +14,7 @@ from orchestrator.answers.sequence import Sequence
 from orchestrator.control.controller import Controller, InTargetController
 from orchestrator.control.replica_state import ControlState
 from orchestrator.drafting.drafter import InTargetDrafter
+from orchestrator.drafting.lookup_budget import LookupBudget
 from orchestrator.drafting.lookup_drafter import LookupDrafter
 from orchestrator.drafting.remote_drafter import RemoteDrafter
 from orchestrator.requests.request import GenerationRequest, SpeculationOptions
@@ -55,7 +56,9 @@ class World:
             stop=stop,
         )
         if proposer in LOOKUPS:
-            drafter = LookupDrafter(LOOKUPS[proposer](LOOKUP_CONFIG)(), num_prompt_tokens=len(PROMPT), tree=tree)
+            drafter = LookupDrafter(
+                LOOKUPS[proposer](LOOKUP_CONFIG)(""), LookupBudget(10**6), num_prompt_tokens=len(PROMPT), tree=tree
+            )
         elif proposer in IN_TARGET_DRAFTERS:
             drafter = InTargetDrafter(proposer, self.target_a.model.proposer)
         else:

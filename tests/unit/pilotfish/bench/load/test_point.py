@@ -22,6 +22,16 @@ def test_rates_count_whatever_came_in_the_window(make_record) -> None:
     assert point.num_requests == 1
 
 
+def test_each_turn_has_its_rate_and_all_have_one(make_record) -> None:
+    turns = [
+        Window(records=[make_record([(1.0, 4)])], start_s=0.0, end_s=2.0),
+        Window(records=[make_record([(2.0, 2)])], start_s=0.0, end_s=4.0),
+    ]
+    point = point_of("auto", 1, turns)
+    assert point.output_tokens_per_s_by_turn == [2.0, 0.5]
+    assert point.output_tokens_per_s == pytest.approx(1.0)
+
+
 def test_latencies_are_those_of_the_measured_requests(make_record) -> None:
     records = [
         make_record([(1.0, 1), (2.0, 1), (4.0, 1)], index=0),

@@ -1,5 +1,6 @@
 """What is said to a draft replica for one row, step by step, and what is made of its answers."""
 
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -27,7 +28,7 @@ class FakePool:
     def __init__(self, link: Any) -> None:
         self.links = (link,)
 
-    def pick(self) -> Any:
+    def pick(self, avoid: Collection[str] = ()) -> Any:
         return self.links[0] if self.links[0].is_healthy else None
 
 
@@ -139,6 +140,16 @@ async def test_a_refusal_is_told_to_the_link_as_what_it_is(row, link, code, note
     link.mailbox.deliver(SequenceError(7, code, "no", 4))
     assert getattr(link, noted)
     assert link.mailbox is None
+
+
+async def test_a_row_that_the_replica_refuses_is_not_asked_for_again(row, link) -> None:
+    row.begin(4)
+    link.mailbox.deliver(SequenceError(7, SequenceErrorCode.INVALID, "the draft model's context is full", 4))
+    num_commands = len(link.commands)
+    for token_id in range(5):
+        row.begin(token_id)
+    assert len(link.commands) == num_commands
+    assert (link.failures, link.mailbox) == ([], None)
 
 
 async def test_a_row_is_a_span_that_the_replicas_is_part_of(row, link, tracing) -> None:
