@@ -116,7 +116,7 @@ def _without_output(chunk: OutputChunk, report: Report) -> tuple[OutputChunk, Re
     chunk = msgspec.structs.replace(
         chunk, text="", token_ids=(), origins=(), logprobs=(), round_draft_tokens=(), finish_reason=FinishReason.LENGTH
     )
-    return chunk, replace(report, num_output_tokens=0, finish_reason=FinishReason.LENGTH, stopped_by="")
+    return chunk, replace(report, num_output_tokens=0, finish_reason=FinishReason.LENGTH, stopped_by=None)
 
 
 async def _together(work: Sequence[Coroutine[Any, Any, ResultT]]) -> list[ResultT]:
