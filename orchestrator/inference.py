@@ -154,14 +154,14 @@ class InferenceService:
                 # A request that fails before it is bound has cost nothing.
                 place.cost = 0
                 async with caller.deadline():
-                    answer = await self._answer(prompt, options, observed, caller.allowance)
+                    answer = await self._answer(prompt, options, observed, caller)
                     try:
                         yield answer
                     finally:
                         place.cost = answer.cost
 
     async def _answer(
-        self, prompt: Prompt, options: GenerationOptions, observed: ObservedRequest, allowance: Allowance | None
+        self, prompt: Prompt, options: GenerationOptions, observed: ObservedRequest, caller: Caller
     ) -> Answer:
         """Validate a request and make ready to serve it.
 
@@ -169,14 +169,20 @@ class InferenceService:
         """
         token_ids = await self.token_ids_of(prompt)
         link = await self.ready_target()
-        request = bind_request(options, token_ids, self._served_model(link), observed.traceparent)
+        request = bind_request(
+            options,
+            token_ids,
+            self._served_model(link),
+            request_id=caller.identity.request_id,
+            traceparent=observed.traceparent,
+        )
         scorer = self._scorer(link) if request.num_prompt_logprobs is not None else None
         session = self._session(request, link, observed.rounds)
         model = self.named(link.model)
         observed.begin(session, request, model.model_id)
-        if allowance is not None:
-            allowance.spend(len(request.prompt_token_ids))
-        return Answer(session, model, observed, allowance, scorer)
+        if caller.allowance is not None:
+            caller.allowance.spend(len(request.prompt_token_ids))
+        return Answer(session, model, observed, caller.allowance, scorer)
 
     async def ready_target(self) -> ReplicaLink:
         """A connected target replica, to learn the model from. Raises UnavailableError."""

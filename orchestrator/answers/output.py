@@ -88,9 +88,7 @@ class OutputText:
         for index, token_id in enumerate(token_ids):
             text = self._detokenizer.add((token_id,))
             self._num_tokens += 1
-            safe_text, matched = (
-                (self._matcher.pass_by(text), None) if self._is_too_short else self._matcher.push(text)
-            )
+            safe_text, matched = (self._matcher.pass_by(text), None) if self._is_too_short else self._matcher.push(text)
             pieces.append(safe_text)
             if matched is not None:
                 return "".join(pieces), index + 1, matched
