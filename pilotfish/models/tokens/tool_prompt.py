@@ -11,6 +11,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pydantic_core import from_json
+
 from pilotfish.chat import ChatMessage, ToolCall
 
 CALL_BEGIN, CALL_END = "<tool_call>\n", "\n</tool_call>"
@@ -32,6 +34,14 @@ def parse_arguments(arguments: str) -> Any:
     """A call's arguments as templates get them. Raises ValueError, RecursionError for what cannot be written as JSON
     again: NaN, and numbers that no float holds."""
     return json.loads(arguments, parse_constant=_finite, parse_float=_finite)
+
+
+def parse_begun_arguments(arguments: str) -> Any:
+    """As `parse_arguments`; of arguments that are cut off what there is, a last string's beginning included."""
+    try:
+        return parse_arguments(arguments)
+    except ValueError:
+        return parse_arguments(json.dumps(from_json(arguments, allow_partial="trailing-strings")))
 
 
 def _finite(number: str) -> float:
