@@ -10,7 +10,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from orchestrator.http.errors import error_body, error_response
-from orchestrator.requests.identity import REQUEST_ID_HEADER, RequestIdentity
+from orchestrator.requests.identity import RequestIdentity
 from pilotfish.config import PublicSecurityConfig
 
 
@@ -59,8 +59,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no request, as any other is refused."""
-        names = (REQUEST_ID_HEADER.encode(), b"traceparent")
-        told = {name.decode(): value.decode("latin-1") for name, value in self.headers or () if name in names}
+        read = self.headers if self._is_in_message else ()
+        told = {name.decode("latin-1"): value.decode("latin-1") for name, value in read}
         headers = {**RequestIdentity.of(told).headers, "connection": "close"}
         answer = error_response(400, error_body(400, msg), headers)
         lines = [b"%b: %b\r\n" % header for header in answer.raw_headers]
