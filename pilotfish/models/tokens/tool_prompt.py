@@ -36,12 +36,19 @@ def parse_arguments(arguments: str) -> Any:
     return json.loads(arguments, parse_constant=_finite, parse_float=_finite)
 
 
-def parse_begun_arguments(arguments: str) -> Any:
-    """As `parse_arguments`; of arguments that are cut off what there is, a last string's beginning included."""
+def parse_model_arguments(arguments: str) -> Any:
+    """As `parse_arguments`, of what a model wrote. Of an object that is cut off there is what was written, a last
+    string's beginning included; one that is no JSON stays text."""
     try:
         return parse_arguments(arguments)
+    except json.JSONDecodeError:
+        if not arguments.lstrip().startswith("{"):
+            raise
+    try:
+        begun = from_json(arguments, allow_partial="trailing-strings")
     except ValueError:
-        return parse_arguments(json.dumps(from_json(arguments, allow_partial="trailing-strings")))
+        return arguments
+    return parse_arguments(json.dumps(begun))
 
 
 def _finite(number: str) -> float:

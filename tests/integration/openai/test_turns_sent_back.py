@@ -15,8 +15,9 @@ from tests.support.stack import StackThread
 ASKED = {"role": "user", "content": "which fish?"}
 TEMPLATE = (
     "{% for m in messages %}{{ m['role'] }}:{{ m['reasoning_content'] }}{{ m['content'] }}"
-    "{% for c in m['tool_calls'] %}{{ c['function']['name'] }}={% for n, v in c['function']['arguments'].items() %}"
-    "{{ n }}:{{ v }}{% endfor %}{{ c['function']['arguments'] | tojson }}{% endfor %}|{% endfor %}"
+    "{% for c in m['tool_calls'] %}{% set f = c['function'] %}{{ f['name'] }}={{ f['arguments'] | tojson }}"
+    "{% if f['arguments'] is mapping %}{% for n, v in f['arguments'].items() %}{{ n }}:{{ v }}{% endfor %}{% endif %}"
+    "{% endfor %}|{% endfor %}"
     "{# <tool_call> </think> #}{{ tools }}{% if add_generation_prompt %}assistant:{{ begun }}{% endif %}"
 )
 """Knows tools and thoughts, and goes through a call's arguments one by one, as many do."""
@@ -67,6 +68,20 @@ def test_a_call_that_was_cut_off_is_taken(api: openai.OpenAI, num_tokens: int) -
     output = {"type": "function_call_output", "call_id": made.call_id, "output": "cut off"}
     conversation = [ASKED, *response.output, output]
     assert api.responses.create(model="", input=conversation, tools=tools, max_output_tokens=2).output
+
+
+@pytest.mark.parametrize("arguments", ["", "{", '{"n": nonsense}', '{"n": 1'])
+def test_what_a_model_may_write_for_arguments_is_taken(server: StackThread, arguments: str) -> None:
+    function = {"name": "find", "arguments": arguments}
+    turn = {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "type": "function", "function": function}]}
+    chat = {"messages": [ASKED, turn], "max_tokens": 1}
+    response = {"input": [ASKED, {"type": "function_call", "call_id": "c", **function}], "max_output_tokens": 1}
+    answers = [
+        server.http.post(f"/v1/{path}", json=body)
+        for path, body in (("chat/completions", chat), ("responses", response))
+    ]
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert answers[0].json()["usage"]["prompt_tokens"] == answers[1].json()["usage"]["input_tokens"]
 
 
 @pytest.mark.parametrize("is_told", [True, False])
