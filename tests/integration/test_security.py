@@ -125,6 +125,7 @@ async def test_a_keys_limits_hold_over_both_protocols(start: Start, tmp_path: Pa
             answer = await http.post("/v1/completions", json=body, headers={"authorization": "Bearer pf-ann"})
             assert answer.status_code == 429
             assert int(answer.headers["retry-after"]) > 0
+            assert answer.headers["x-request-id"]
         with pytest.raises(ResourceExhaustedError, match="2 requests a minute") as refusal:
             await ask(server, Access(api_key="pf-ann"))
         assert refusal.value.retry_after_s is not None

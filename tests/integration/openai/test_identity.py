@@ -59,9 +59,8 @@ def test_openais_client_knows_the_id(emulated_client: openai.OpenAI) -> None:
     assert failure.value.request_id == MINE
 
 
-def test_refusals_before_the_request_is_read_and_full_queues_have_ids(start_server) -> None:
-    limits = {"max_concurrent_requests": 1, "max_queued_requests": 0}
-    with start_server(http={"cors_origins": ["https://a.example"]}, **limits) as server:
+def test_pages_of_other_origins_see_the_ids(start_server) -> None:
+    with start_server(http={"cors_origins": ["https://a.example"]}) as server:
         preflight = {"origin": "https://a.example", "access-control-request-method": "POST"}
         allowed = server.http.options("/v1/chat/completions", headers=preflight)
         assert (allowed.status_code, "x-request-id" in allowed.headers) == (200, True)
@@ -70,11 +69,6 @@ def test_refusals_before_the_request_is_read_and_full_queues_have_ids(start_serv
         assert {"x-request-id", "x-trace-id"} <= set(exposed.split(", "))
         page = server.http.get("/v1/models", headers={"origin": "https://b.example", "x-request-id": MINE})
         assert (page.status_code, page.headers["x-request-id"]) == (403, MINE)
-        long = {"prompt": "sea", "max_tokens": 100_000, "ignore_eos": True, "stream": True}
-        with server.http.stream("POST", "/v1/completions", json=long) as stream:
-            next(stream.iter_lines())
-            full = server.http.post("/v1/completions", json=long, headers={"x-request-id": MINE})
-        assert (full.status_code, full.headers["x-request-id"]) == (429, MINE)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,12 @@
+import contextvars
+from typing import Any
+
 import pytest
 
+from orchestrator import servicer
 from orchestrator.api_security import MAX_CLIENT_ID_CHARACTERS, Authenticator
-from orchestrator.servicer import CLIENT_ID_KEY, caller_of
+from orchestrator.requests.caller import Caller
+from orchestrator.servicer import CLIENT_ID_KEY
 from pilotfish.config import PublicSecurityConfig
 from pilotfish.errors import AuthenticationError
 from pilotfish.security.api_key import ApiKey, digest_of
@@ -30,6 +35,11 @@ class FakeContext:
 
     def time_remaining(self):
         return self._time_remaining
+
+
+def caller_of(context: Any, arrival_ns: int, authenticator: Authenticator) -> Caller:
+    """As within a call's own task: it says there which request is logged about."""
+    return contextvars.copy_context().run(servicer.caller_of, context, arrival_ns, authenticator)
 
 
 def test_the_metadata_name_the_client() -> None:
