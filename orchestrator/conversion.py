@@ -124,7 +124,7 @@ def report_to_proto(report: Report) -> inference_pb2.GenerateResponse:
         summary=inference_pb2.Summary(
             request_id=report.request_id,
             finish_reason=types_pb2.FinishReason.ValueType(report.finish_reason),
-            stopped_by=report.stopped_by,
+            stopped_by="" if report.stopped_by is None else str(report.stopped_by),
             usage=inference_pb2.Usage(
                 prompt_tokens=report.num_prompt_tokens,
                 output_tokens=report.num_output_tokens,

@@ -173,7 +173,14 @@ class InferenceService:
         """
         token_ids = await self.token_ids_of(prompt)
         link = await self.ready_target()
-        request = bind_request(options, token_ids, self._served_model(link), observed.traceparent, caller.alias)
+        request = bind_request(
+            options,
+            token_ids,
+            self._served_model(link),
+            request_id=caller.identity.request_id,
+            traceparent=observed.traceparent,
+            client=caller.alias,
+        )
         scorer = self._scorer() if request.num_prompt_logprobs is not None else None
         session = self._session(request, link, observed.rounds)
         model = self.named(link.model)

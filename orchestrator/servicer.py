@@ -14,6 +14,7 @@ from orchestrator.api_security import Authenticator, client_id_of
 from orchestrator.conversion import chunk_to_proto, options_from_proto, prompt_from_proto, report_to_proto
 from orchestrator.inference import InferenceService
 from orchestrator.requests.caller import Caller
+from orchestrator.requests.identity import IDENTITY_KEYS, RequestIdentity
 from orchestrator.requests.prompt import TokenPrompt, text_of_tokens
 from orchestrator.requests.request import PROPOSERS, check_request_bytes
 from pilotfish.config import OrchestratorConfig
@@ -21,11 +22,10 @@ from pilotfish.rpc.conversion import limits_to_proto, model_to_proto
 from pilotfish.rpc.status import aborting_on_error
 from pilotfish.rpc.v1 import inference_pb2, inference_pb2_grpc
 from pilotfish.security.link_token import AUTHORIZATION_KEY
-from pilotfish.telemetry.tracing import RemoteContext
 
 CLIENT_ID_KEY = "x-client-id"
 """Request metadata: whose request it is, for the fair queue."""
-_CALLER_KEYS = frozenset({AUTHORIZATION_KEY, CLIENT_ID_KEY, "traceparent", "tracestate"})
+_CALLER_KEYS = IDENTITY_KEYS | {AUTHORIZATION_KEY, CLIENT_ID_KEY}
 
 GenerateContext = grpc.aio.ServicerContext[inference_pb2.GenerateRequest, inference_pb2.GenerateResponse]
 
@@ -92,16 +92,19 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
 
 def caller_of(context: grpc.aio.ServicerContext[Any, Any], arrival_ns: int, authenticator: Authenticator) -> Caller:
     """Who calls: the holder of the API key, else the client that the metadata name, else the host that the call comes
-    from.
+    from. The call's trailing metadata get what it is called.
 
     Raises AuthenticationError where a key is needed and none that is known is shown.
     """
     metadata = {key: str(value) for key, value in context.invocation_metadata() or () if key in _CALLER_KEYS}
+    identity = RequestIdentity.of(metadata).enter()
+    context.set_trailing_metadata(tuple(identity.headers.items()))
     allowance = authenticator.allowance(metadata.get(AUTHORIZATION_KEY, ""))
     # Without a deadline gRPC tells None, or an absurdly long time.
     timeout_s = context.time_remaining()
-    trace = RemoteContext(metadata.get("traceparent", ""), metadata.get("tracestate", ""))
     # "ipv4:10.0.0.7:51000": each connection of a host has a port of its own.
     host, _, _ = context.peer().rpartition(":")
     client_id = client_id_of(allowance, metadata.get(CLIENT_ID_KEY, ""), host)
-    return Caller(client_id=client_id, arrival_ns=arrival_ns, timeout_s=timeout_s, trace=trace, allowance=allowance)
+    return Caller(
+        client_id=client_id, arrival_ns=arrival_ns, timeout_s=timeout_s, identity=identity, allowance=allowance
+    )

@@ -18,8 +18,8 @@ class Sequence:
     def __init__(self, request: GenerationRequest, output: OutputText) -> None:
         self.request = request
         self.finish_reason: FinishReason | None = None
-        self.stopped_by = ""
-        """The stop string or the decimal token id that ended the answer."""
+        self.stopped_by: str | int | None = None
+        """The stop string or the token id that ended the answer."""
         self.statistics = AcceptanceStatistics()
         self.num_plain_tokens = 0
         self.num_step_tokens = 0

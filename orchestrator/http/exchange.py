@@ -8,12 +8,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
-from orchestrator.http.body import read_body
-from orchestrator.http.errors import describe_error
+from orchestrator.http.body import encode_body, read_body
+from orchestrator.http.errors import ErrorBody, describe_error
 from pilotfish.errors import PilotfishError, UnavailableError
 
 _log = logging.getLogger(__name__)
@@ -37,11 +36,13 @@ class Exchange:
         """Of the answer; set them before it begins."""
         self.param_names: Mapping[str, str] = {}
         """See `describe_error`."""
+        self.failure_event: Callable[[ErrorBody], bytes] = event_of
+        """What tells of it within a stream."""
         self._send = send
         self._is_started = False
 
     async def reply(self, body: object, status: int = 200) -> None:
-        await self.reply_bytes(msgspec.json.encode(body), "application/json", status)
+        await self.reply_bytes(encode_body(body), "application/json", status)
 
     async def reply_bytes(self, data: bytes, content_type: str, status: int = 200) -> None:
         """Answer with one document."""
@@ -62,7 +63,7 @@ class Exchange:
         """Tell the client, with a status if the answer has not begun, else within the stream."""
         status, body, headers = describe_error(error, self.param_names)
         if self._is_started:
-            await self.write_event(event_of(body))
+            await self.write_event(self.failure_event(body))
             await self.end_events()
             return
         self.extra_headers.update(headers)
@@ -75,7 +76,7 @@ class Exchange:
 
 
 def event_of(body: object) -> bytes:
-    return b"data: %b\n\n" % msgspec.json.encode(body)
+    return b"data: %b\n\n" % encode_body(body)
 
 
 Handler = Callable[[Exchange], Coroutine[Any, Any, None]]

@@ -8,11 +8,11 @@ import hashlib
 import secrets
 import time
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from orchestrator.requests.identity import RequestIdentity
 from pilotfish.errors import DeadlineExceededError
 from pilotfish.security.allowance import Allowance
-from pilotfish.telemetry.tracing import NO_CONTEXT, RemoteContext
 
 _ALIAS_KEY = secrets.token_bytes(16)
 
@@ -27,8 +27,7 @@ class Caller:
     """On time.monotonic_ns()'s clock."""
     timeout_s: float | None = None
     """What is left of the call's deadline; None: it has none."""
-    trace: RemoteContext = NO_CONTEXT
-    """The trace that the call belongs to."""
+    identity: RequestIdentity = field(default_factory=lambda: RequestIdentity.of({}))
     allowance: Allowance | None = None
     """What the caller's API key lets it use; None: as much as there is."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 import msgspec
@@ -147,7 +147,7 @@ class GenerationRequest(AnswerOptions):
     speculation: SpeculationOptions
     num_speculative_tokens: int
     """Draft tokens a round; 0 turns speculation off."""
-    request_id: str = field(default_factory=lambda: secrets.token_hex(8))
+    request_id: str = ""
     traceparent: str = ""
     """W3C header of the trace that the replicas' part of it belongs to; empty: it is not traced."""
     client: str = ""
@@ -189,6 +189,8 @@ def bind_request(
     options: GenerationOptions,
     prompt_token_ids: Sequence[int],
     model: ServedModel,
+    *,
+    request_id: str = "",
     traceparent: str = "",
     client: str = "",
 ) -> GenerationRequest:
@@ -234,6 +236,7 @@ def bind_request(
         speculation=speculation,
         num_speculative_tokens=num_draft_tokens,
         **{each.name: getattr(options, each.name) for each in fields(AnswerOptions)},
+        request_id=request_id,
         traceparent=traceparent,
         client=client,
     )

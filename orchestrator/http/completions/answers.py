@@ -12,7 +12,8 @@ import msgspec
 
 from orchestrator.answers.chunk_writer import ChunkBuffer, WriteTurns, write_chunks
 from orchestrator.answers.output import OutputChunk
-from orchestrator.http.exchange import Exchange
+from orchestrator.http.errors import ErrorBody
+from orchestrator.http.exchange import Exchange, event_of
 from orchestrator.inference import InferenceService
 from orchestrator.request_telemetry.trace import Report
 from orchestrator.requests.caller import Caller
@@ -59,6 +60,10 @@ class ChoiceEvents(Protocol):
 
     def end(self, chunk: OutputChunk, report: Report) -> bytes:
         """Of the last chunk."""
+
+    def failed(self, error: ErrorBody) -> bytes:
+        """Instead of what would have come next."""
+        return event_of(error)
 
 
 class AnswerServer:
@@ -116,7 +121,7 @@ def _without_output(chunk: OutputChunk, report: Report) -> tuple[OutputChunk, Re
     chunk = msgspec.structs.replace(
         chunk, text="", token_ids=(), origins=(), logprobs=(), round_draft_tokens=(), finish_reason=FinishReason.LENGTH
     )
-    return chunk, replace(report, num_output_tokens=0, finish_reason=FinishReason.LENGTH, stopped_by="")
+    return chunk, replace(report, num_output_tokens=0, finish_reason=FinishReason.LENGTH, stopped_by=None)
 
 
 async def _together(work: Sequence[Coroutine[Any, Any, ResultT]]) -> list[ResultT]:

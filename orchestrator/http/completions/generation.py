@@ -266,6 +266,7 @@ class GenerationApi:
             await exchange.reply(answer_format.document(await self._answers.collect(samples, caller)))
             return
         choices = [answer_format.choice_events(sample) for sample in samples]
+        exchange.failure_event = choices[0].failed
         reports = await self._answers.stream(samples, choices, exchange, caller)
         if fields.includes_usage:
             prompt_indexes = (sample.prompt_index for sample in samples)
