@@ -140,25 +140,23 @@ class InferenceService:
     async def serving(self, prompt: Prompt, options: GenerationOptions, caller: Caller) -> AsyncIterator[Answer]:
         """Wait for the caller's turn, then hold its place inside the block.
 
-        Raises what `RequestQueue.place` does, InvalidRequestError for what the caller can mend, UnavailableError
-        without a target, and DeadlineExceededError, also within the block, when the caller's time is up.
+        Raises what `RequestQueue.place` does, InvalidRequestError for what the caller can mend, and UnavailableError
+        without a target. The caller's own deadline is around it.
         """
         cost = estimated_cost(prompt, options.sampling.max_tokens)
         operation = "chat" if prompt.is_chat else "text_completion"
         with self.observer.request(caller, operation) as observed, caller.request():
             if options.sampling.grammar is not None:
                 # Without a place: one that is slow to check would keep it from others, at no cost.
-                async with caller.deadline():
-                    await self.grammar_check.check(options.sampling.grammar)
-            async with self.request_queue.place(caller.client_id, cost, caller.timeout_s) as place:
+                await self.grammar_check.check(options.sampling.grammar)
+            async with self.request_queue.place(caller, cost) as place:
                 # A request that fails before it is bound has cost nothing.
                 place.cost = 0
-                async with caller.deadline():
-                    answer = await self._answer(prompt, options, observed, caller.allowance)
-                    try:
-                        yield answer
-                    finally:
-                        place.cost = answer.cost
+                answer = await self._answer(prompt, options, observed, caller.allowance)
+                try:
+                    yield answer
+                finally:
+                    place.cost = answer.cost
 
     async def _answer(
         self, prompt: Prompt, options: GenerationOptions, observed: ObservedRequest, allowance: Allowance | None
