@@ -95,8 +95,8 @@ Handler = Callable[[Exchange], Coroutine[Any, Any, None]]
 
 @dataclass(frozen=True)
 class Endpoint:
-    """An ASGI application: a handler that is cancelled when its client leaves or has no more time. Errors are in OpenAI's
-    shape."""
+    """An ASGI application: a handler that is cancelled when its client leaves or has no more time; errors are in
+    OpenAI's shape."""
 
     handler: Handler
     max_body_bytes: int
