@@ -57,7 +57,8 @@ class Caller:
             raise self._lateness from None
 
     def reason_of(self, error: BaseException) -> BaseException:
-        """What a request that ended with `error` failed of: DeadlineExceededError where it was cancelled in time."""
+        """What a request that ended with `error` failed of: DeadlineExceededError if it was cancelled when its
+        time was up."""
         is_late = self.timeout_s is not None and self._left_s <= _CLOCK_MARGIN_S
         return self._lateness if is_late and isinstance(error, asyncio.CancelledError) else error
 

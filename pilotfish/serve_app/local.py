@@ -120,7 +120,7 @@ def running(config: Config) -> Iterator[None]:
 
 
 def _shut_down_serve(timeout_s: float) -> None:
-    """Serve's own shutdown gives replicas half a minute, whatever they are to have: they end before."""
+    """Serve's own shutdown gives replicas half a minute, whatever they are to have: so they are ended first."""
     try:
         serve.delete(APPLICATION, _blocking=False)
         end_s = time.monotonic() + timeout_s
