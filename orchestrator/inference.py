@@ -142,8 +142,8 @@ class InferenceService:
     async def serving(self, prompt: Prompt, options: GenerationOptions, caller: Caller) -> AsyncIterator[Answer]:
         """Wait for the caller's turn, then hold its place inside the block.
 
-        Raises what `RequestQueue.place` does, InvalidRequestError for what the caller can mend, UnavailableError
-        without a target, and DeadlineExceededError, also within the block, when the caller's time is up.
+        Raises what `RequestQueue.place` does, InvalidRequestError for what the caller can mend, and UnavailableError
+        without a target. The caller's own deadline is around it.
         """
         cost = estimated_cost(prompt, options.sampling.max_tokens)
         operation = "chat" if prompt.is_chat else "text_completion"
@@ -151,18 +151,16 @@ class InferenceService:
             compile_cost = 0.0
             if options.sampling.grammar is not None:
                 # Without a place, which others could use.
-                async with caller.deadline():
-                    took_s = await self.grammar_check.check(options.sampling.grammar, caller.client_id)
+                took_s = await self.grammar_check.check(options.sampling.grammar, caller.client_id)
                 compile_cost = grammar_cost(took_s)
-            async with self.request_queue.place(caller.client_id, cost + compile_cost, caller.timeout_s) as place:
+            async with self.request_queue.place(caller, cost + compile_cost) as place:
                 # All that a request has cost that fails before it is bound.
                 place.cost = compile_cost
-                async with caller.deadline():
-                    answer = await self._answer(prompt, options, observed, caller)
-                    try:
-                        yield answer
-                    finally:
-                        place.cost = answer.cost + compile_cost
+                answer = await self._answer(prompt, options, observed, caller)
+                try:
+                    yield answer
+                finally:
+                    place.cost = answer.cost + compile_cost
 
     async def _answer(
         self, prompt: Prompt, options: GenerationOptions, observed: ObservedRequest, caller: Caller

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc.aio
@@ -42,9 +44,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
     async def Generate(  # type: ignore[override]  # noqa: N802  # it writes, so that a cancelled write ends it here
         self, request: inference_pb2.GenerateRequest, context: GenerateContext
     ) -> None:
-        arrival_ns = time.monotonic_ns()
-        async with aborting_on_error(context):
-            caller = caller_of(context, arrival_ns, self._authenticator)
+        async with self._call(context) as caller:
             check_request_bytes(request.ByteSize(), self._config.max_prompt_bytes)
             options = options_from_proto(request, self._config.speculation, self._service.tokenizer)
             prompt = prompt_from_proto(request, request.WhichOneof("prompt"))
@@ -60,8 +60,8 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
     async def Tokenize(  # noqa: N802
         self, request: inference_pb2.TokenizeRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> inference_pb2.TokenizeResponse:
-        async with aborting_on_error(context):
-            with caller_of(context, time.monotonic_ns(), self._authenticator).request():
+        async with self._call(context) as caller:
+            with caller.request():
                 check_request_bytes(request.ByteSize(), self._config.max_prompt_bytes)
                 prompt = prompt_from_proto(request, request.WhichOneof("input"))
                 token_ids = await self._service.token_ids_of(prompt)
@@ -75,8 +75,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
         request: inference_pb2.GetModelInfoRequest,  # noqa: ARG002
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> inference_pb2.GetModelInfoResponse:
-        async with aborting_on_error(context):
-            caller_of(context, time.monotonic_ns(), self._authenticator)
+        async with self._call(context):
             service = self._service
             link = await service.ready_target()
             limits = msgspec.structs.replace(link.limits, max_draft_tokens=service.targets.max_draft_tokens)
@@ -88,6 +87,14 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
                 proposers=PROPOSERS,
                 version=pilotfish.__version__,
             )
+
+    @contextlib.asynccontextmanager
+    async def _call(self, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Caller]:
+        """All that is done for a call of this caller: until its deadline, and with errors as statuses."""
+        async with aborting_on_error(context):
+            caller = caller_of(context, time.monotonic_ns(), self._authenticator)
+            async with caller.deadline():
+                yield caller
 
 
 def caller_of(context: grpc.aio.ServicerContext[Any, Any], arrival_ns: int, authenticator: Authenticator) -> Caller:

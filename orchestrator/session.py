@@ -89,17 +89,17 @@ class Session:
                     if len(chunk.token_ids) == sequence.num_output_tokens:  # the first
                         controller.begin(self._result(decision, draft, verdict, verdicts))
                     self.rounds.add(draft, verdict)
+                    if target.should_leave or self._is_step_due:
+                        verdicts.leave()
                     decision = self._look_ahead(decision, draft, verdict, verdicts)
                     yield chunk
-                    if steps.is_due(sequence):
-                        verdicts.leave()
                 if verdicts.successor is not None:
                     decision = verdicts.successor
                 elif sequence.finish_reason is None:
                     decision = controller.decide(self._result(decision, draft, verdict, verdicts))
                 else:
                     controller.end(self._result(decision, draft, verdict, verdicts))
-                if steps.is_due(sequence):
+                if self._is_step_due:
                     target.close()  # judging takes a place as well
                     self.rounds.begin(_STEP)
                     while (step := await steps.next(sequence)) is not None:
@@ -112,6 +112,10 @@ class Session:
             drafter.close()
             steps.close()
             target.close()
+
+    @property
+    def _is_step_due(self) -> bool:
+        return self.target.can_move and self.steps.is_due(self.sequence)
 
     async def _draft(self, decision: Decision) -> tuple[Decision, DraftBlock]:
         """What the round verifies; where the target has gone on by itself that is decided."""

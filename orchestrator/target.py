@@ -155,6 +155,20 @@ class RemoteTarget:
         return None if self._remote is None else self._remote.link
 
     @property
+    def can_move(self) -> bool:
+        """Whether the sequence, once closed, can be opened again: where it is, or on another replica."""
+        return not self._is_unwelcome or self._pool.pick() is not None
+
+    @property
+    def should_leave(self) -> bool:
+        """Whether the replica drains or fails, and another takes the sequence."""
+        return self._is_unwelcome and self.can_move
+
+    @property
+    def _is_unwelcome(self) -> bool:
+        return self._remote is not None and self._remote.is_usable and not self._remote.is_welcome
+
+    @property
     def has_waiting_verdict(self) -> bool:
         """Whether the next verdict has come already."""
         return self._remote is not None and self._remote.has_waiting_verdict
@@ -172,7 +186,7 @@ class RemoteTarget:
     async def opened(self, sequence: Sequence) -> RemoteSequence:
         """The open sequence on a replica. Raises what TargetPool.acquire does."""
         remote = self._remote
-        if remote is not None and remote.is_usable and (remote.is_welcome or self._pool.pick() is None):
+        if remote is not None and remote.is_usable and not self.should_leave:
             return remote
         self.close()
         asked_ns = time.monotonic_ns()

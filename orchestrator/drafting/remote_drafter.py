@@ -231,17 +231,16 @@ class RemoteDrafter(Drafter):
         raise UnavailableError(f"draft replica {remote.link.replica_id}: {event.message}")
 
     def _usable_remote(self) -> RemoteSequence | None:
-        remote = self._remote
-        if remote is None or not remote.is_welcome:
-            return None
-        return remote
+        """The open sequence; where the replica is lost, drains or fails, it is closed, asked for drafts or not."""
+        if self._remote is not None and not self._remote.is_welcome:
+            self.close()
+        return self._remote
 
     def _opened(self, sequence: Sequence) -> RemoteSequence:
         """The open sequence on a replica, opened with every committed token where there is none."""
         remote = self._usable_remote()
         if remote is not None:
             return remote
-        self.close()
         link = self._pool.pick()
         if link is None:
             raise UnavailableError(self._pool.absence_reason)

@@ -38,7 +38,7 @@ class RequestObserver:
         try:
             yield observed
         except BaseException as error:
-            observed.end(error)
+            observed.end(caller.reason_of(error))
             raise
         observed.end(None)
 

@@ -16,6 +16,9 @@ from pilotfish.security.allowance import Allowance
 
 _ALIAS_KEY = secrets.token_bytes(16)
 
+_CLOCK_MARGIN_S = 0.01
+"""By which the clocks of gRPC and of the event loop may be ahead."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
@@ -26,7 +29,7 @@ class Caller:
     arrival_ns: int
     """On time.monotonic_ns()'s clock."""
     timeout_s: float | None = None
-    """What is left of the call's deadline; None: it has none."""
+    """What was left of the call's deadline on arrival; None: it has none."""
     identity: RequestIdentity = field(default_factory=lambda: RequestIdentity.of({}))
     allowance: Allowance | None = None
     """What the caller's API key lets it use; None: as much as there is."""
@@ -46,17 +49,35 @@ class Caller:
 
     @contextlib.asynccontextmanager
     async def deadline(self) -> AsyncIterator[None]:
-        """Ends the block, with DeadlineExceededError, when the call's time is up."""
+        """Ends the block, with DeadlineExceededError, when the call's time is up.
+
+        One block holds all that is done for a call, from its arrival to the last byte of its answer. Inside it a passed
+        deadline is a cancellation; `reason_of` tells it from others.
+        """
         if self.timeout_s is None:
             yield
             return
-        left_s = self.timeout_s - (time.monotonic_ns() - self.arrival_ns) / 1e9
         try:
-            async with asyncio.timeout(left_s) as scope:
+            async with asyncio.timeout(self._left_s) as scope:
                 yield
         except TimeoutError:
             if not scope.expired():
                 raise
-            raise DeadlineExceededError(
-                f"the deadline passed before the answer was complete, after {self.timeout_s:.3g} s"
-            ) from None
+            raise self._lateness from None
+
+    def reason_of(self, error: BaseException) -> BaseException:
+        """What a request that ended with `error` failed of: DeadlineExceededError if it was cancelled when its
+        time was up."""
+        is_late = self.timeout_s is not None and self._left_s <= _CLOCK_MARGIN_S
+        return self._lateness if is_late and isinstance(error, asyncio.CancelledError) else error
+
+    @property
+    def _left_s(self) -> float:
+        assert self.timeout_s is not None, "without a deadline there is no end"
+        return self.timeout_s - (time.monotonic_ns() - self.arrival_ns) / 1e9
+
+    @property
+    def _lateness(self) -> DeadlineExceededError:
+        return DeadlineExceededError(
+            f"the deadline passed before the answer was complete, after {self.timeout_s:.3g} s"
+        )

@@ -39,7 +39,9 @@ class SpeculationConfig:
     """Maximum draft tokens made ahead per round, over all outcomes; 0: off. At acceptance 0.8 the default covers some
     80 % of rounds."""
     draft_deadline_ms: NonNegativeFloat = 0
-    """How long a round waits for a proposal. 0: one measured decode step per draft token, and more under load."""
+    """How long a round waits for a proposal. 0: one decode step per draft token (as measured; 50 ms before that) and at
+    least 10 ms, or three times what drafts take at present if that is longer, but no more than eight times the
+    former."""
     decode_run_tokens: PositiveInt = 16
     """Plain tokens between two decisions while speculation is off. Doubled at 64 sequences per replica, tripled at
     96 and so on."""

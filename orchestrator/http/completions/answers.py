@@ -80,11 +80,11 @@ class AnswerServer:
         return await _together([self._collect(sample, caller) for sample in samples])
 
     async def stream(
-        self, samples: Sequence[Sample], choices: Sequence[ChoiceEvents], exchange: Exchange, caller: Caller
+        self, samples: Sequence[Sample], choices: Sequence[ChoiceEvents], exchange: Exchange
     ) -> list[Report]:
         """Write all answers as they come; choices: for each sample. Raises as `collect`, maybe within the stream."""
         return await _together(
-            [self._stream(sample, choice, exchange, caller) for sample, choice in zip(samples, choices, strict=True)]
+            [self._stream(sample, choice, exchange) for sample, choice in zip(samples, choices, strict=True)]
         )
 
     async def _collect(self, sample: Sample, caller: Caller) -> Finished:
@@ -96,7 +96,7 @@ class AnswerServer:
             chunk, report = buffer.take(), answer.report()
             return Finished(sample, *(_without_output(chunk, report) if sample.is_echo else (chunk, report)))
 
-    async def _stream(self, sample: Sample, choice: ChoiceEvents, exchange: Exchange, caller: Caller) -> Report:
+    async def _stream(self, sample: Sample, choice: ChoiceEvents, exchange: Exchange) -> Report:
         last: OutputChunk | None = None
 
         async def write(chunk: OutputChunk) -> None:
@@ -106,7 +106,7 @@ class AnswerServer:
             elif data := choice.chunk(chunk):
                 await exchange.write_event(data)
 
-        async with self._service.serving(sample.prompt, sample.options, caller) as answer:
+        async with self._service.serving(sample.prompt, sample.options, exchange.caller) as answer:
             await write_chunks(answer, write, self._turns, interval_tokens=self._interval_tokens)
             report = answer.report()
         assert last is not None

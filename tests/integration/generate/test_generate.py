@@ -180,6 +180,16 @@ async def test_a_deadline_of_the_client_frees_everything(stack) -> None:
     await stack.nothing_is_left()
 
 
+async def test_a_deadline_of_the_client_holds_while_there_is_no_target(stack) -> None:
+    orchestrator = await stack.serve(connect_timeout_s=60)
+    async with failing_with(grpc.StatusCode.DEADLINE_EXCEEDED, ""):
+        await orchestrator.generate(timeout=0.1)
+    async with failing_with(grpc.StatusCode.DEADLINE_EXCEEDED, ""):
+        await orchestrator.stub.GetModelInfo(pb.GetModelInfoRequest(), timeout=0.1)
+    await stack.nothing_is_left()
+    assert orchestrator.service.statistics.failures == {"deadline_exceeded": 1}
+
+
 async def test_a_slow_reader_pauses_its_own_sequence_only(stack) -> None:
     await stack.add("target")
     (engine,) = stack.engines
