@@ -11,7 +11,7 @@ import torch
 from pilotfish.config import EngineConfig
 from pilotfish.errors import ConfigError
 from pilotfish.models.decoder import Decoder
-from pilotfish.models.decoder_transformers import TransformersDecoder, check_supported
+from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.determinism import blocks_needed, is_batch_invariant
 from pilotfish.models.device import require_fp8
 from pilotfish.models.gpu_factory import build_gpu_decoder
@@ -19,6 +19,7 @@ from pilotfish.models.loading import LoadedModel
 from pilotfish.models.native.build import NativeKernelsUnavailableError
 from pilotfish.models.native.decoder import NativeDecoder
 from pilotfish.models.native.layout import unsupported_reason
+from pilotfish.models.self_check import require_served_right
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +47,8 @@ def build_decoder(
             f"max_context_tokens is {engine.max_context_tokens}; {loaded.model_id} was trained for "
             f"{loaded.max_context_tokens}"
         )
-    check_supported(loaded.model)
+    if not loaded.is_checked:
+        require_served_right(loaded.model.config)
     max_context_tokens = engine.max_context_tokens or loaded.max_context_tokens
     if device.type == "cuda":
         if engine.deterministic:
