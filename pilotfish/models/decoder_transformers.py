@@ -1,4 +1,4 @@
-"""Any causal LM of transformers, run on the paged KV pool through its attention interface.
+"""A causal LM of transformers, run on the paged KV pool through its attention interface: see `self_check` for which.
 
 The metadata of a step travels as keyword arguments of the model's forward, so that nothing is global
 but the registered function itself.

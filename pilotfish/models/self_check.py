@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedConfig
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from pilotfish.errors import UnsupportedModelError
 from pilotfish.models.attention.paged import SequenceSlice
@@ -24,9 +24,9 @@ from pilotfish.models.decoder_transformers import TransformersDecoder, check_rot
 from pilotfish.models.twin import CONTEXT, NUM_TOKENS, twin_of
 from pilotfish.speculation.trees.tree import DraftTree
 
-TOLERANCE = 3e-3
-"""Of the logits' standard deviation. Right decoders were seen to differ by 0.0001 at most, wrong ones by 0.01 at
-least."""
+TOLERANCE, BFLOAT16_TOLERANCE = 3e-3, 0.25
+"""Of the logits' standard deviation. Right decoders were seen to differ by 0.0001 at most and wrong ones by 0.03 at
+least, right ones in bfloat16 by 0.08 at most."""
 _SEEDS = (1, 2)
 _PIECES = (
     ((0, 0, 19),),
@@ -53,30 +53,34 @@ class _Text:
     """[T, V] that are right."""
 
 
-def require_served_right(config: PreTrainedConfig) -> None:
+def require_served_right(config: PreTrainedConfig, kind: type[PreTrainedModel] | None = None) -> None:
     """Raise UnsupportedModelError, which names the architecture, unless our decoder computes a model of this config
-    as transformers does."""
+    as transformers does. kind: see twin_of."""
     for seed in _SEEDS:
         # Rounding decides between experts whose scores are all but equal: it may do so in one twin, not in each.
-        deviation = _twin_deviation(config, seed)
+        deviation = _twin_deviation(config, seed, kind)
         if deviation < TOLERANCE:
             return
     raise unsupported(config, f"on a paged KV cache its logits differ by {deviation:.2g} of their standard deviation")
 
 
-def _twin_deviation(config: PreTrainedConfig, seed: int) -> float:
+def bfloat16_deviation(config: PreTrainedConfig, take_over: Callable[[PreTrainedModel], Decoder]) -> float:
+    """Of another decoder, which takes over the twin in bfloat16, from the twin's own logits in float32 by the same
+    weights, in standard deviations of these."""
+    twin = twin_of(config, _SEEDS[0]).bfloat16().float()
+    steps = list(_steps(_forward_of(twin), _SEEDS[0]))
+    decoder = take_over(twin.bfloat16())
+    decoder.allocate(_NUM_BLOCKS)
+    return _deviation(decoder, steps)
+
+
+def _twin_deviation(config: PreTrainedConfig, seed: int, kind: type[PreTrainedModel] | None) -> float:
     """Of our decoder's logits from the twin's own, in standard deviations. Raises UnsupportedModelError where either
     cannot be computed."""
     try:
         check_rotary_scaling(config)
-        twin = twin_of(config, seed)
-
-        @torch.inference_mode()
-        def own_logits(token_ids: Sequence[int]) -> Tensor:
-            logits: Tensor = twin(input_ids=torch.tensor([list(token_ids)]), use_cache=False).logits[0]
-            return logits
-
-        steps = list(_steps(own_logits, seed))
+        twin = twin_of(config, seed, kind)
+        steps = list(_steps(_forward_of(twin), seed))
     except UnsupportedModelError:
         raise
     except Exception as error:
@@ -86,14 +90,23 @@ def _twin_deviation(config: PreTrainedConfig, seed: int) -> float:
     try:
         decoder = TransformersDecoder(twin, deterministic=False, max_context_tokens=CONTEXT)
         decoder.allocate(_NUM_BLOCKS)
-        return deviation(decoder, steps)
+        return _deviation(decoder, steps)
     except UnsupportedModelError:
         raise
     except Exception as error:
         raise unsupported(config, f"it does not run on a paged KV cache ({_short(error)})") from error
 
 
-def deviation(decoder: Decoder, steps: Sequence[tuple[StepInput, Tensor]]) -> float:
+def _forward_of(model: PreTrainedModel) -> Forward:
+    @torch.inference_mode()
+    def forward(token_ids: Sequence[int]) -> Tensor:
+        logits: Tensor = model(input_ids=torch.tensor([list(token_ids)]), use_cache=False).logits[0]
+        return logits
+
+    return forward
+
+
+def _deviation(decoder: Decoder, steps: Sequence[tuple[StepInput, Tensor]]) -> float:
     """The largest difference of the decoder's logits from those that are right, in standard deviations of these."""
     worst = 0.0
     for step, right in steps:

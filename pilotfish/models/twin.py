@@ -26,20 +26,21 @@ NUM_TOKENS = 96
 _NUM_MARKS = 32
 _HEADS, _HEAD_DIM, _INTERMEDIATE, _EXPERTS = 4, 16, 96, 16
 _HIDDEN = _HEADS * _HEAD_DIM
+_NAMES_OF_HEADS = "num_attention_heads n_head n_heads num_heads attention_heads decoder_attention_heads"
 _ROTARY_PARTS = 8
 """Of a narrow head, an even number of dimensions each."""
 
 
-def twin_of(config: PreTrainedConfig, seed: int = 0) -> PreTrainedModel:
+def twin_of(config: PreTrainedConfig, seed: int, kind: type[PreTrainedModel] | None = None) -> PreTrainedModel:
     """The twin of a model with this config, in float32 on the CPU, in eval mode.
 
+    kind: its class; None: the one that transformers takes for a causal language model of this config.
     Raises whatever transformers does for a config that makes no model.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model: PreTrainedModel = AutoModelForCausalLM.from_config(
-            twin_config(config), dtype=torch.float32, attn_implementation="eager"
-        )
+        build = AutoModelForCausalLM.from_config if kind is None else kind._from_config
+        model: PreTrainedModel = build(twin_config(config), dtype=torch.float32, attn_implementation="eager")
         spread_weights(model)
     return model.eval().requires_grad_(False)
 
@@ -81,9 +82,7 @@ class _Sizes:
             return next((value for name in names.split() if isinstance(value := fields.get(name), int)), otherwise)
 
         hidden = first("hidden_size d_model n_embd emb_dim", outer.hidden if outer else 0)
-        heads = first(
-            "num_attention_heads n_head n_heads num_heads decoder_attention_heads", outer.heads if outer else 1
-        )
+        heads = first(_NAMES_OF_HEADS, outer.heads if outer else 1)
         kv_heads = first("num_key_value_heads num_kv_heads kv_n_heads", heads)
         return cls(hidden, max(1, heads), kv_heads, max(1, first("head_dim", hidden // max(1, heads))))
 

@@ -29,9 +29,10 @@ def check_architectures(config: Config, probe: RefusalProbe = probe_refusals) ->
     if config.draft.num_replicas and config.draft.proposer == "model":
         names.add(config.draft.model)
     cache = ModelCache(Path(config.cache_dir).expanduser())
-    folders = (
-        {} if config.emulation.is_on else {str(folder): name for name in names if (folder := _folder(name, cache))}
-    )
+    folders: dict[str, str] = {}
+    for name in () if config.emulation.is_on else sorted(names):
+        if (found := _folder(name, cache)) is not None:
+            folders[str(found)] = name
     if not folders or find_spec("torch") is None:
         return
     try:
