@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -53,6 +54,18 @@ class _Text:
     """[T, V] that are right."""
 
 
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Threads that wait for each other at every narrow product take twenty times as long, on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@_one_thread()
 def require_served_right(config: PreTrainedConfig, kind: type[PreTrainedModel] | None = None) -> None:
     """Raise UnsupportedModelError, which names the architecture, unless our decoder computes a model of this config
     as transformers does. kind: see twin_of."""
@@ -64,6 +77,7 @@ def require_served_right(config: PreTrainedConfig, kind: type[PreTrainedModel] |
     raise unsupported(config, f"on a paged KV cache its logits differ by {deviation:.2g} of their standard deviation")
 
 
+@_one_thread()
 def bfloat16_deviation(config: PreTrainedConfig, take_over: Callable[[PreTrainedModel], Decoder]) -> float:
     """Of another decoder, which takes over the twin in bfloat16, from the twin's own logits in float32 by the same
     weights, in standard deviations of these."""

@@ -9,8 +9,6 @@ import json
 import sys
 from pathlib import Path
 
-import torch
-
 from pilotfish.errors import ModelError
 from pilotfish.models.loading import require_supported
 from pilotfish.models.store.folder import read_metadata
@@ -30,5 +28,4 @@ def _refusal(folder: Path) -> str:
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
     print(json.dumps(refusals(sys.argv[1:])))
