@@ -102,7 +102,7 @@ class ReplicaState:
         if rules.disable_by_batch_size:
             if load >= rules.disable_by_batch_size:
                 self._is_batch_too_large = True
-            elif load < max(2, rules.disable_by_batch_size - rules.disable_by_batch_size_hysteresis):
+            elif load < rules.resumes_below_batch_size:
                 self._is_batch_too_large = False
             if self._is_batch_too_large:
                 return 0

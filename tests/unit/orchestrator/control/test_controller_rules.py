@@ -61,10 +61,21 @@ def test_operators_rules_are_not_for_requests_that_ask_for_drafts(virtual_replic
     assert request.latest == Decision(3, 1, Reason.REQUESTED)
 
 
-def test_off_from_a_batch_size_on_with_hysteresis(virtual_replica) -> None:
-    replica = virtual_replica(disable_by_batch_size=12, disable_by_batch_size_hysteresis=8)
+@pytest.mark.parametrize(
+    ("rule", "sizes", "off"),
+    [
+        ({"disable_by_batch_size": 12, "disable_by_batch_size_hysteresis": 8}, (11, 12, 11, 4, 3, 11, 12), "-###--#"),
+        ({"disable_by_batch_size": 8}, (7, 8, 7, 6, 5, 7, 8), "-###--#"),
+        ({"disable_by_batch_size": 4}, (3, 4, 3, 2, 3), "-##--"),
+        ({"disable_by_batch_size": 2}, (1, 2, 1), "-#-"),
+        ({"disable_by_batch_size": 3, "disable_by_batch_size_hysteresis": 8}, (2, 3, 2, 1, 2), "-##--"),
+    ],
+)
+def test_off_from_a_batch_size_on_with_hysteresis(virtual_replica, rule, sizes, off: str) -> None:
+    """Without one of the operator's own: a quarter of the limit."""
+    replica = virtual_replica(**rule)
     replica.acceptance = 1.0
-    request, others = replica.begin(), list(replica.begin_many(10))
+    request, others = replica.begin(), []
 
     def is_off(num_sequences: int) -> bool:
         while len(others) + 1 > num_sequences:
@@ -73,7 +84,7 @@ def test_off_from_a_batch_size_on_with_hysteresis(virtual_replica) -> None:
         replica.run(3.0)
         return request.latest.reason is Reason.BATCH_SIZE
 
-    assert [is_off(n) for n in (11, 12, 11, 5, 4, 3, 11, 12)] == [False, True, True, True, True, False, False, True]
+    assert "".join("#" if is_off(size) else "-" for size in sizes) == off
 
 
 def test_below_the_acceptance_floor_only_probes_are_drafted(virtual_replica) -> None:
