@@ -122,7 +122,7 @@ def test_a_request_that_has_ended_counts_nowhere(virtual_replica) -> None:
     request.controller.close()
     request.controller.close()
     state = replica.state.replicas["a"]
-    assert (state.num_own, state.num_speculating, state.num_rows) == (0, 0, 0)
+    assert (state.own.num, state.own.num_speculating, state.own.num_rows) == (0, 0, 0)
     assert not any(state.draft_limits.values())
 
 
@@ -164,6 +164,6 @@ def test_a_request_whose_answer_is_one_run_counts_from_its_first_token(virtual_r
     replica = virtual_replica()
     request = replica.begin("off")
     request.controller.begin(RoundResult(now_s=0.0, num_output_tokens=1, num_remaining_tokens=9, replica_id="a"))
-    assert replica.state.replicas["a"].num_own == 1
+    assert replica.state.replicas["a"].own.num == 1
     request.controller.close()
-    assert replica.state.replicas["a"].num_own == 0
+    assert replica.state.replicas["a"].own.num == 0
