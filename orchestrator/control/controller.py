@@ -114,7 +114,11 @@ class Controller:
         elif is_empty:
             self._end_probe(proposer)
         # A first run holds the prefill.
-        if self._mode == "auto" and elapsed_s > 0 and result.num_output_tokens > result.num_committed_tokens:
+        if not elapsed_s or result.num_output_tokens <= result.num_committed_tokens or not result.step_table.rows:
+            return
+        if result.num_requested_tokens:
+            proposer.note_speed(result.now_s, result.num_committed_tokens, elapsed_s)
+        if self._mode == "auto":
             self._learn_costs(proposer, result, elapsed_s)
 
     def _follow_draft(self, proposer: ProposerState, result: RoundResult, depth: int) -> None:
@@ -234,6 +238,7 @@ class InTargetController(Controller):
             return
         if result.num_requested_tokens and gate.is_open:
             costs.add_in_target(load, token_s)
+            proposer.note_speed(result.now_s, result.num_committed_tokens, result.num_committed_tokens * token_s)
             gate.add(result.num_committed_tokens, costs.plain_s(load, load), result.num_committed_tokens * token_s)
         elif not result.num_requested_tokens and not gate.is_open:
             costs.add_plain(load, load, token_s)

@@ -10,7 +10,7 @@ from orchestrator.control.acceptance import ProposerAcceptance
 from orchestrator.control.gate import NEW_LOAD, Gate
 from orchestrator.control.mixture import Decoding, Mixture, expected_tokens
 from orchestrator.control.reasons import Reason
-from orchestrator.control.round_costs import RoundCosts
+from orchestrator.control.round_costs import Average, RoundCosts
 from pilotfish.config import SpeculationConfig
 from pilotfish.step_table import StepTable
 
@@ -109,6 +109,8 @@ class ProposerState:
         """Of all requests since the last probe; of each sequence before the next."""
         self.mixture = Mixture(1, replica.own, self.governed, self.costs)
         """Of the plan."""
+        self.measured_gain = Average()
+        """Speed over plain decoding of the sequences that drafted last, in whatever mode."""
         self._empty_s = 0.0
         self._losses: dict[int, float] = {}
         """By K: see Mixture."""
@@ -177,6 +179,11 @@ class ProposerState:
     def loss(self) -> float:
         """What a round costs others, by the plan."""
         return self._losses.get(self._k, 0.0)
+
+    def note_speed(self, now_s: float, num_tokens: int, elapsed_s: float) -> None:
+        """A round or drafted run took elapsed_s."""
+        load = self.replica.load(now_s)
+        self.measured_gain.add(num_tokens * self.costs.plain_s(load, load) / elapsed_s, elapsed_s)
 
     def num_rows(self, k: int) -> float:
         """Token rows that a sequence which asks for K has in a step, on average."""

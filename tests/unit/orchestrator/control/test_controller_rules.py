@@ -167,3 +167,21 @@ def test_a_request_whose_answer_is_one_run_counts_from_its_first_token(virtual_r
     assert replica.state.replicas["a"].own.num == 1
     request.controller.close()
     assert replica.state.replicas["a"].own.num == 0
+
+
+@pytest.mark.parametrize(("draft_token_s", "least", "most"), [(0.0005, 1.5, 2.5), (0.02, 0.1, 0.5)])
+def test_the_speed_over_plain_decoding_is_measured_in_mode_on_as_well(
+    virtual_replica, draft_token_s, least, most
+) -> None:
+    replica = virtual_replica()
+    replica.draft_token_s = draft_token_s
+    request = replica.begin("on", k=4)
+    replica.run(20.0)
+    measured = replica.state.replicas["a"].proposers["draft"].measured_gain.value
+    assert least < measured < most
+    assert measured == pytest.approx(speed(replica, request), rel=0.1)
+
+
+def speed(replica, request) -> float:
+    """Over plain decoding's."""
+    return request.num_tokens * (replica.base_s + replica.row_s) / replica.now_s
