@@ -16,7 +16,7 @@ from orchestrator.replicas.remote_sequence import RemoteSequence
 from pilotfish.errors import InvalidRequestError, PilotfishError
 from pilotfish.features import FeatureRequest
 from pilotfish.messages import Decode, TargetCommand, Verdict, Verify
-from pilotfish.types import TreeRequest
+from pilotfish.types import LoadReport, TreeRequest
 
 _log = logging.getLogger(__name__)
 
@@ -103,10 +103,8 @@ class RemoteRound:
         self._timed_from_s: float | None = None
         self._timed_from_length = sequence.length
         """What came after this time and this length tells what a token takes."""
-        self._prefill_timed_from_ns = 0
-        """What prefills had taken then;"""
-        self._prefill_before_ns = 0
-        """and at the verdict before the round."""
+        self._load_timed_from = self._load_before = LoadReport()
+        """What the replica had told then, and at the verdict before the round."""
         self._begun_on = begun_on
         self._num_attempts = 0
 
@@ -144,15 +142,20 @@ class RemoteRound:
     def prefill_s(self) -> float:
         """By how much prefills made the replica's steps longer, of a run for each of the tokens that token_s tells
         of."""
-        if self._remote is None:
-            return 0.0
-        elapsed_ns = max(0, self._remote.prefill_time_ns - self._prefill_timed_from_ns)
-        return elapsed_ns / 1e9 / max(1, self._sequence.length - self._timed_from_length)
+        return self._prefill_s(self._load_timed_from) / max(1, self._sequence.length - self._timed_from_length)
 
     @property
     def round_prefill_s(self) -> float:
         """The same, of all since the verdict before the round."""
-        return 0.0 if self._remote is None else max(0, self._remote.prefill_time_ns - self._prefill_before_ns) / 1e9
+        return self._prefill_s(self._load_before)
+
+    @property
+    def num_steps(self) -> int:
+        """Of the replica, since the verdict before the round."""
+        return 0 if self._remote is None else max(0, self._remote.load.num_steps - self._load_before.num_steps)
+
+    def _prefill_s(self, since: LoadReport) -> float:
+        return 0.0 if self._remote is None else max(0, self._remote.load.prefill_time_ns - since.prefill_time_ns) / 1e9
 
     @property
     def num_coming_tokens(self) -> int:
@@ -191,7 +194,7 @@ class RemoteRound:
         if self._started_s != math.inf:
             self._started_s = self._timed_from_s = self._remote.last_arrival_s
             self._timed_from_length = self._sequence.length
-            self._prefill_timed_from_ns = self._prefill_before_ns = self._remote.prefill_time_ns
+            self._load_timed_from = self._load_before = self._remote.load
         try:
             self._remote.send(self._command(self._remote))
         except PilotfishError:
@@ -244,7 +247,7 @@ class RemoteRound:
             remote = await self._target.opened(self._sequence)
             # Replicas of a pool may differ, and those that it begins with may be lost.
             self._draft = self._draft.within(remote.link.limits.max_draft_tokens)
-            self._prefill_before_ns = remote.prefill_time_ns
+            self._load_before = remote.load
             started_s = remote.last_arrival_s
             if remote is not self._begun_on:
                 remote.send(self._command(remote))
@@ -258,7 +261,7 @@ class RemoteRound:
         if self._timed_from_s is None:
             self._timed_from_s = self._remote.last_arrival_s
             self._timed_from_length = verdict.base_length + len(verdict.token_ids)
-            self._prefill_timed_from_ns = self._remote.prefill_time_ns
+            self._load_timed_from = self._remote.load
         if not self._is_cut:
             self.elapsed_s = max(0.0, self._remote.last_arrival_s - self._started_s)
         return verdict

@@ -174,5 +174,6 @@ class Session:
             is_drafter_saturated=self.drafter.is_saturated,
             replica_id="" if link is None or not link.is_connected else link.replica_id,
             step_table=StepTable() if link is None else link.step_table,
+            num_steps=verdicts.num_steps,
             num_other_sequences=0 if link is None else link.num_other_sequences,
         )

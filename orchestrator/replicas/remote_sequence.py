@@ -119,7 +119,7 @@ class RemoteSequence:
         self.last_arrival_s = 0.0
         """On time.monotonic(): uvloop's clock knows only whole milliseconds. An event arrives when the stream reads it,
         not when `receive` returns it."""
-        self.prefill_time_ns = link.load.prefill_time_ns
+        self.load = link.load
         """As the replica told with the last arrival."""
 
     @property
@@ -174,7 +174,7 @@ class RemoteSequence:
     def deliver(self, event: Event) -> None:
         """Called by the link, in order of arrival."""
         self.last_arrival_s = time.monotonic()
-        self.prefill_time_ns = self.link.load.prefill_time_ns
+        self.load = self.link.load
         if self._failure is not None:
             return
         if len(self._events) == self._max_events:

@@ -9,6 +9,7 @@ from typing import Any
 from orchestrator.control.controller import Controller
 from orchestrator.control.decision import Decision, RoundResult
 from orchestrator.round import nears_end
+from pilotfish.types import LoadReport
 from tests.support.simulated_stack.controllers import ENDLESS
 from tests.support.simulated_stack.replica import Replica
 from tests.support.simulated_stack.stack import SimulatedStack
@@ -99,6 +100,8 @@ class SimulatedSequence:
         self._num_output += num_tokens
         self.num_remaining -= num_tokens
         self._stack.num_tokens += num_tokens
+        if self._num_output == num_tokens:  # the first
+            self.controller.begin(self._result())
 
     def _live(self) -> Generator[None, None, None]:
         decision = self.controller.decide(self._result())
@@ -118,14 +121,14 @@ class SimulatedSequence:
     def _speculate(self, decision: Decision) -> Generator[None, None, RoundResult]:
         num_drafts = decision.num_draft_tokens
         asked_s = self._world.now_s
-        prefill_before_s, compute_s = self._prefill_s, 0.0
+        before, compute_s = self._stack.target.load, 0.0
         if self._world.random.random() >= self._stack.ahead:
             self._submit(self._stack.draft, Task(1, num_drafts, self._resume, answers_each_step=False))
             yield
             compute_s = num_drafts * self._stack.draft.load.step_time_ns / 1e9
         propose_s, sent_s = self._world.now_s - asked_s, self._world.now_s
         if not self._is_foreseeable():
-            return (yield from self._decode_instead(decision, propose_s, prefill_before_s))
+            return (yield from self._decode_instead(decision, propose_s, before))
         num_accepted = self._num_accepted(num_drafts)
         self._ask_target(num_drafts + 1, 1, num_accepted + 1)
         yield
@@ -138,11 +141,19 @@ class SimulatedSequence:
             propose_s=propose_s,
             draft_compute_s=compute_s,
             target_s=self._world.now_s - sent_s,
-            prefill_s=self._prefill_s - prefill_before_s,
+            **self._since(before),
         )
 
+    def _since(self, before: LoadReport) -> dict[str, Any]:
+        """What the target did meanwhile."""
+        load = self._stack.target.load
+        return {
+            "prefill_s": (load.prefill_time_ns - before.prefill_time_ns) / 1e9,
+            "num_steps": load.num_steps - before.num_steps,
+        }
+
     def _decode_instead(
-        self, decision: Decision, propose_s: float, prefill_before_s: float
+        self, decision: Decision, propose_s: float, before: LoadReport
     ) -> Generator[None, None, RoundResult]:
         """The run of a round whose drafter has no answer."""
         num_tokens = min(decision.num_decode_tokens, self.num_remaining)
@@ -158,7 +169,7 @@ class SimulatedSequence:
             num_requested_tokens=decision.num_draft_tokens,
             propose_s=propose_s,
             target_s=self._world.now_s - sent_s,
-            prefill_s=self._prefill_s - prefill_before_s,
+            **self._since(before),
         )
 
     def _ask_target(self, num_rows: int, num_steps: int, num_step_tokens: int = 1, num_coming: int = 0) -> None:
