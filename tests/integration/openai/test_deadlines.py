@@ -102,7 +102,7 @@ def test_it_holds_while_the_prompt_is_tokenised(emulated_server, monkeypatch, pa
 def test_it_holds_while_a_grammar_is_checked(emulated_server, monkeypatch, path: str, body: dict, stream: bool) -> None:
     service = emulated_server.orchestrator.service
     num_late = service.statistics.failures["deadline_exceeded"]
-    monkeypatch.setattr(service.grammar_check, "check", lambda _: asyncio.Event().wait())
+    monkeypatch.setattr(service.grammar_check, "check", lambda *_: asyncio.Event().wait())
     answer = emulated_server.http.post(
         path, json={**body, "stream": stream, "structured_outputs": {"regex": "a+"}}, headers=SOON
     )
