@@ -11,7 +11,7 @@
 
 ARG BASE=debian:bookworm-slim
 
-# --- The packages, compiled kernels included: no later stage has a compiler.
+# --- The packages, compiled kernels included.
 FROM ${BASE} AS build
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
 # Of whatever patch level the base has: nothing of it stays in the image.
@@ -72,11 +72,13 @@ LABEL org.opencontainers.image.title="Pilotfish" \
       org.opencontainers.image.description="Lossless speculative decoding whose drafter lives on its own machines" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}"
-# wget and bash are for KubeRay's probes. EXTRA_PACKAGES: such as `gcc libc6-dev`, for what compiles at run time.
-ARG EXTRA_PACKAGES=""
+# wget and bash are for KubeRay's probes. For GPUs Triton and torch.compile make their kernels when a replica starts:
+# with a C compiler, against the headers of libc and Python.
+ARG ACCELERATOR=cuda
 # hadolint ignore=DL3008,SC2086
-RUN apt-get update \
-    && apt-get install --yes --no-install-recommends bash ca-certificates libstdc++6 python3 tini wget ${EXTRA_PACKAGES} \
+RUN if [ "${ACCELERATOR}" = cuda ]; then compiler="gcc libc6-dev libpython3-dev"; fi \
+    && apt-get update \
+    && apt-get install --yes --no-install-recommends bash ca-certificates libstdc++6 python3 tini wget ${compiler:-} \
     && rm -rf /var/lib/apt/lists/* \
     && groupadd --gid 10001 pilotfish \
     && useradd --uid 10001 --gid 10001 --home-dir /var/cache/pilotfish --no-create-home --shell /bin/bash pilotfish \

@@ -1,7 +1,9 @@
 """Is `auto` never slower than the better of always off and always on, apart from this machine's noise?
 
 Loads of 1 to 128 requests in virtual time: the orchestrator's controllers and the target's batching are the real ones,
-the replicas are simulated (profile a100-70b). Every seed starts with a controller that has measured nothing. A load's
+the replicas are simulated (profile a100-70b). Some loads are mixtures: a fifth, half or four fifths of the requests are
+`off` or `on` whatever is measured, and the tokens of all requests are compared with those where the rest is off or on
+as well. Every seed starts with a controller that has measured nothing. A load's
 figure leaves out the first second, in which the controller tries what it does not know; `from_start` includes it, over
 the first 7 seconds from 32 sequences on and up to 31 below. The machine's noise is simulated too: a processor that
 handles one message at a time and stalls now and then. `--no-noise` leaves it out. The result is the same on every
@@ -35,6 +37,20 @@ PROMPT_TOKENS = (150, 900, 250, 80, 330, 190, 420)
 """Of requests in turn: 331 on average."""
 
 
+class Mixture(NamedTuple):
+    """Requests of another mode beside those that are compared, on the same replica."""
+
+    mode: Mode = "off"
+    share: float = 0.0
+    """Of all clients."""
+
+    def modes(self, mode: Mode, concurrency: int) -> list[Mode]:
+        """Of each client, the others among those of `mode`."""
+        num_others = round(self.share * concurrency)
+        before = [number * num_others // concurrency for number in range(concurrency + 1)]
+        return [mode if first == last else self.mode for first, last in itertools.pairwise(before)]
+
+
 class Variant(NamedTuple):
     """A workload. The simulation leaves out what drafts made ahead and prompts cost the drafter, and the processor time
     of sending, so real rounds take longer with many sequences at once."""
@@ -48,6 +64,8 @@ class Variant(NamedTuple):
 
 
 VARIANTS = (Variant(), Variant(0.5), Variant(0.5, PROMPT_TOKENS), Variant(0.0, PROMPT_TOKENS, 0.3))
+MIXTURES = tuple(Mixture(mode, share) for mode in ("off", "on") for share in (0.2, 0.5, 0.8))
+MIXED_CONCURRENCIES = (5, 11, 64)
 MAX_DRAFT_TOKENS = 8
 ANSWER_TOKENS = (96, 160, 128)
 SEEDS, QUICK_SEEDS = 8, 2
@@ -62,6 +80,8 @@ COLUMNS = {
     "answered": "answ.",
     "acceptance": "acc.",
     "at once": "seqs",
+    "others": "others",
+    "others' share": "share",
     "off tok/s": "off",
     "on tok/s": "on",
     "auto tok/s": "auto",
@@ -71,6 +91,8 @@ COLUMNS = {
 }
 ASKED_MEAN, LOW, MAX_LOW_LOADS, LEAST = 1.0, 0.95, 3, 0.9
 """Of `auto` over the better of off and on: the mean of all loads, how many may be below LOW, and the worst load."""
+MIXED_MEAN, MIXED_LEAST = 0.99, 0.95
+"""The same beside requests of other modes."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -89,7 +111,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         columns=COLUMNS,
     )
     for variant, rate, concurrency in itertools.product(VARIANTS, RATES, CONCURRENCIES):
-        report.row(**_row(variant, rate, concurrency, seeds, noise))
+        report.row(**_row(variant, Mixture(), rate, concurrency, seeds, noise))
+    for mixture, rate, concurrency in itertools.product(MIXTURES, RATES, MIXED_CONCURRENCIES):
+        report.row(**_row(Variant(), mixture, rate, concurrency, seeds, noise))
     _check(report)
     report.finish(options)
     return 0
@@ -97,19 +121,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _check(report: Report) -> None:
     """Over all loads."""
-    ratios = [row["auto_over_best"] for row in report.rows]
+    ratios = [row["auto_over_best"] for row in report.rows if not row["others' share"]]
+    mixed = [row["auto_over_best"] for row in report.rows if row["others' share"]]
     name = "auto over the better of off and on, tokens/s"
     report.check(f"{name}, mean of {len(ratios)} loads", statistics.fmean(ratios), ASKED_MEAN, kind="at least")
     report.check(f"loads below {LOW}", sum(ratio < LOW for ratio in ratios), MAX_LOW_LOADS, "loads")
     report.check(f"{name}, worst load", min(ratios), LEAST, kind="at least")
+    beside = "beside other modes"
+    report.check(f"{name}, {beside}, mean of {len(mixed)} loads", statistics.fmean(mixed), MIXED_MEAN, kind="at least")
+    report.check(f"{name}, {beside}, worst load", min(mixed), MIXED_LEAST, kind="at least")
     report.conditions["worst seed of all"] = min(row["worst_seed"] for row in report.rows)
     report.conditions["worst load from the start"] = min(row["from_start"] for row in report.rows)
 
 
 def _row(
-    variant: Variant, rate: float, concurrency: int, seeds: Sequence[int], noise: Noise | None
-) -> dict[str, float]:
-    runs = [{mode: _tokens_per_s(variant, rate, concurrency, seed, mode, noise) for mode in MODES} for seed in seeds]
+    variant: Variant, mixture: Mixture, rate: float, concurrency: int, seeds: Sequence[int], noise: Noise | None
+) -> dict[str, float | str]:
+    runs = [
+        {mode: _tokens_per_s(variant, rate, mixture.modes(mode, concurrency), seed, noise) for mode in MODES}
+        for seed in seeds
+    ]
     warm = [{mode: after for mode, (after, _) in run.items()} for run in runs]
     whole = [{mode: all_of_it for mode, (_, all_of_it) in run.items()} for run in runs]
     mean = _mean(warm)
@@ -119,6 +150,8 @@ def _row(
         "answered": variant.answered,
         "acceptance": rate,
         "at once": concurrency,
+        "others": mixture.mode if mixture.share else "",
+        "others' share": mixture.share,
         **{f"{mode} tok/s": round(tokens_per_s) for mode, tokens_per_s in mean.items()},
         "auto_over_best": round(_ratio(mean), 4),
         "worst_seed": round(min(_ratio(rates) for rates in warm), 4),
@@ -135,17 +168,17 @@ def _ratio(rates: Mapping[Mode, float]) -> float:
 
 
 def _tokens_per_s(
-    variant: Variant, rate: float, concurrency: int, seed: int, mode: Mode, noise: Noise | None
+    variant: Variant, rate: float, modes: Sequence[Mode], seed: int, noise: Noise | None
 ) -> tuple[float, float]:
-    """After the warm-up, and with it."""
+    """Of all requests, after the warm-up, and with it. modes: of each client."""
+    state = ControlState(SpeculationConfig())
     stack = SimulatedStack(PROFILE, rate, seed, noise=noise, **variant._asdict())
     after_warm_up = closed_loop_tokens_per_s(
         stack,
-        partial(controller, mode, ControlState(SpeculationConfig()), MAX_DRAFT_TOKENS),
-        concurrency,
+        [partial(controller, mode, state, MAX_DRAFT_TOKENS) for mode in modes],
         ANSWER_TOKENS,
         warm_up_s=WARM_UP_S,
-        duration_s=min(MOST_S, max(LEAST_S, SEQUENCE_S / concurrency)),
+        duration_s=min(MOST_S, max(LEAST_S, SEQUENCE_S / len(modes))),
     )
     return after_warm_up, stack.num_tokens / stack.world.now_s
 

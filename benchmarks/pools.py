@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from chaos.clients import Truth
+from chaos.truth import EmulatedTruth
 from ray_pools.cluster import NODES, LabelledCluster
 from ray_pools.scenario import (
     HIGH,
@@ -63,7 +63,7 @@ def run(report: Report, folder: Path, first: Config, *, rounds: int, quick: bool
         cluster.wait("orchestrators", lambda: len(cluster.replicas("orchestrator")) == num_orchestrators)
         cluster.wait("pools", lambda: bool(cluster.replicas("target") and cluster.replicas("draft")))
         report.row(event="cluster and applications started", seconds=round(time.monotonic() - start_s, 1))
-        with Traffic(Truth(first), cluster.addresses, LOW) as traffic:
+        with Traffic(EmulatedTruth(first), cluster.addresses, LOW) as traffic:
             scenario = Scenario(cluster, traffic, report, max_replicas(first))
             start_s = time.monotonic()
             scenario.placement()

@@ -19,7 +19,7 @@ from pilotfish.errors import InvalidRequestError
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.rpc.conversion import enum_from_proto, grammar_from_proto, logprobs_to_proto
 from pilotfish.rpc.v1 import inference_pb2, types_pb2
-from pilotfish.types import AcceptanceMode, SamplingParams
+from pilotfish.types import MAX_SEED, AcceptanceMode, SamplingParams
 
 _MODES: dict[int, Mode] = {
     inference_pb2.SPECULATION_MODE_AUTO: "auto",
@@ -70,10 +70,12 @@ def options_from_proto(
         sampling=SamplingParams(
             **_given(request, _SAMPLING_FIELDS),
             logit_bias=tuple((item.token_id, item.bias) for item in request.logit_bias),
-            seed=request.seed if request.HasField("seed") else draw_seed(),
+            # Negative ones are seeds of their own, as over HTTP.
+            seed=request.seed % (MAX_SEED + 1) if request.HasField("seed") else draw_seed(),
             acceptance=_acceptance(request.speculation.acceptance),
             **_given(request.speculation, _LOSSY_FIELDS),
             stop_token_ids=tuple(request.stop_token_ids),
+            allowed_token_ids=tuple(request.allowed_token_ids),
             min_tokens=request.min_tokens,
             bad_words=bad_word_tokens(request.bad_words, tokenizer),
             num_logprobs=request.logprobs if request.HasField("logprobs") else None,
@@ -122,7 +124,7 @@ def report_to_proto(report: Report) -> inference_pb2.GenerateResponse:
         summary=inference_pb2.Summary(
             request_id=report.request_id,
             finish_reason=types_pb2.FinishReason.ValueType(report.finish_reason),
-            stopped_by=report.stopped_by,
+            stopped_by="" if report.stopped_by is None else str(report.stopped_by),
             usage=inference_pb2.Usage(
                 prompt_tokens=report.num_prompt_tokens,
                 output_tokens=report.num_output_tokens,

@@ -91,7 +91,7 @@ class OrchestratorReplica:
         in an update those that it replaces answer until it can."""
         self._tasks = [asyncio.create_task(self._wake(name)) for name in self._pools]
         server = await OrchestratorServer.start(self._config, process_directory)
-        self._hosted = HostedService(server, stop_grace_s=self._config.deployment.orchestrator.drain_s)
+        self._hosted = HostedService(server, self._config)
         request_queue = server.service.request_queue
         report = report_waiting(lambda: request_queue.num_waiting, lambda: self._handle("target"))
         self._tasks.append(asyncio.create_task(report))
@@ -159,5 +159,5 @@ def orchestrator_application(config: Config, pools: Mapping[PoolName, serve.Appl
     return serve.deployment(
         OrchestratorReplica,
         **scaling_options(config, "orchestrator"),
-        **fixed_options(drain_s=config.deployment.orchestrator.drain_s),
+        **fixed_options(config),
     ).bind(config, dict(pools))

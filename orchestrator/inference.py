@@ -25,7 +25,7 @@ from orchestrator.requests.grammar_check import GrammarCheck
 from orchestrator.requests.prompt import Prompt, token_ids_of
 from orchestrator.requests.reasoning import reasoning_marks
 from orchestrator.requests.request import GenerationOptions, GenerationRequest, ServedModel, bind_request, lossy_by_of
-from orchestrator.requests.request_queue import RequestQueue, actual_cost, estimated_cost
+from orchestrator.requests.request_queue import RequestQueue, actual_cost, estimated_cost, grammar_cost
 from orchestrator.rounds.commands import Command
 from orchestrator.rounds.draft_deadline import draft_deadline_s
 from orchestrator.rounds.drafter import Drafter, InTargetDrafter
@@ -149,28 +149,28 @@ class InferenceService:
     async def serving(self, prompt: Prompt, options: GenerationOptions, caller: Caller) -> AsyncIterator[Answer]:
         """Wait for the caller's turn, then hold its place inside the block.
 
-        Raises what `RequestQueue.place` does, InvalidRequestError for what the caller can mend, UnavailableError
-        without a target, and DeadlineExceededError, also within the block, when the caller's time is up.
+        Raises what `RequestQueue.place` does, InvalidRequestError for what the caller can mend, and UnavailableError
+        without a target. The caller's own deadline is around it.
         """
         cost = estimated_cost(prompt, options.sampling.max_tokens)
         operation = "chat" if prompt.is_chat else "text_completion"
         with self.observer.request(caller, operation) as observed, caller.request():
+            compile_cost = 0.0
             if options.sampling.grammar is not None:
-                # Without a place: one that is slow to check would keep it from others, at no cost.
-                async with caller.deadline():
-                    await self.grammar_check.check(options.sampling.grammar)
-            async with self.request_queue.place(caller.client_id, cost, caller.timeout_s) as place:
-                # A request that fails before it is bound has cost nothing.
-                place.cost = 0
-                async with caller.deadline():
-                    answer = await self._answer(prompt, options, observed, caller.allowance)
-                    try:
-                        yield answer
-                    finally:
-                        place.cost = answer.cost
+                # Without a place, which others could use.
+                took_s = await self.grammar_check.check(options.sampling.grammar, caller.client_id)
+                compile_cost = grammar_cost(took_s)
+            async with self.request_queue.place(caller, cost + compile_cost) as place:
+                # All that a request has cost that fails before it is bound.
+                place.cost = compile_cost
+                answer = await self._answer(prompt, options, observed, caller)
+                try:
+                    yield answer
+                finally:
+                    place.cost = answer.cost + compile_cost
 
     async def _answer(
-        self, prompt: Prompt, options: GenerationOptions, observed: ObservedRequest, allowance: Allowance | None
+        self, prompt: Prompt, options: GenerationOptions, observed: ObservedRequest, caller: Caller
     ) -> Answer:
         """Validate a request and make ready to serve it.
 
@@ -178,14 +178,21 @@ class InferenceService:
         """
         token_ids = await self.token_ids_of(prompt)
         link = await self.ready_target()
-        request = bind_request(options, token_ids, self._served_model(link), observed.traceparent)
+        request = bind_request(
+            options,
+            token_ids,
+            self._served_model(link),
+            request_id=caller.identity.request_id,
+            traceparent=observed.traceparent,
+            client=caller.alias,
+        )
         scorer = self._scorer() if request.num_prompt_logprobs is not None else None
         session = self._session(request, link, observed.rounds)
         model = self.named(link.model)
         observed.begin(session, request, model.model_id)
-        if allowance is not None:
-            allowance.spend(len(request.prompt_token_ids))
-        return Answer(session, model, observed, allowance, scorer)
+        if caller.allowance is not None:
+            caller.allowance.spend(len(request.prompt_token_ids))
+        return Answer(session, model, observed, caller.allowance, scorer)
 
     async def ready_target(self) -> ReplicaLink:
         """A connected target replica, to learn the model from. Raises UnavailableError."""
@@ -208,6 +215,7 @@ class InferenceService:
             eos_token_ids=self.tokenizer.eos_token_ids,
             drafter=link.model.proposer,
             allow_lossy=self._config.speculation.allow_lossy,
+            max_listed_tokens=self._config.max_listed_tokens,
         )
 
     def _tree(self, *, in_target: bool) -> TreeRequest | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc.aio
@@ -14,6 +16,7 @@ from orchestrator.api_security import Authenticator, client_id_of
 from orchestrator.conversion import chunk_to_proto, options_from_proto, prompt_from_proto, report_to_proto
 from orchestrator.inference import InferenceService
 from orchestrator.requests.caller import Caller
+from orchestrator.requests.identity import IDENTITY_KEYS, RequestIdentity
 from orchestrator.requests.prompt import TokenPrompt, text_of_tokens
 from orchestrator.requests.request import PROPOSERS, check_request_bytes
 from pilotfish.config import OrchestratorConfig
@@ -21,11 +24,10 @@ from pilotfish.rpc.conversion import limits_to_proto, model_to_proto
 from pilotfish.rpc.status import aborting_on_error
 from pilotfish.rpc.v1 import inference_pb2, inference_pb2_grpc
 from pilotfish.security.link_token import AUTHORIZATION_KEY
-from pilotfish.telemetry.tracing import RemoteContext
 
 CLIENT_ID_KEY = "x-client-id"
 """Request metadata: whose request it is, for the fair queue."""
-_CALLER_KEYS = frozenset({AUTHORIZATION_KEY, CLIENT_ID_KEY, "traceparent", "tracestate"})
+_CALLER_KEYS = IDENTITY_KEYS | {AUTHORIZATION_KEY, CLIENT_ID_KEY}
 
 GenerateContext = grpc.aio.ServicerContext[inference_pb2.GenerateRequest, inference_pb2.GenerateResponse]
 
@@ -42,9 +44,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
     async def Generate(  # type: ignore[override]  # noqa: N802  # it writes, so that a cancelled write ends it here
         self, request: inference_pb2.GenerateRequest, context: GenerateContext
     ) -> None:
-        arrival_ns = time.monotonic_ns()
-        async with aborting_on_error(context):
-            caller = caller_of(context, arrival_ns, self._authenticator)
+        async with self._call(context) as caller:
             check_request_bytes(request.ByteSize(), self._config.max_prompt_bytes)
             options = options_from_proto(request, self._config.speculation, self._service.tokenizer)
             prompt = prompt_from_proto(request, request.WhichOneof("prompt"))
@@ -60,8 +60,8 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
     async def Tokenize(  # noqa: N802
         self, request: inference_pb2.TokenizeRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> inference_pb2.TokenizeResponse:
-        async with aborting_on_error(context):
-            with caller_of(context, time.monotonic_ns(), self._authenticator).request():
+        async with self._call(context) as caller:
+            with caller.request():
                 check_request_bytes(request.ByteSize(), self._config.max_prompt_bytes)
                 prompt = prompt_from_proto(request, request.WhichOneof("input"))
                 token_ids = await self._service.token_ids_of(prompt)
@@ -75,8 +75,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
         request: inference_pb2.GetModelInfoRequest,  # noqa: ARG002
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> inference_pb2.GetModelInfoResponse:
-        async with aborting_on_error(context):
-            caller_of(context, time.monotonic_ns(), self._authenticator)
+        async with self._call(context):
             service = self._service
             link = await service.ready_target()
             limits = msgspec.structs.replace(link.limits, max_draft_tokens=service.targets.max_draft_tokens)
@@ -89,19 +88,30 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
                 version=pilotfish.__version__,
             )
 
+    @contextlib.asynccontextmanager
+    async def _call(self, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Caller]:
+        """All that is done for a call of this caller: until its deadline, and with errors as statuses."""
+        async with aborting_on_error(context):
+            caller = caller_of(context, time.monotonic_ns(), self._authenticator)
+            async with caller.deadline():
+                yield caller
+
 
 def caller_of(context: grpc.aio.ServicerContext[Any, Any], arrival_ns: int, authenticator: Authenticator) -> Caller:
     """Who calls: the holder of the API key, else the client that the metadata name, else the host that the call comes
-    from.
+    from. The call's trailing metadata get what it is called.
 
     Raises AuthenticationError where a key is needed and none that is known is shown.
     """
     metadata = {key: str(value) for key, value in context.invocation_metadata() or () if key in _CALLER_KEYS}
+    identity = RequestIdentity.of(metadata).enter()
+    context.set_trailing_metadata(tuple(identity.headers.items()))
     allowance = authenticator.allowance(metadata.get(AUTHORIZATION_KEY, ""))
     # Without a deadline gRPC tells None, or an absurdly long time.
     timeout_s = context.time_remaining()
-    trace = RemoteContext(metadata.get("traceparent", ""), metadata.get("tracestate", ""))
     # "ipv4:10.0.0.7:51000": each connection of a host has a port of its own.
     host, _, _ = context.peer().rpartition(":")
     client_id = client_id_of(allowance, metadata.get(CLIENT_ID_KEY, ""), host)
-    return Caller(client_id=client_id, arrival_ns=arrival_ns, timeout_s=timeout_s, trace=trace, allowance=allowance)
+    return Caller(
+        client_id=client_id, arrival_ns=arrival_ns, timeout_s=timeout_s, identity=identity, allowance=allowance
+    )

@@ -177,12 +177,13 @@ class StepRounds(NoSteps):
         started_s = time.monotonic()
         step: tuple[int, ...] = ()
         text, room, is_whole = StepText(self._ends), self._room(sequence), False
+        stop_token_ids = frozenset(sequence.request.sampling.stop_token_ids)
         while len(step) < room and not is_whole:
             draft = await self._drafter.propose(sequence.with_tokens(step), min(CHUNK_TOKENS, room - len(step)))
             if not draft.token_ids:
                 return Draft(problem=draft.problem or "the draft model has no idea")
             for token_id in draft.token_ids:
-                is_last = token_id in sequence.request.sampling.stop_token_ids
+                is_last = token_id in stop_token_ids
                 if not is_last:
                     step = (*step, token_id)
                 is_whole = is_last or text.add(self._token_bytes[token_id])

@@ -28,6 +28,8 @@ from pilotfish.types import (
     TreeRequest,
 )
 
+MAX_DRAFT_CANDIDATES = 1024
+"""Tokens of a draft distribution: the target goes through them at each draft that it verifies."""
 MAX_AHEAD_TOKENS = 1024
 """Draft tokens that one Propose may ask for ahead: more than pays on any hardware."""
 
@@ -43,6 +45,8 @@ class OpenSequence(msgspec.Struct, frozen=True, tag=True):
     """W3C Trace Context of the request; empty: it is not traced."""
     cache_salt: str = ""
     """Cached prefixes, and outputs for lookups, are shared among sequences of the same salt only."""
+    client: str = ""
+    """Whose grammars are compiled in turn with those of others: a name that the peer makes up."""
 
 
 class Verify(msgspec.Struct, frozen=True, tag=True):

@@ -88,8 +88,8 @@ class Grammar(msgspec.Struct, frozen=True, array_like=True):
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """Sampling parameters, every value concrete; out-of-range values raise InvalidRequestError.
 
-    Applied in this order on both sides: penalties, logit bias, grammar, min_tokens and bad_words, temperature, top-k,
-    top-p, min-p.
+    Applied in this order on both sides: penalties, logit bias, grammar and allowed_token_ids, min_tokens and bad_words,
+    temperature, top-k, top-p, min-p.
     """
 
     temperature: float = 1.0
@@ -129,6 +129,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """As long as the output has fewer, tokens of stop_token_ids are impossible."""
     bad_words: tuple[tuple[int, ...], ...] = ()
     """Sequences of tokens that the output does not hold: behind the others of one, its last token is impossible."""
+    allowed_token_ids: tuple[int, ...] = ()
+    """All others are impossible; empty: all are allowed."""
 
     def __post_init__(self) -> None:
         # `not (a <= x)` instead of `x < a`: NaN fails every comparison and must be refused.
@@ -173,12 +175,12 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
                 "logit_bias",
                 self.logit_bias,
                 all(abs(bias) <= _MAX_FLOAT32 and token_id >= 0 for token_id, bias in self.logit_bias),
-                "finite 32-bit floats on token ids of at least 0",
+                "finite 32-bit floats on token ids",
             ),
         )
         for name, value, holds, allowed in checks:
             if not holds:
-                raise InvalidRequestError(f"{name} is {value}; it must be {allowed}", param=name)
+                raise InvalidRequestError(f"{name} is {str(value)[:100]}; it must be {allowed}", param=name)
 
     @property
     def is_greedy(self) -> bool:

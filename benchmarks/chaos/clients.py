@@ -2,44 +2,22 @@
 
 import asyncio
 import itertools
-import random
 import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import grpc
 import grpc.aio
+from chaos.plan import Plan, generate_request
+from chaos.truth import Truth
 
-from pilotfish.config import Config
-from pilotfish.emulation.language_model import HashLanguageModel
-from pilotfish.emulation.tokenizer import emulated_tokenizer_folder, spoken_tokens
-from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.rpc.channel import PUBLIC_CHANNEL_OPTIONS
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import inference_pb2_grpc as pb_grpc
-from pilotfish.types import SamplingParams
 
-Manner = Literal["patient", "cancels", "reads slowly", "has a deadline"]
-SHARES: dict[Manner, float] = {"patient": 0.7, "cancels": 0.15, "reads slowly": 0.1, "has a deadline": 0.05}
-MAX_TOKENS = (16, 96)
-SLOW_READER_TOKENS = (300, 600)
 _SLOW_OPTIONS = (*PUBLIC_CHANNEL_OPTIONS, ("grpc.http2.lookahead_bytes", 1024), ("grpc.http2.bdp_probe", 0))
 """So that a slow reader is felt by the server, and not by a socket's buffer alone."""
-_TIMEOUT_S = 120.0
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """One request."""
-
-    prompt: str
-    sampling: SamplingParams
-    manner: Manner
-    num_read: int
-    """Tokens after which a client that cancels has had enough."""
-    timeout_s: float
 
 
 @dataclass(slots=True)
@@ -51,50 +29,14 @@ class Tally:
     failures: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     num_tokens: int = 0
+    num_accepted_tokens: int = 0
+    """Of answers that came to their end: draft tokens that the target accepted."""
     longest_gaps_s: list[float] = field(default_factory=list)
     """Of patient requests: the longest wait between two messages."""
 
     @property
     def num_ended(self) -> int:
         return sum(self.ends.values())
-
-
-class Truth:
-    """What an undisturbed run says."""
-
-    def __init__(self, config: Config) -> None:
-        self.tokenizer = Tokenizer.load(emulated_tokenizer_folder(config))
-        spoken = spoken_tokens(self.tokenizer)
-        self._language_model = HashLanguageModel(vocab_size=spoken.stop, first_token_id=spoken.start)
-
-    def token_ids(self, plan: Plan, count: int) -> list[int]:
-        """The first `count` tokens of the answer."""
-        token_ids = list(self.tokenizer.encode(plan.prompt))
-        start = len(token_ids)
-        for _ in range(count):
-            token_ids.append(self._language_model.next_token(token_ids, plan.sampling))
-        return token_ids[start:]
-
-
-def plans(count: int, seed: int) -> list[Plan]:
-    """Requests drawn at random, the same for the same seed."""
-    dice = random.Random(seed)
-    manners = dice.choices(list(SHARES), list(SHARES.values()), k=count)
-    return [
-        _plan(f"request {index} of {seed}: tell me of the sea", manner, dice) for index, manner in enumerate(manners)
-    ]
-
-
-def _plan(prompt: str, manner: Manner, dice: random.Random) -> Plan:
-    max_tokens = dice.randint(*(SLOW_READER_TOKENS if manner == "reads slowly" else MAX_TOKENS))
-    temperature, seed = dice.choice(((0.0, 0), (0.9, dice.getrandbits(31))))
-    return Plan(
-        prompt,
-        SamplingParams(temperature=temperature, seed=seed, max_tokens=max_tokens),
-        manner,
-        num_read=dice.randint(1, max_tokens),
-        timeout_s=dice.uniform(0.02, 0.4) if manner == "has a deadline" else _TIMEOUT_S,
-    )
 
 
 class Clients:
@@ -156,6 +98,7 @@ class Clients:
             now_s = time.perf_counter()
             last_s, longest_s = now_s, max(longest_s, now_s - last_s)
             if message.HasField("summary"):
+                self.tally.num_accepted_tokens += message.summary.speculation.num_accepted_tokens
                 if plan.manner == "patient":
                     self.tally.longest_gaps_s.append(longest_s)
                 return True
@@ -174,15 +117,3 @@ class Clients:
             is_right = text == self._truth.tokenizer.decode(expected)
         if not is_right:
             self.tally.wrong.append(f"{plan.prompt!r} ({plan.manner}): {len(token_ids)} tokens")
-
-
-def generate_request(plan: Plan) -> pb.GenerateRequest:
-    """As the public API takes it."""
-    sampling = plan.sampling
-    return pb.GenerateRequest(
-        text=plan.prompt,
-        max_tokens=sampling.max_tokens,
-        temperature=sampling.temperature,
-        seed=sampling.seed,
-        ignore_eos=True,
-    )

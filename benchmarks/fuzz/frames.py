@@ -77,6 +77,7 @@ SAMPLING = st.builds(
     acceptance=st.sampled_from(AcceptanceMode),
     max_tokens=st.integers(1, 100),
     stop_token_ids=TOKENS,
+    allowed_token_ids=TOKENS,
     num_logprobs=st.none() | st.integers(0, 5),
     grammar=st.none() | st.none() | GRAMMARS,
 )

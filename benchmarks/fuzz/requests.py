@@ -20,7 +20,9 @@ from schemathesis.config import SchemathesisConfig
 from fuzz.frames import EDITS, garbled, planted, written
 from fuzz.replica import UNFORESEEN
 from orchestrator.http.caller import TIMEOUT_HEADER
+from orchestrator.http.errors import INTERNAL_MESSAGE
 from orchestrator.http.operations.openapi import openapi_document
+from orchestrator.requests.identity import REQUEST_ID_HEADER
 from pilotfish.config import Config, config_from_dict
 from pilotfish.emulation.profiles import load_profile, profile_to_yaml
 from pilotfish.rpc.v1 import inference_pb2 as pb
@@ -42,7 +44,13 @@ KEYS = [
     "stop",
     "logprobs",
     "logit_bias",
+    "allowed_token_ids",
     "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "input",
+    "reasoning",
+    "min_tokens",
     "response_format",
     "structured_outputs",
     "speculation",
@@ -50,6 +58,7 @@ KEYS = [
 HEADERS = {
     TIMEOUT_HEADER: ["60000", "0", "-1", "1e3", "999999999999", "\u00b2", "1"],
     "x-client-id": ["a", "a" * 3000],
+    REQUEST_ID_HEADER: ["a", "a b", "a" * 3000, "\u00e9", ""],
     "traceparent": ["00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "00-0-0-0", "ff" * 40],
     "content-type": ["text/plain", "application/json; charset=utf-16"],
     "content-encoding": ["gzip"],
@@ -116,8 +125,10 @@ class HttpSurface:
         raw = {name: value.encode("latin-1", "replace") for name, value in headers.items()}
         response = await self._client.request(method, path, headers=raw, content=body)
         is_late = TIMEOUT_HEADER in headers and response.status_code == 504
-        if (response.status_code >= 500 and not is_late) or "internal_error" in response.text:
+        if (response.status_code >= 500 and not is_late) or INTERNAL_MESSAGE in response.text:
             raise AssertionError(f"{path}: status {response.status_code}: {response.text[:200]}")
+        if len(response.headers.get_list(REQUEST_ID_HEADER)) != 1:
+            raise AssertionError(f"{path}: status {response.status_code}: {REQUEST_ID_HEADER} is not there, or twice")
         return {f"{method} {path.partition('?')[0]}: {response.status_code} {_message(response)}"}
 
 
@@ -165,7 +176,8 @@ def _message(response: httpx.Response) -> str:
         events = [line.removeprefix("data: ") for line in response.text.split("\n\n") if line]
         if events[-1] != "[DONE]":
             raise ValueError(f"a stream ends with {events[-1][:100]}")
-        errors = [json.loads(event)["error"]["message"] for event in events[:-1] if event.startswith('{"error"')]
+        bodies = [json.loads(event.rpartition("data: ")[2]) for event in events[:-1] if '"error":{' in event]
+        errors = [body.get("response", body)["error"]["message"] for body in bodies]
         return f"stream {errors}"
     if content_type.startswith("application/json") and response.content:
         body = json.loads(response.text)

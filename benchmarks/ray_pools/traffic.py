@@ -11,7 +11,8 @@ from typing import Self
 
 import grpc
 import grpc.aio
-from chaos.clients import Plan, Truth, generate_request
+from chaos.plan import Plan, generate_request
+from chaos.truth import Truth
 
 from pilotfish.rpc.channel import PUBLIC_CHANNEL_OPTIONS
 from pilotfish.rpc.v1 import inference_pb2_grpc as pb_grpc

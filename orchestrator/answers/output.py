@@ -26,7 +26,8 @@ class OutputChunk(msgspec.Struct, frozen=True, kw_only=True):
     """For each token, how many draft tokens the round had that it came of; 0: none, it was decoded plainly."""
     num_accepted_tokens: int
     finish_reason: FinishReason | None
-    stopped_by: str
+    stopped_by: str | int | None
+    """The stop string or the token id that ended the answer."""
     prompt_logprobs: tuple[TokenLogprobs | None, ...] = ()
     """In an answer's first chunk, one for each token of the prompt, where they are wanted and told."""
 
@@ -56,7 +57,7 @@ class OutputText:
         self._detokenizer = Detokenizer(tokenizer.bytes_by_token(skip_special=request.skip_special_tokens))
         self._matcher = StopStringMatcher(request.stop, keeps_match=request.include_stop) if request.stop else None
         self._min_tokens = request.sampling.min_tokens
-        """Stop strings are looked for behind so many tokens."""
+        """A stop string counts if it ends behind so many tokens."""
         self._num_tokens = 0
         self._includes_stop = request.include_stop
         self._stop_token_ids = frozenset(request.sampling.stop_token_ids)
@@ -72,21 +73,18 @@ class OutputText:
                 round_draft_tokens=(verdict.num_draft_tokens,) * len(verdict.token_ids),
                 num_accepted_tokens=verdict.num_accepted_tokens,
                 finish_reason=None,
-                stopped_by="",
+                stopped_by=None,
             )
         return self._push_to_an_end(verdict)
 
     def _push_to_an_end(self, verdict: Verdict) -> OutputChunk:
         """As `push`, of a verdict that may end the answer."""
-        text, num_tokens, stopped_by = self._text_of(verdict)
-        finish_reason = FinishReason.STOP if stopped_by else verdict.finish_reason
-        if finish_reason is not None and not stopped_by:
+        text, num_tokens, matched = self._text_of(verdict)
+        finish_reason, stopped_by = verdict.finish_reason, None
+        if finish_reason is not None and matched is None:
             tail, matched = self._flush()
             text += tail
-            if matched:
-                finish_reason, stopped_by = FinishReason.STOP, matched
-            elif finish_reason is FinishReason.STOP:
-                stopped_by = str(verdict.token_ids[-1])
+            stopped_by = verdict.token_ids[-1] if finish_reason is FinishReason.STOP else None
         return OutputChunk(
             text=text,
             token_ids=verdict.token_ids[:num_tokens],
@@ -94,38 +92,40 @@ class OutputText:
             logprobs=verdict.logprobs[:num_tokens],
             round_draft_tokens=(verdict.num_draft_tokens,) * num_tokens,
             num_accepted_tokens=min(verdict.num_accepted_tokens, num_tokens),
-            finish_reason=finish_reason,
-            stopped_by=stopped_by,
+            finish_reason=finish_reason if matched is None else FinishReason.STOP,
+            stopped_by=stopped_by if matched is None else matched,
         )
 
-    def _text_of(self, verdict: Verdict) -> tuple[str, int, str]:
-        """(certain text, tokens kept, the stop string that appeared or "")."""
+    def _text_of(self, verdict: Verdict) -> tuple[str, int, str | None]:
+        """(certain text, tokens kept, the stop string that appeared)."""
         token_ids = verdict.token_ids
         is_stopped = verdict.finish_reason is FinishReason.STOP and token_ids and token_ids[-1] in self._stop_token_ids
         if is_stopped and not self._includes_stop:
             token_ids = token_ids[:-1]
         if self._matcher is None:
-            return self._detokenizer.add(token_ids), len(verdict.token_ids), ""
+            return self._detokenizer.add(token_ids), len(verdict.token_ids), None
         pieces: list[str] = []
         for index, token_id in enumerate(token_ids):
             text = self._detokenizer.add((token_id,))
             self._num_tokens += 1
-            safe_text, matched = (text, None) if self._is_too_short else self._matcher.push(text)
+            safe_text, matched = (self._matcher.pass_by(text), None) if self._is_too_short else self._matcher.push(text)
             pieces.append(safe_text)
             if matched is not None:
                 return "".join(pieces), index + 1, matched
-        return "".join(pieces), len(verdict.token_ids), ""
+        return "".join(pieces), len(verdict.token_ids), None
 
     @property
     def _is_too_short(self) -> bool:
         return self._num_tokens <= self._min_tokens
 
-    def _flush(self) -> tuple[str, str]:
-        """(the text still held back, a stop string completed by it or "")."""
+    def _flush(self) -> tuple[str, str | None]:
+        """(the text still held back, a stop string completed by it)."""
         tail = self._detokenizer.flush()
-        if self._matcher is None or self._is_too_short:
-            return tail, ""
+        if self._matcher is None:
+            return tail, None
+        if self._is_too_short:
+            return self._matcher.pass_by(tail) + self._matcher.flush(), None
         safe_text, matched = self._matcher.push(tail)
         if matched is not None:
             return safe_text, matched
-        return safe_text + self._matcher.flush(), ""
+        return safe_text + self._matcher.flush(), None

@@ -18,8 +18,8 @@ class Sequence:
     def __init__(self, request: GenerationRequest, output: OutputText) -> None:
         self.request = request
         self.finish_reason: FinishReason | None = None
-        self.stopped_by = ""
-        """The stop string or the decimal token id that ended the answer."""
+        self.stopped_by: str | int | None = None
+        """The stop string or the token id that ended the answer."""
         self.statistics = AcceptanceStatistics()
         self.num_plain_tokens = 0
         self.num_step_tokens = 0
@@ -68,6 +68,7 @@ class Sequence:
             sampling=self.request.sampling,
             traceparent=self.request.traceparent,
             cache_salt=self.request.cache_salt,
+            client=self.request.client,
         )
 
     def commit(self, verdict: Verdict, *, is_step: bool = False) -> OutputChunk:

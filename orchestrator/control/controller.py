@@ -36,7 +36,7 @@ class Controller:
         self._is_lossy = request.sampling.acceptance.is_lossy
         self._reason = permanent_reason(request, state.config)
         self.limitation = Limitation(self._reason)
-        self._load = SequenceLoad(state, request)
+        self._load = SequenceLoad(state, request, is_governed=self._mode == "auto" and not self._reason)
         self.num_rounds_by_k: Counter[int] = Counter()
         """Rounds by the draft tokens that they asked for; 0: plain runs."""
         self._shared = state.acceptance[self._proposer_name]
@@ -115,7 +115,11 @@ class Controller:
         elif is_empty:
             self._end_probe(proposer)
         # A first run holds the prefill.
-        if self._mode == "auto" and elapsed_s > 0 and result.num_output_tokens > result.num_committed_tokens:
+        if not elapsed_s or result.num_output_tokens <= result.num_committed_tokens or not result.step_table.rows:
+            return
+        if result.num_requested_tokens:
+            proposer.note_speed(result.now_s, result.num_committed_tokens, elapsed_s)
+        if self._mode == "auto":
             self._learn_costs(proposer, result, elapsed_s)
 
     def _follow_draft(self, proposer: ProposerState, result: RoundResult, depth: int) -> None:
@@ -139,19 +143,22 @@ class Controller:
         load = replica.load(result.now_s)
         if not replica.table.rows or not gate.is_settled(result.now_s - elapsed_s):
             return
+        rows = replica.rows(load)
         if gate.is_open:
-            gate.add(result.num_committed_tokens, proposer.plain_s, elapsed_s)
-        rows = load * replica.num_rows / max(1, replica.num_own)
+            plain_s = proposer.mixture.plain_s
+            gate.add(result.num_committed_tokens - proposer.loss * elapsed_s / plain_s, plain_s, elapsed_s)
         if result.draft_problem:
             return  # a wait that is no part of a round, but was a loss
-        if result.num_requested_tokens and gate.is_open and replica.are_all_drafting:
+        if result.num_requested_tokens and gate.is_open:
+            if result.num_steps:
+                costs.add_interval(load, rows, elapsed_s / result.num_steps)
             if result.is_empty_proposal:
                 costs.add_empty(load, rows, result.num_plain_tokens, elapsed_s)
             elif not result.num_plain_tokens:
                 draft_s = min(result.propose_s, result.draft_compute_s)
                 costs.add_round(load, result.num_requested_tokens, rows, elapsed_s, draft_s)
-        elif not result.num_requested_tokens and result.is_measurable_run and replica.are_all_plain:
-            costs.add_plain(load, result.plain_token_s)
+        elif not result.num_requested_tokens and result.is_measurable_run and not gate.is_open:
+            costs.add_plain(load, proposer.mixture.plain_rows, result.plain_token_s)
 
     def _decide(self, result: RoundResult) -> Decision:
         num_remaining = result.num_remaining_tokens
@@ -171,7 +178,7 @@ class Controller:
     @property
     def _run_tokens(self) -> int:
         """Of a run without drafts: more under load, for among many somebody decides all the time."""
-        num_own = self._load.proposer.replica.num_own if self._load.proposer else 0
+        num_own = self._load.proposer.replica.own.num if self._load.proposer else 0
         return self._state.config.decode_run_tokens * max(1, num_own // _LONG_RUN_SEQUENCES)
 
     def _by_plan(self, proposer: ProposerState, result: RoundResult, limit: int, run_tokens: int) -> Decision:
@@ -230,9 +237,10 @@ class InTargetController(Controller):
             return
         if result.num_requested_tokens and gate.is_open:
             costs.add_in_target(load, token_s)
-            gate.add(result.num_committed_tokens, costs.plain_s(load), result.num_committed_tokens * token_s)
-        elif not result.num_requested_tokens and replica.are_all_plain:
-            costs.add_plain(load, token_s)
+            proposer.note_speed(result.now_s, result.num_committed_tokens, result.num_committed_tokens * token_s)
+            gate.add(result.num_committed_tokens, costs.plain_s(load, load), result.num_committed_tokens * token_s)
+        elif not result.num_requested_tokens and not gate.is_open:
+            costs.add_plain(load, load, token_s)
 
     def _decide(self, result: RoundResult) -> Decision:
         if self._mode == "on":
@@ -245,7 +253,7 @@ class InTargetController(Controller):
         replica, gate, load = proposer.replica, proposer.gate, proposer.replica.load(result.now_s)
         limit = replica.max_draft_tokens(load, self._max_draft_tokens, self._state.config)
         gain = proposer.costs.in_target_gain(load) if limit else 0.0
-        trial_s = 2 * num_tokens * proposer.costs.plain_s(load)
+        trial_s = 2 * num_tokens * proposer.costs.plain_s(load, load)
         is_open = gate.update(result.now_s, load, gain, can_pay=limit > 0, trial_s=trial_s)
         if limit and is_open:
             run = num_tokens if gate.is_trial else min(4 * num_tokens, result.num_remaining_tokens)

@@ -53,6 +53,8 @@ class RoundResult:
     """Target replica that holds the sequence; empty before the first command, and while it is lost."""
     step_table: StepTable = field(default_factory=StepTable)
     """As that replica published it last."""
+    num_steps: int = 0
+    """Of that replica, in the time of the round; 0: not known."""
     num_other_sequences: int = 0
     """Sequences of other orchestrators there."""
 

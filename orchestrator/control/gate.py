@@ -59,7 +59,7 @@ class Gate:
         """Whether what began then was done by all alike."""
         return begin_s >= self._changed_s + _SETTLING_S
 
-    def add(self, num_tokens: int, plain_s: float, elapsed_s: float) -> None:
+    def add(self, num_tokens: float, plain_s: float, elapsed_s: float) -> None:
         """A sequence got num_tokens in elapsed_s, where a plain one takes plain_s."""
         self._expected_s += num_tokens * plain_s
         self._got_s += elapsed_s

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from orchestrator.control.acceptance import ProposerAcceptance
 from orchestrator.control.gate import NEW_LOAD, Gate
+from orchestrator.control.mixture import Decoding, Mixture, expected_tokens
 from orchestrator.control.reasons import Reason
-from orchestrator.control.round_costs import RoundCosts
+from orchestrator.control.round_costs import Average, RoundCosts
 from pilotfish.config import SpeculationConfig
-from pilotfish.speculation.cost import expected_tokens_by_position
 from pilotfish.step_table import StepTable
 
 _PLAN_S = 0.1
@@ -24,15 +24,8 @@ SAME_SPEED = 1.02
 """Speed that another K has to gain."""
 _GOOD_ACCEPTANCE = 0.9
 """Where drafting would not even pay with this, rejected drafts are not the reason."""
-_MOST = 0.8
-"""Of the sequences that draft, for rounds to be those of all drafting; or that do not, for plain tokens."""
 FIRST_PROBE_TOKENS = 32
 """Plain tokens of each sequence before one of them tries drafts, while off for acceptance."""
-
-
-def expected_tokens(probabilities: Sequence[float], k: int) -> float:
-    """Of a round of K: 1 + the sum over i of Pr(the first i are accepted)."""
-    return expected_tokens_by_position(probabilities, min(k, len(probabilities)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +57,9 @@ class ReplicaState:
         self.table = StepTable()
         """As the replica published it last."""
         self.proposers: dict[str, ProposerState] = {}
-        self.num_own = self.num_others = self.num_speculating = 0
-        """Sequences that decode here: of this orchestrator, of others, and of its own those that ask a drafter."""
-        self.num_rows = 0.0
-        """Token rows of this orchestrator's sequences in a step."""
+        self.own = Decoding()
+        self.num_others = 0
+        """Sequences of other orchestrators that decode here."""
         self.draft_limits: Counter[int] = Counter()
         """Requests that decode here by the draft tokens that they allow."""
         self._is_batch_too_large = False
@@ -76,7 +68,7 @@ class ReplicaState:
 
     @property
     def num_decoding(self) -> int:
-        return max(1, self.num_own + self.num_others)
+        return max(1, self.own.num + self.num_others)
 
     def load(self, now_s: float) -> int:
         """Sequences that decode here, but for a moment's dip."""
@@ -87,22 +79,16 @@ class ReplicaState:
         self._peak = max(self._peak, num_decoding)
         return max(self._peak, self._peak_before)
 
-    @property
-    def are_all_drafting(self) -> bool:
-        """Whether rounds take what they take if all draft."""
-        return self.num_speculating >= _MOST * self.num_own
-
-    @property
-    def are_all_plain(self) -> bool:
-        """Whether tokens take what they take if none drafts."""
-        return self.num_speculating <= (1 - _MOST) * self.num_own
+    def rows(self, load: int) -> float:
+        """Of a step in which all have what they have now, other orchestrators' sequences as many as this one's."""
+        return load * self.own.num_rows / max(1, self.own.num)
 
     def max_draft_tokens(self, load: int, limit: int, rules: SpeculationConfig) -> int:
         """At most `limit`, less where an operator's rule says so; 0: speculation is off."""
         if rules.disable_by_batch_size:
             if load >= rules.disable_by_batch_size:
                 self._is_batch_too_large = True
-            elif load < max(2, rules.disable_by_batch_size - rules.disable_by_batch_size_hysteresis):
+            elif load < rules.resumes_below_batch_size:
                 self._is_batch_too_large = False
             if self._is_batch_too_large:
                 return 0
@@ -117,11 +103,17 @@ class ProposerState:
         """num_switches: of all gates."""
         self.replica, self.acceptance = replica, acceptance
         self.costs, self.gate = RoundCosts(replica.table), Gate(num_switches)
+        self.governed = Decoding()
+        """The sequences that the gate decides for: those of mode auto."""
         self.num_plain_tokens, self.probe_tokens = 0, FIRST_PROBE_TOKENS
         """Of all requests since the last probe; of each sequence before the next."""
-        self.plain_s = 0.0
-        """Of a token of plain decoding, by the plan."""
+        self.mixture = Mixture(1, replica.own, self.governed, self.costs)
+        """Of the plan."""
+        self.measured_gain = Average()
+        """Speed over plain decoding of the sequences that drafted last, in whatever mode."""
         self._empty_s = 0.0
+        self._losses: dict[int, float] = {}
+        """By K: see Mixture."""
         self._plan: Plan | None = None
         self._k = 0
 
@@ -138,20 +130,23 @@ class ProposerState:
     def _make_plan(self, now_s: float, load: int, max_draft_tokens: int, limit: int) -> Plan:
         """max_draft_tokens: of any round. limit: the same by operators' rules; 0: speculation is off."""
         costs = self.costs
-        self.plain_s, self._empty_s = costs.plain_s(load), costs.empty_s(load)
+        self.mixture = mixture = Mixture(load, self.replica.own, self.governed, costs)
+        self._empty_s = costs.empty_s(load)
         beliefs = self.acceptance.probabilities(max_draft_tokens)
         choices = [k for k in (*_CHOICES, limit) if k <= max(1, limit)]
-        rows = {k: self.num_rows(k) for k in choices}
+        rows = {k: mixture.rows(self.num_rows(k)) for k in choices}
         seconds = {k: costs.seconds(load, k, rows[k]) for k in choices}
+        self._losses = {k: mixture.loss(rows[k], beliefs) for k in choices}
         gains = {k: self.gain(beliefs, k, seconds[k]) for k in choices}
         best = max(gains, key=lambda k: gains[k])
         if self._k not in gains or gains[best] > SAME_SPEED * gains[self._k]:
             self._k = best
         gain = gains[self._k] if limit else 0.0
         # With good drafts that take no time and are never empty: a drafter may become better.
-        step_s = costs.step_s(load)
-        steps = {k: self.plain_s / step_s * costs.step_s(load * rows[k]) for k in choices}
-        speeds = (expected_tokens((_GOOD_ACCEPTANCE,) * k, k) * step_s / costs.step_s(load * (k + 1)) for k in choices)
+        step_s = costs.step_s(mixture.plain_rows)
+        steps = {k: mixture.plain_s / step_s * costs.step_s(rows[k]) for k in choices}
+        full = {k: costs.step_s(mixture.rows(k + 1)) for k in choices}
+        speeds = (expected_tokens((_GOOD_ACCEPTANCE,) * k, k) * step_s / full[k] for k in choices)
         can_pay = limit > 0 and any(speed > SAME_SPEED for speed in speeds)
         can_steps_pay = any(self.gain(beliefs, k, steps[k]) > SAME_SPEED for k in choices)
         # While it is off, probes tell of acceptance: a trial tells of the rounds' overhead.
@@ -180,6 +175,16 @@ class ProposerState:
             self.gate.is_guarded,
         )
 
+    @property
+    def loss(self) -> float:
+        """What a round costs others, by the plan."""
+        return self._losses.get(self._k, 0.0)
+
+    def note_speed(self, now_s: float, num_tokens: int, elapsed_s: float) -> None:
+        """A round or drafted run took elapsed_s."""
+        load = self.replica.load(now_s)
+        self.measured_gain.add(num_tokens * self.costs.plain_s(load, load) / elapsed_s, elapsed_s)
+
     def num_rows(self, k: int) -> float:
         """Token rows that a sequence which asks for K has in a step, on average."""
         return 1 + (1 - self.acceptance.empty_share) * self.acceptance.tokens_per_level * k
@@ -189,8 +194,8 @@ class ProposerState:
         num_tokens, empty = expected_tokens(probabilities, k), self.acceptance.empty_share
         run_tokens = self.acceptance.empty_run_tokens
         num_tokens = (1 - empty) * num_tokens + empty * run_tokens
-        round_s = (1 - empty) * round_s + empty * (run_tokens * self.plain_s + self._empty_s)
-        return num_tokens * self.plain_s / round_s
+        round_s = (1 - empty) * round_s + empty * (run_tokens * self.mixture.plain_s + self._empty_s)
+        return num_tokens * self.mixture.plain_s / round_s - self._losses[k]
 
 
 class ControlState:

@@ -56,6 +56,8 @@ class _Level:
     """what a round waits for each of its draft tokens;"""
     empty: Average = field(default_factory=Average)
     """what an empty proposal costs, over the steps of the run that follows it;"""
+    interval: Average = field(default_factory=Average)
+    """time from step to step beside rounds, over the table's step of all their rows;"""
     in_target: Average = field(default_factory=Average)
     """time of a token over the table's plain step, where the drafter is in the target."""
 
@@ -72,23 +74,29 @@ class RoundCosts:
         """A step of so many rows. Never 0: an emulated engine may compute nothing, and that cannot be compared."""
         return max(1e-6, self.table.step_s(num_rows))
 
-    def plain_s(self, load: int) -> float:
-        """A token of plain decoding while all decode so."""
-        ratio = self._nearest(load, "plain_ratio")
-        share = ratio.weight / (ratio.weight + 1)
-        return self.step_s(load) * (1 + share * (ratio.value - 1))
+    def plain_s(self, load: int, rows: float) -> float:
+        """A token of plain decoding in steps of so many rows."""
+        return self.step_s(rows) * self._ratio(load, "plain_ratio")
 
-    def seconds(self, load: int, k: int, rows_each: float) -> float:
-        """A round of K draft tokens, while each sequence has rows_each rows in a step on average."""
-        return max(1e-6, self.step_s(load * rows_each) + self._overhead_s(load, k))
+    def interval_s(self, load: int, rows: float) -> float:
+        """From step to step beside rounds: shorter than a step of all their rows where these take turns."""
+        return self.step_s(rows) * self._ratio(load, "interval")
+
+    def seconds(self, load: int, k: int, rows: float) -> float:
+        """A round of K draft tokens, in steps of so many rows."""
+        return max(1e-6, self.step_s(rows) + self._overhead_s(load, k))
 
     def empty_s(self, load: int) -> float:
         """What an empty proposal costs beside the plain tokens that follow it."""
         return self._nearest(load, "empty").value
 
-    def add_plain(self, load: int, token_s: float) -> None:
+    def add_plain(self, load: int, rows: float, token_s: float) -> None:
         """A token of a plain run took token_s."""
-        self._level(load).plain_ratio.add(token_s / self.step_s(load), _weight(load))
+        self._level(load).plain_ratio.add(token_s / self.step_s(rows), _weight(load))
+
+    def add_interval(self, load: int, rows: float, interval_s: float) -> None:
+        """Beside rounds steps followed each other in interval_s."""
+        self._level(load).interval.add(interval_s / self.step_s(rows), _weight(load))
 
     def add_round(self, load: int, k: int, rows: float, elapsed_s: float, draft_s: float) -> None:
         """A round took elapsed_s while steps held so many rows; draft_s: what it waited for drafting itself."""
@@ -112,7 +120,12 @@ class RoundCosts:
     def in_target_gain(self, load: int) -> float:
         """Speed over plain decoding's where the drafter is in the target; as long as that is unknown, worth a try."""
         ratio = self._nearest(load, "in_target")
-        return self.plain_s(load) / self.step_s(load) / ratio.value if ratio.weight else 2 * ON_ABOVE - 1
+        return self.plain_s(load, load) / self.step_s(load) / ratio.value if ratio.weight else 2 * ON_ABOVE - 1
+
+    def _ratio(self, load: int, name: str) -> float:
+        """To the table, as far as it was measured."""
+        ratio = self._nearest(load, name)
+        return 1 + ratio.weight / (ratio.weight + 1) * (ratio.value - 1)
 
     def _overhead_s(self, load: int, k: int) -> float:
         """As far as it was measured for this K; for the rest a part of what others take, so that it is tried."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.control.decision import Decision, RoundResult
+from orchestrator.control.mixture import Decoding
 from orchestrator.control.reasons import Reason
 from orchestrator.control.replica_state import ControlState, ProposerState
 from orchestrator.requests.request import GenerationRequest
@@ -11,8 +12,9 @@ from orchestrator.requests.request import GenerationRequest
 class SequenceLoad:
     """Follows the request from replica to replica, from its first output token on: prefills do not count."""
 
-    def __init__(self, state: ControlState, request: GenerationRequest) -> None:
-        self._state = state
+    def __init__(self, state: ControlState, request: GenerationRequest, *, is_governed: bool) -> None:
+        """is_governed: the gate decides whether it drafts."""
+        self._state, self._is_governed = state, is_governed
         self._proposer_name, self._max_draft_tokens = request.speculation.proposer, request.num_speculative_tokens
         self.proposer: ProposerState | None = None
         """What is known of its drafter on the replica where it decodes; None: it does not decode yet."""
@@ -31,8 +33,7 @@ class SequenceLoad:
         if proposer is not self.proposer:
             self.leave()
             self.proposer = proposer
-            replica.num_own += 1
-            replica.num_rows += 1
+            self._count(Decoding(1, 1.0))
             replica.draft_limits[self._max_draft_tokens] += 1
 
     def note(self, decision: Decision) -> None:
@@ -48,13 +49,17 @@ class SequenceLoad:
         """Idempotent."""
         self._compute(0.0, is_speculating=False)
         if self.proposer is not None:
-            self.proposer.replica.num_own -= 1
+            self._count(Decoding(-1))
             self.proposer.replica.draft_limits[self._max_draft_tokens] -= 1
         self.proposer, self._num_rows = None, 1.0
 
     def _compute(self, num_rows: float, *, is_speculating: bool) -> None:
         if self.proposer is not None:
-            replica = self.proposer.replica
-            replica.num_rows += num_rows - self._num_rows
-            replica.num_speculating += is_speculating - self._is_speculating
+            self._count(Decoding(0, num_rows - self._num_rows, is_speculating - self._is_speculating))
             self._num_rows, self._is_speculating = num_rows, is_speculating
+
+    def _count(self, change: Decoding) -> None:
+        assert self.proposer is not None
+        self.proposer.replica.own.add(change)
+        if self._is_governed:
+            self.proposer.governed.add(change)

@@ -12,6 +12,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from orchestrator.api_security import Authenticator
 from orchestrator.http.auth_middleware import AuthMiddleware
@@ -19,12 +20,14 @@ from orchestrator.http.completions.generation import GenerationApi
 from orchestrator.http.completions.request_fields import IGNORED_HEADER, LOSSY_HEADER
 from orchestrator.http.errors import error_body, error_response
 from orchestrator.http.exchange import Endpoint, Handler
+from orchestrator.http.identity_middleware import IdentityMiddleware
 from orchestrator.http.operations.fleet import fleet_endpoint
 from orchestrator.http.operations.information import InformationApi
 from orchestrator.http.operations.openapi import openapi_endpoint
 from orchestrator.http.operations.pages import playground_routes
 from orchestrator.http.operations.tokenization import TokenizationApi
 from orchestrator.inference import InferenceService
+from orchestrator.requests.identity import REQUEST_ID_HEADER, TRACE_ID_HEADER
 from pilotfish.config import OrchestratorConfig
 
 
@@ -34,7 +37,7 @@ def build_app(
     is_draining: Callable[[], bool],
     registry: CollectorRegistry,
     authenticator: Authenticator,
-) -> Starlette:
+) -> ASGIApp:
     """The ASGI application. registry: what /metrics tells. authenticator: who is served. Needs a running event loop."""
     generation = GenerationApi(service, config)
     information = InformationApi(service, is_draining, registry)
@@ -60,9 +63,20 @@ def build_app(
         route("GET", "/fleet", fleet_endpoint(service, config.speculation)),
         *playground_routes(),
     ]
-    return Starlette(
+    app = Starlette(
         routes=routes, middleware=_middleware(config, authenticator), exception_handlers={HTTPException: _refuse}
     )
+    return IdentityMiddleware(_without_last_slash(app))
+
+
+def _without_last_slash(app: ASGIApp) -> ASGIApp:
+    """A path that ends with a slash is the one without."""
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        scope["path"] = scope["path"].rstrip("/") or "/"
+        await app(scope, receive, send)
+
+    return serve
 
 
 def _middleware(config: OrchestratorConfig, authenticator: Authenticator) -> list[Middleware]:
@@ -75,7 +89,7 @@ def _middleware(config: OrchestratorConfig, authenticator: Authenticator) -> lis
         allow_origins=cors_origins,
         allow_methods=("GET", "POST"),
         allow_headers=("*",),
-        expose_headers=(IGNORED_HEADER, LOSSY_HEADER, "retry-after"),
+        expose_headers=(IGNORED_HEADER, LOSSY_HEADER, REQUEST_ID_HEADER, TRACE_ID_HEADER, "retry-after"),
     )
     # Outermost: a browser asks without a key whether it may ask, and shows a page only refusals that name its origin.
     return [cors, auth_middleware]

@@ -23,6 +23,9 @@ sent everything, and then find the connection reset."""
 
 BodyT = TypeVar("BodyT")
 
+encode_body = msgspec.json.Encoder(decimal_format="number").encode
+"""Of what answers say: decimals, which requests had as numbers (see `decoder_of`), are numbers again."""
+
 
 async def read_body(request: Request, max_bytes: int) -> bytes:
     """The whole body. Raises RequestTooLargeError for one longer than max_bytes; none of it is kept."""

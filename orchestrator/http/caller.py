@@ -9,9 +9,9 @@ from starlette.requests import Request
 
 from orchestrator.api_security import client_id_of
 from orchestrator.http.auth_middleware import allowance_of
+from orchestrator.http.identity_middleware import identity_of
 from orchestrator.requests.caller import Caller
 from pilotfish.errors import InvalidRequestError
-from pilotfish.telemetry.tracing import RemoteContext
 
 CLIENT_ID_HEADER = "x-client-id"
 """Whose request it is, for the fair queue; else the host that the call comes from."""
@@ -29,7 +29,7 @@ def caller_of(request: Request) -> Caller:
         client_id=client_id_of(allowance, request.headers.get(CLIENT_ID_HEADER, ""), host),
         arrival_ns=time.monotonic_ns(),
         timeout_s=_timeout_s(request.headers),
-        trace=RemoteContext(request.headers.get("traceparent", ""), request.headers.get("tracestate", "")),
+        identity=identity_of(request.scope),
         allowance=allowance,
     )
 

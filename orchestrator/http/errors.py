@@ -23,6 +23,7 @@ from pilotfish.errors import (
     status_of,
 )
 
+INTERNAL_CODE = "internal_error"
 INTERNAL_MESSAGE = "the server had an error of its own; its log says more"
 
 
@@ -90,7 +91,7 @@ def describe_error(
     param_names: how this API calls parameters that other APIs call otherwise.
     """
     if not isinstance(error, PilotfishError):
-        return 500, error_body(500, INTERNAL_MESSAGE, code="internal_error"), {}
+        return 500, error_body(500, INTERNAL_MESSAGE, code=INTERNAL_CODE), {}
     _, status = status_of(error)
     message, param = str(error), error.param if isinstance(error, InvalidRequestError) else None
     if isinstance(error, ModelNotFoundError):

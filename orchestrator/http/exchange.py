@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
-from orchestrator.http.body import read_body
-from orchestrator.http.errors import describe_error
+from orchestrator.http.body import encode_body, read_body
+from orchestrator.http.caller import caller_of
+from orchestrator.http.errors import ErrorBody, describe_error
+from orchestrator.requests.caller import Caller
 from pilotfish.errors import PilotfishError, UnavailableError
 
 _log = logging.getLogger(__name__)
@@ -37,14 +39,22 @@ class Exchange:
         """Of the answer; set them before it begins."""
         self.param_names: Mapping[str, str] = {}
         """See `describe_error`."""
+        self.failure_event: Callable[[ErrorBody], bytes] = event_of
+        """What tells of it within a stream."""
         self._send = send
-        self._is_started = False
+        self._is_started = self._is_over = False
+
+    @functools.cached_property
+    def caller(self) -> Caller:
+        """Who asks, from the first look on. Raises InvalidRequestError for a time limit that is none."""
+        return caller_of(self.request)
 
     async def reply(self, body: object, status: int = 200) -> None:
-        await self.reply_bytes(msgspec.json.encode(body), "application/json", status)
+        await self.reply_bytes(encode_body(body), "application/json", status)
 
     async def reply_bytes(self, data: bytes, content_type: str, status: int = 200) -> None:
         """Answer with one document."""
+        self._is_over = True
         headers = [(b"content-type", content_type.encode()), (b"content-length", str(len(data)).encode())]
         await self._start(status, headers)
         await self._send({"type": "http.response.body", "body": data})
@@ -56,13 +66,16 @@ class Exchange:
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
     async def end_events(self) -> None:
+        self._is_over = True
         await self._send({"type": "http.response.body", "body": DONE_EVENT})
 
     async def fail(self, error: Exception) -> None:
-        """Tell the client, with a status if the answer has not begun, else within the stream."""
+        """Tell the client, with a status if the answer has not begun, else within the stream, unless that has ended."""
+        if self._is_over:
+            return
         status, body, headers = describe_error(error, self.param_names)
         if self._is_started:
-            await self.write_event(event_of(body))
+            await self.write_event(self.failure_event(body))
             await self.end_events()
             return
         self.extra_headers.update(headers)
@@ -75,7 +88,7 @@ class Exchange:
 
 
 def event_of(body: object) -> bytes:
-    return b"data: %b\n\n" % msgspec.json.encode(body)
+    return b"data: %b\n\n" % encode_body(body)
 
 
 Handler = Callable[[Exchange], Coroutine[Any, Any, None]]
@@ -83,7 +96,8 @@ Handler = Callable[[Exchange], Coroutine[Any, Any, None]]
 
 @dataclass(frozen=True)
 class Endpoint:
-    """An ASGI application: a handler that is cancelled when its client leaves, with errors in OpenAI's shape."""
+    """An ASGI application: a handler that is cancelled when its client leaves or has no more time; errors are in
+    OpenAI's shape."""
 
     handler: Handler
     max_body_bytes: int
@@ -93,11 +107,12 @@ class Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send)
         try:
-            exchange.body = await read_body(exchange.request, self.max_body_bytes)
-            if self.is_closed():
-                exchange.extra_headers["connection"] = "close"  # the next one goes to another server
-                raise UnavailableError("the server is shutting down")
-            await _unless_disconnected(receive, self.handler(exchange))
+            async with exchange.caller.deadline():
+                exchange.body = await read_body(exchange.request, self.max_body_bytes)
+                if self.is_closed():
+                    exchange.extra_headers["connection"] = "close"  # the next one goes to another server
+                    raise UnavailableError("the server is shutting down")
+                await _unless_disconnected(receive, self.handler(exchange))
         except ClientDisconnect:
             return
         except PilotfishError as error:

@@ -7,8 +7,10 @@ from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from orchestrator.http.errors import error_body, error_response
+from orchestrator.requests.identity import RequestIdentity
 from pilotfish.config import PublicSecurityConfig
 
 
@@ -54,6 +56,16 @@ class LimitedProtocol(HttpToolsProtocol):
             self._watch()
         else:
             self._unwatch()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no request, as any other is refused."""
+        read = self.headers if self._is_in_message else ()
+        told = {name.decode("latin-1"): value.decode("latin-1") for name, value in read}
+        headers = {**RequestIdentity.of(told).headers, "connection": "close"}
+        answer = error_response(400, error_body(400, msg), headers)
+        lines = [b"%b: %b\r\n" % header for header in answer.raw_headers]
+        self.transport.write(b"".join((STATUS_LINE[400], *lines, b"\r\n", answer.body)))
+        self.transport.close()
 
     def on_message_begin(self) -> None:
         self._num_header_bytes = 0

@@ -14,7 +14,7 @@ from orchestrator.metrics.fleet import FleetCounters, cache_families, fleet_fami
 from orchestrator.request_telemetry.statistics import RequestStatistics, RequestTotals
 from orchestrator.requests.request_queue import RequestQueue
 from orchestrator.rounds.predraft_policy import PredraftCounters
-from pilotfish.telemetry.families import counter, gauge, info, labelled_counter
+from pilotfish.telemetry.families import counter, gauge, info, labelled_counter, labelled_gauge
 from pilotfish.types import FinishReason, ModelInfo
 
 _FINISH_REASONS = (FinishReason.STOP, FinishReason.LENGTH)
@@ -127,6 +127,14 @@ def _control(control: ControlState) -> Iterator[Metric]:
         "num_draft_tokens",
         {str(number): count for number, count in sorted(control.num_rounds_by_k.items())},
     )
+    gains: dict[tuple[str, ...], float] = {
+        (replica_id, name): proposer.measured_gain.value
+        for replica_id, replica in control.replicas.items()
+        for name, proposer in replica.proposers.items()
+        if proposer.measured_gain.weight
+    }
+    text = "Speed of the sequences that drafted last, over plain decoding."
+    yield labelled_gauge("spec_decode_gain", text, ("replica", "proposer"), gains)
     switches = {"on": control.num_switches[True], "off": control.num_switches[False]}
     yield labelled_counter("spec_decode_switches", "Times that speculation went on or off.", "state", switches)
 

@@ -100,7 +100,7 @@ class Mailbox:
             self.fail(InternalError(f"replica {self.link.replica_id} sent more than it was asked for"))
             return
         self.num_unread += 1
-        self._events.post(Arrived(self.peer, event, time.monotonic(), self.link.load.prefill_time_ns))
+        self._events.post(Arrived(self.peer, event, time.monotonic(), self.link.load))
 
     def fail(self, error: PilotfishError) -> None:
         """The first reason counts."""

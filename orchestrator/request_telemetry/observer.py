@@ -15,8 +15,7 @@ from orchestrator.rounds.round_log import RoundLog
 from orchestrator.session import Session
 from pilotfish.config import Config
 from pilotfish.errors import PilotfishError, status_of
-from pilotfish.telemetry.logs import set_trace_id
-from pilotfish.telemetry.tracing import Tracing, end_span, trace_id, traceparent
+from pilotfish.telemetry.tracing import Tracing, end_span, traceparent
 
 SERVICE_NAME = "pilotfish-orchestrator"
 
@@ -39,7 +38,7 @@ class RequestObserver:
         try:
             yield observed
         except BaseException as error:
-            observed.end(error)
+            observed.end(caller.reason_of(error))
             raise
         observed.end(None)
 
@@ -62,7 +61,8 @@ class ObservedRequest:
         self._observer = observer
         self._operation = operation
         self._epoch_ns = time.time_ns() - time.monotonic_ns()
-        self._span = observer.tracing.begin(operation, caller.arrival_ns + self._epoch_ns, caller.trace)
+        self._span = observer.tracing.begin(operation, caller.arrival_ns + self._epoch_ns, caller.identity.trace)
+        self._span.set_attribute("pilotfish.request_id", caller.identity.request_id)
         self._session: Session | None = None
         self._report: Report | None = None
         self.traceparent = traceparent(self._span)
@@ -72,7 +72,6 @@ class ObservedRequest:
         """On time.monotonic_ns()'s clock."""
         self.start_ns = caller.arrival_ns
         """When it was ready to be opened on a target."""
-        set_trace_id(trace_id(self._span))
 
     def begin(self, session: Session, request: GenerationRequest, model_id: str) -> None:
         """Its turn has come, and this session answers it."""

@@ -22,7 +22,7 @@ class Report:
 
     request_id: str
     finish_reason: FinishReason
-    stopped_by: str
+    stopped_by: str | int | None
     num_prompt_tokens: int
     num_output_tokens: int
     num_cached_tokens: int

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
+import secrets
 import time
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from orchestrator.requests.identity import RequestIdentity
 from pilotfish.errors import DeadlineExceededError
 from pilotfish.security.allowance import Allowance
-from pilotfish.telemetry.tracing import NO_CONTEXT, RemoteContext
+
+_ALIAS_KEY = secrets.token_bytes(16)
+
+_CLOCK_MARGIN_S = 0.01
+"""By which the clocks of gRPC and of the event loop may be ahead."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,11 +29,16 @@ class Caller:
     arrival_ns: int
     """On time.monotonic_ns()'s clock."""
     timeout_s: float | None = None
-    """What is left of the call's deadline; None: it has none."""
-    trace: RemoteContext = NO_CONTEXT
-    """The trace that the call belongs to."""
+    """What was left of the call's deadline on arrival; None: it has none."""
+    identity: RequestIdentity = field(default_factory=lambda: RequestIdentity.of({}))
     allowance: Allowance | None = None
     """What the caller's API key lets it use; None: as much as there is."""
+
+    @property
+    def alias(self) -> str:
+        """What replicas know the client as, who cannot tell from it who that is."""
+        name = self.client_id.encode(errors="surrogatepass")
+        return hashlib.blake2b(name, key=_ALIAS_KEY, digest_size=8).hexdigest()
 
     @contextlib.contextmanager
     def request(self) -> Iterator[None]:
@@ -37,17 +49,35 @@ class Caller:
 
     @contextlib.asynccontextmanager
     async def deadline(self) -> AsyncIterator[None]:
-        """Ends the block, with DeadlineExceededError, when the call's time is up."""
+        """Ends the block, with DeadlineExceededError, when the call's time is up.
+
+        One block holds all that is done for a call, from its arrival to the last byte of its answer. Inside it a passed
+        deadline is a cancellation; `reason_of` tells it from others.
+        """
         if self.timeout_s is None:
             yield
             return
-        left_s = self.timeout_s - (time.monotonic_ns() - self.arrival_ns) / 1e9
         try:
-            async with asyncio.timeout(left_s) as scope:
+            async with asyncio.timeout(self._left_s) as scope:
                 yield
         except TimeoutError:
             if not scope.expired():
                 raise
-            raise DeadlineExceededError(
-                f"the deadline passed before the answer was complete, after {self.timeout_s:.3g} s"
-            ) from None
+            raise self._lateness from None
+
+    def reason_of(self, error: BaseException) -> BaseException:
+        """What a request that ended with `error` failed of: DeadlineExceededError if it was cancelled when its
+        time was up."""
+        is_late = self.timeout_s is not None and self._left_s <= _CLOCK_MARGIN_S
+        return self._lateness if is_late and isinstance(error, asyncio.CancelledError) else error
+
+    @property
+    def _left_s(self) -> float:
+        assert self.timeout_s is not None, "without a deadline there is no end"
+        return self.timeout_s - (time.monotonic_ns() - self.arrival_ns) / 1e9
+
+    @property
+    def _lateness(self) -> DeadlineExceededError:
+        return DeadlineExceededError(
+            f"the deadline passed before the answer was complete, after {self.timeout_s:.3g} s"
+        )

@@ -148,7 +148,15 @@ MakeParser = Callable[[], ThoughtsParser | None]
 class AnswerParser:
     """Takes a chat's answer apart: thoughts, calls, and content, which is the rest."""
 
-    def __init__(self, reasoning: ThoughtsParser | None = None, tools: ToolCallParser | None = None) -> None:
+    def __init__(
+        self,
+        reasoning: ThoughtsParser | None = None,
+        tools: ToolCallParser | None = None,
+        max_calls: int | None = None,
+    ) -> None:
+        """max_calls: that are told; further ones are left out."""
+        self._max_calls = max_calls
+        self._num_calls = 0
         self._reasoning = reasoning
         self._tools = None if reasoning is not None and reasoning.finds_calls else tools
 
@@ -159,21 +167,34 @@ class AnswerParser:
 
     def push(self, text: str, token_ids: Sequence[int] = ()) -> ToolAnswer:
         """What is certain now."""
+        return self._limited(self._pushed(text, token_ids))
+
+    def finish(self, text: str = "", token_ids: Sequence[int] = ()) -> ToolAnswer:
+        """What is left with the last text."""
+        pushed = self._pushed(text, token_ids)
+        rest = ToolAnswer("") if self._reasoning is None else self._reasoning.finish()
+        if self._tools is not None:
+            rest = _thought(rest.reasoning, self._tools.finish(rest.content))
+        return self._limited(
+            ToolAnswer(pushed.content + rest.content, (*pushed.calls, *rest.calls), pushed.reasoning + rest.reasoning)
+        )
+
+    def _pushed(self, text: str, token_ids: Sequence[int]) -> ToolAnswer:
         answer = ToolAnswer(text)
         if self._reasoning is not None:
             self._reasoning.count(token_ids)
             answer = self._reasoning.push(text)
         return answer if self._tools is None else _thought(answer.reasoning, self._tools.push(answer.content))
 
-    def finish(self, text: str = "", token_ids: Sequence[int] = ()) -> ToolAnswer:
-        """What is left with the last text."""
-        pushed = self.push(text, token_ids)
-        rest = ToolAnswer("") if self._reasoning is None else self._reasoning.finish()
-        if self._tools is not None:
-            rest = _thought(rest.reasoning, self._tools.finish(rest.content))
-        return ToolAnswer(
-            pushed.content + rest.content, (*pushed.calls, *rest.calls), pushed.reasoning + rest.reasoning
-        )
+    def _limited(self, answer: ToolAnswer) -> ToolAnswer:
+        if self._max_calls is None or not answer.calls:
+            return answer
+        kept = []
+        for piece in answer.calls:
+            self._num_calls += bool(piece.call_id)
+            if self._num_calls <= self._max_calls:
+                kept.append(piece)
+        return replace(answer, calls=tuple(kept))
 
 
 def _thought(thoughts: str, answer: ToolAnswer) -> ToolAnswer:

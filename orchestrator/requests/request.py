@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 import msgspec
@@ -16,6 +16,8 @@ from pilotfish.speculation.lookup.lookups import LOOKUPS
 from pilotfish.types import SamplingParams
 
 MAX_STOP_STRINGS = 16
+MAX_STOP_CHARS = 512
+"""Each is looked for in every piece of text."""
 Mode = Literal["auto", "off", "on"]
 PROPOSERS = ("auto", "draft", *LOOKUPS, *IN_TARGET_DRAFTERS)
 """What a request may ask for: the drafter in the target if there is one, else the pool; the draft pool; a lookup in the
@@ -100,6 +102,8 @@ class GenerationOptions(AnswerOptions):
             raise InvalidRequestError(
                 f"{len(self.stop)} stop strings; at most {MAX_STOP_STRINGS} are allowed", param="stop"
             )
+        if max(map(len, self.stop), default=0) > MAX_STOP_CHARS:
+            raise InvalidRequestError(f"stop holds a string of more than {MAX_STOP_CHARS} characters", param="stop")
         if self.sampling.min_tokens > self.sampling.max_tokens:
             raise InvalidRequestError(
                 f"min_tokens is {self.sampling.min_tokens}; the answer may have {self.sampling.max_tokens} tokens",
@@ -129,6 +133,8 @@ class ServedModel:
     drafter: str = ""
     """In the target, as a request names it; empty: none."""
     allow_lossy: bool = False
+    max_listed_tokens: int = 1024
+    """Entries of logit_bias, stop_token_ids and allowed_token_ids, each, at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,9 +147,11 @@ class GenerationRequest(AnswerOptions):
     speculation: SpeculationOptions
     num_speculative_tokens: int
     """Draft tokens a round; 0 turns speculation off."""
-    request_id: str = field(default_factory=lambda: secrets.token_hex(8))
+    request_id: str = ""
     traceparent: str = ""
     """W3C header of the trace that the replicas' part of it belongs to; empty: it is not traced."""
+    client: str = ""
+    """As replicas know the client: see OpenSequence."""
 
 
 def lossy_by_of(asked: GenerationOptions | GenerationRequest) -> str:
@@ -159,6 +167,7 @@ def _check_step_sampling(sampling: SamplingParams) -> None:
     for name, is_asked in (
         ("grammar", sampling.grammar is not None),
         ("bad_words", bool(sampling.bad_words)),
+        ("allowed_token_ids", bool(sampling.allowed_token_ids)),
         ("acceptance", sampling.acceptance.is_lossy),
     ):
         if is_asked:
@@ -177,7 +186,13 @@ def check_request_bytes(num_bytes: int, max_bytes: int) -> None:
 
 
 def bind_request(
-    options: GenerationOptions, prompt_token_ids: Sequence[int], model: ServedModel, traceparent: str = ""
+    options: GenerationOptions,
+    prompt_token_ids: Sequence[int],
+    model: ServedModel,
+    *,
+    request_id: str = "",
+    traceparent: str = "",
+    client: str = "",
 ) -> GenerationRequest:
     """Check a request against the served model and make every value concrete.
 
@@ -185,8 +200,7 @@ def bind_request(
     """
     _check_prompt(prompt_token_ids, model)
     sampling = options.sampling
-    check_token_ids("logit_bias", [token_id for token_id, _ in sampling.logit_bias], model.vocab_size)
-    check_token_ids("stop_token_ids", sampling.stop_token_ids, model.vocab_size)
+    _check_token_lists(sampling, model)
     speculation = options.speculation
     if speculation.proposer == "auto":
         speculation = replace(speculation, proposer=model.drafter or "draft")
@@ -202,11 +216,7 @@ def bind_request(
             f"num_speculative_tokens is {num_draft_tokens}; the target takes at most {model.max_draft_tokens} a round",
             param="num_speculative_tokens",
         )
-    if sampling.grammar is not None and not model.eos_token_ids:
-        raise InvalidRequestError(
-            "the model has no token that ends an answer, and an answer that follows a grammar must be able to end",
-            param="grammar",
-        )
+    _check_grammar_ends(sampling, model)
     lossy_by = lossy_by_of(options)
     if lossy_by and not model.allow_lossy:
         param = "level" if lossy_by == "step" else "acceptance"
@@ -226,7 +236,9 @@ def bind_request(
         speculation=speculation,
         num_speculative_tokens=num_draft_tokens,
         **{each.name: getattr(options, each.name) for each in fields(AnswerOptions)},
+        request_id=request_id,
         traceparent=traceparent,
+        client=client,
     )
 
 
@@ -240,6 +252,36 @@ def _check_prompt(prompt_token_ids: Sequence[int], model: ServedModel) -> None:
             param="prompt",
         )
     check_token_ids("the prompt", prompt_token_ids, model.vocab_size)
+
+
+def _check_token_lists(sampling: SamplingParams, model: ServedModel) -> None:
+    """Lists of tokens cost every step of the sequence, and those of others beside it."""
+    biased = [token_id for token_id, _ in sampling.logit_bias]
+    if len(set(biased)) < len(biased):
+        raise InvalidRequestError("logit_bias holds a token twice; add its biases up", param="logit_bias")
+    for name, token_ids in (
+        ("logit_bias", biased),
+        ("stop_token_ids", sampling.stop_token_ids),
+        ("allowed_token_ids", sampling.allowed_token_ids),
+    ):
+        if len(token_ids) > model.max_listed_tokens:
+            raise InvalidRequestError(
+                f"{name} holds {len(token_ids)} tokens; this service takes at most {model.max_listed_tokens} "
+                "(orchestrator.max_listed_tokens)",
+                param=name,
+            )
+        check_token_ids(name, token_ids, model.vocab_size)
+
+
+def _check_grammar_ends(sampling: SamplingParams, model: ServedModel) -> None:
+    if sampling.grammar is None:
+        return
+    rule = "an answer that follows a grammar must be able to end"
+    if not model.eos_token_ids:
+        raise InvalidRequestError(f"the model has no token that ends an answer, and {rule}", param="grammar")
+    if sampling.allowed_token_ids and model.eos_token_ids.isdisjoint(sampling.allowed_token_ids):
+        end = min(model.eos_token_ids)
+        raise InvalidRequestError(f"allowed_token_ids: {rule}; allow token {end}", param="allowed_token_ids")
 
 
 def check_token_ids(name: str, token_ids: Sequence[int], vocab_size: int) -> None:

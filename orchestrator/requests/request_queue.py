@@ -9,13 +9,17 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from orchestrator.requests.fair_queue import FairQueue
+from orchestrator.requests.caller import Caller
 from orchestrator.requests.prompt import ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from pilotfish.config import OrchestratorConfig
 from pilotfish.errors import DeadlineExceededError, ResourceExhaustedError
+from pilotfish.fair_queue import FairQueue
 
 _OUTPUT_COST = 2
 """An output token costs as much as this many prompt tokens, as in the paper on the virtual token counter."""
+_COMPILE_COST = 2000
+"""A second of compiling a grammar, which a replica does once more, costs as much as this many prompt tokens: about what
+a CPU replica could have read meanwhile."""
 _CHARACTERS_PER_TOKEN = 4
 """Of prompts that are not tokenised yet."""
 _MAX_ESTIMATED_TOKENS = 1 << 20
@@ -83,15 +87,16 @@ class RequestQueue:
         return len(self._queue)
 
     @contextlib.asynccontextmanager
-    async def place(self, client_id: str, cost: float, timeout_s: float | None = None) -> AsyncIterator[Place]:
-        """Hold a place; wait in the queue for it. cost: see `estimated_cost`. timeout_s: of the call itself.
+    async def place(self, caller: Caller, cost: float) -> AsyncIterator[Place]:
+        """Hold a place; wait in the queue for it. cost: see `estimated_cost`.
 
-        Raises ResourceExhaustedError, with a hint when to try again, and DeadlineExceededError.
+        Raises ResourceExhaustedError, with a hint when to try again.
         """
+        client_id = caller.client_id
         # There may be more places than at the last grant: not every report that makes room is announced.
         self.grant()
         if self.num_running >= self._limit:
-            await self._wait(client_id, cost, timeout_s)
+            await self._wait(caller, cost)
         else:
             # Through the queue nonetheless: that is where service is counted.
             self._queue.push(client_id, asyncio.get_running_loop().create_future(), cost)
@@ -126,8 +131,9 @@ class RequestQueue:
         self._note_departure()
         self.grant()
 
-    async def _wait(self, client_id: str, cost: float, timeout_s: float | None) -> None:
+    async def _wait(self, caller: Caller, cost: float) -> None:
         """Until `grant` comes to this request."""
+        client_id = caller.client_id
         self._check_room(client_id)
         self.counters.num_queued += 1
         loop = asyncio.get_running_loop()
@@ -136,14 +142,14 @@ class RequestQueue:
         limit_s = self._config.max_queue_time_s
         self._queue.push(client_id, waiter, cost)
         try:
-            async with asyncio.timeout(limit_s if timeout_s is None else min(limit_s, timeout_s)):
+            async with asyncio.timeout(limit_s):
                 await waiter
         except BaseException as error:
             self._withdraw(client_id, waiter, cost)
             if isinstance(error, TimeoutError):
-                raise self._lateness(timeout_s) from None
-            # gRPC cancels a call whose deadline has passed, maybe a moment before the timer above does.
-            if timeout_s is not None and loop.time() >= arrived_s + timeout_s:
+                self.counters.num_timed_out += 1
+                raise self._exhausted(f"the request has waited for its turn for {limit_s:g} s") from None
+            if isinstance(caller.reason_of(error), DeadlineExceededError):
                 self.counters.num_expired += 1
             else:
                 self.counters.num_abandoned += 1
@@ -172,15 +178,6 @@ class RequestQueue:
         else:
             self._queue.remove(client_id, waiter)
 
-    def _lateness(self, timeout_s: float | None) -> DeadlineExceededError | ResourceExhaustedError:
-        if timeout_s is not None and timeout_s <= self._config.max_queue_time_s:
-            self.counters.num_expired += 1
-            return DeadlineExceededError(
-                f"the deadline passed while the request waited for its turn, for {timeout_s:.3g} s"
-            )
-        self.counters.num_timed_out += 1
-        return self._exhausted(f"the request has waited for its turn for {self._config.max_queue_time_s:g} s")
-
     def _exhausted(self, problem: str) -> ResourceExhaustedError:
         error = ResourceExhaustedError(f"{problem}; try again later")
         estimate_s = self._departure_s * (len(self._queue) + 1)
@@ -207,6 +204,11 @@ def estimated_cost(prompt: Prompt, max_tokens: int) -> float:
         case _:
             assert_never(prompt)
     return actual_cost(num_prompt_tokens, min(max_tokens, _MAX_ESTIMATED_TOKENS))
+
+
+def grammar_cost(compile_s: float) -> float:
+    """The service that a grammar gets, in prompt tokens. compile_s: what it takes to compile; 0: it is kept."""
+    return _COMPILE_COST * compile_s
 
 
 def actual_cost(num_prompt_tokens: int, num_output_tokens: int) -> float:

@@ -59,6 +59,11 @@ class ToolUse:
     form: ToolForm = HERMES
     """The model's."""
 
+    @property
+    def max_calls(self) -> int | None:
+        """Of one answer; None: any number."""
+        return None if self.allows_several else 1
+
     @cached_property
     def grammar(self) -> Grammar | None:
         """What the answer must be when a call is demanded; None when it may be text. Raises InvalidRequestError."""
@@ -112,7 +117,7 @@ def tool_use(
     """From the request's fields. Raises InvalidRequestError, with the parameter."""
     if not tools:
         if tool_choice not in (None, "none", "auto"):
-            raise InvalidRequestError("tool_choice needs tools", param="tool_choice")
+            raise InvalidRequestError("tool_choice needs tools of type function", param="tool_choice")
         return NO_TOOLS
     if len(tools) > MAX_TOOLS:
         raise InvalidRequestError(f"{len(tools)} tools; at most {MAX_TOOLS} are allowed", param="tools")

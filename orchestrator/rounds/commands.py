@@ -12,6 +12,7 @@ from pilotfish.errors import PilotfishError
 from pilotfish.messages import Command as Message
 from pilotfish.messages import Event as ReplicaEvent
 from pilotfish.messages import OpenSequence, Verdict
+from pilotfish.types import LoadReport
 
 Service = Literal["success", "failure", "full", "draining"]
 """How a replica served a sequence: `full` and `draining` turned it away."""
@@ -82,8 +83,8 @@ class Arrived(msgspec.Struct, frozen=True):
     message: ReplicaEvent
     at_s: float
     """When the stream read it."""
-    prefill_time_ns: int
-    """Time of all prefills on the replica until then."""
+    load: LoadReport
+    """The replica's last report then."""
 
 
 class Lost(msgspec.Struct, frozen=True):

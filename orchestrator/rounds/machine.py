@@ -249,5 +249,6 @@ class RoundMachine:
             is_drafter_saturated=self.drafter.is_saturated,
             replica_id="" if replica is None else replica.replica_id,
             step_table=StepTable() if replica is None else replica.step_table,
+            num_steps=asked.timing.num_steps,
             num_other_sequences=0 if replica is None else replica.num_other_sequences,
         )

@@ -74,8 +74,8 @@ class Peer:
         "is_lost",
         "known_length",
         "limits",
+        "load",
         "model",
-        "prefill_time_ns",
         "replica",
         "sequence_id",
     )
@@ -94,8 +94,8 @@ class Peer:
         """Committed tokens under each draft that was sent into a decode run."""
         self.arrived_s = 0.0
         """When the last message came."""
-        self.prefill_time_ns = replica.load.prefill_time_ns
-        """Time of all prefills there, as of the last message."""
+        self.load = replica.load
+        """The replica's report as of the last message."""
         self.is_lost = False
 
     @property

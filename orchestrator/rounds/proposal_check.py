@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pilotfish.errors import PilotfishError
-from pilotfish.messages import Proposal
+from pilotfish.messages import MAX_DRAFT_CANDIDATES, Proposal
 from pilotfish.speculation.trees.tree import DraftTree
 from pilotfish.types import TreeRequest
 
@@ -43,6 +43,8 @@ def _check_tokens(proposal: Proposal, vocab_size: int, *, needs_probs: bool) -> 
         return
     if len(probs) != len(token_ids):
         raise GarbageError(f"{len(token_ids)} draft tokens came with {len(probs)} distributions")
+    if any(len(distribution.token_ids) > MAX_DRAFT_CANDIDATES for distribution in probs):
+        raise GarbageError(f"a draft distribution has more than {MAX_DRAFT_CANDIDATES} tokens")
     for token_id, distribution in zip(token_ids, probs, strict=True):
         is_known = all(0 <= candidate < vocab_size for candidate in distribution.token_ids)
         prob = dict(zip(distribution.token_ids, distribution.probs, strict=False)).get(token_id, 0.0)

@@ -36,7 +36,7 @@ from pilotfish.errors import (
 )
 from pilotfish.messages import Opened, PreparedDrafts, SequenceError, Verdict
 from pilotfish.rpc.replica.validation import check_prepared
-from pilotfish.types import SequenceErrorCode
+from pilotfish.types import LoadReport, SequenceErrorCode
 
 _log = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ class Target:
         if self.peer is not None and not self.is_welcome:
             self.close()
         if self.peer is None:
-            asked.timing = RoundTiming(Mark(now_s, self._sequence.length, 0))
+            asked.timing = RoundTiming(Mark(now_s, self._sequence.length, LoadReport()))
             self._acquire(now_s)
         else:
             asked.timing = RoundTiming(self._mark(now_s))
@@ -199,7 +199,7 @@ class Target:
     def _take(self, event: Arrived) -> Verdict | None:
         """A message of the peer's replica; the verdict that it is. Raises the PilotfishError that came instead."""
         peer, message = event.peer, event.message
-        peer.arrived_s, peer.prefill_time_ns = event.at_s, event.prefill_time_ns
+        peer.arrived_s, peer.load = event.at_s, event.load
         match message:
             case Verdict():
                 check_verdict(message, self._sequence, peer.model, peer.limits)
@@ -210,7 +210,7 @@ class Target:
                 if message.features is not None:
                     self._features.add(message.features)
                 assert self.round is not None
-                after = Mark(event.at_s, message.base_length + len(message.token_ids), event.prefill_time_ns)
+                after = Mark(event.at_s, message.base_length + len(message.token_ids), event.load)
                 self.round.take(message, after)
                 return message
             case Opened():
@@ -257,7 +257,7 @@ class Target:
 
     def _mark(self, at_s: float) -> Mark:
         assert self.peer is not None
-        return Mark(at_s, self._sequence.length, self.peer.prefill_time_ns)
+        return Mark(at_s, self._sequence.length, self.peer.load)
 
     def _leave(self, error: PilotfishError, now_s: float) -> None:
         """Leave the replica that failed. Raises `error` when trying elsewhere is no use."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from pilotfish.types import LoadReport
+
 
 class Mark(msgspec.Struct, frozen=True):
     """A moment of a round."""
@@ -11,8 +13,8 @@ class Mark(msgspec.Struct, frozen=True):
     at_s: float
     length: int
     """Committed tokens then."""
-    prefill_time_ns: int
-    """Time of all prefills on the replica until then, as far as it had said."""
+    load: LoadReport
+    """The replica's last report then."""
 
 
 class RoundTiming(msgspec.Struct, frozen=True):
@@ -45,7 +47,12 @@ class RoundTiming(msgspec.Struct, frozen=True):
     @property
     def prefill_s(self) -> float:
         """By how much prefills made the replica's steps longer meanwhile."""
-        return 0.0 if self.last is None else max(0, self.last.prefill_time_ns - self.asked.prefill_time_ns) / 1e9
+        return _prefill_s(self.asked, self.last)
+
+    @property
+    def num_steps(self) -> int:
+        """Steps that the replica took meanwhile."""
+        return 0 if self.last is None else max(0, self.last.load.num_steps - self.asked.load.num_steps)
 
     @property
     def token_s(self) -> float:
@@ -59,5 +66,10 @@ class RoundTiming(msgspec.Struct, frozen=True):
         """The same, prefills taken off."""
         if self.first is None or self.last is None or not (token_s := self.token_s):
             return 0.0
-        prefill_s = max(0, self.last.prefill_time_ns - self.first.prefill_time_ns) / 1e9
+        prefill_s = _prefill_s(self.first, self.last)
         return max(0.0, token_s - prefill_s / (self.last.length - self.first.length))
+
+
+def _prefill_s(since: Mark, until: Mark | None) -> float:
+    """By how much prefills made the replica's steps longer between the two."""
+    return 0.0 if until is None else max(0, until.load.prefill_time_ns - since.load.prefill_time_ns) / 1e9

@@ -16,9 +16,13 @@ _READY = re.compile(rf"(?P<service>{'|'.join(SERVICE_STYLES)}) ready on .*")
 class Printer:
     """What the services say, line by line, with their names."""
 
-    def __init__(self, console: Console, http_url: str = "") -> None:
-        """http_url: of the HTTP API; empty: it is off, or on a port that the orchestrator's own line tells."""
+    def __init__(self, console: Console, http_url: str = "", *, drain_s: float = 0.0) -> None:
+        """http_url: of the HTTP API; empty: it is off, or on a port that the orchestrator's own line tells.
+
+        drain_s: that requests under way get when the services stop.
+        """
         self._console = console
+        self._drain_s = drain_s
         self._http_url = http_url
 
     def line(self, child: str, line: str) -> None:
@@ -39,6 +43,10 @@ class Printer:
         http = (" OpenAI's API: ", (f"{self._http_url}/v1", "bold"), ".") if self._http_url else ()
         self._print(Text.assemble("Pilotfish is up on ", (address, "bold"), ".", *http, " Ctrl-C stops it. Try:"))
         self._print(Text(f"  pilotfish generate{option} 'Why is the sky blue?'"))
+
+    def stopping(self) -> None:
+        """A signal has come."""
+        self._print(Text(f"stopping; requests under way get {self._drain_s:g} s, Ctrl-C again ends them at once"))
 
     def stopped(self) -> None:
         """All has ended."""

@@ -23,6 +23,8 @@ class GenerateOptions:
     """As long as the answer has fewer, nothing ends it."""
     bad_words: tuple[str, ...] = ()
     """That the answer does not hold."""
+    allowed_token_ids: tuple[int, ...] = ()
+    """What the answer consists of; empty: any."""
     ignore_eos: bool = False
     """Go on after the model's end-of-sequence token."""
     logprobs: int | None = None

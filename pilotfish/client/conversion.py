@@ -29,6 +29,9 @@ def request_to_proto(prompt: Prompt, options: GenerateOptions) -> pb.GenerateReq
         value = getattr(options, name)
         if value is not None and not least <= value <= most:
             raise InvalidRequestError(f"{name} is {value}; it must be between {least} and {most}")
+    for token_id in options.allowed_token_ids:
+        if not _UINT32[0] <= token_id <= _UINT32[1]:
+            raise InvalidRequestError(f"allowed_token_ids holds {token_id}, which is no token id")
     values = dict(vars(options))
     mode, grammar = _MODES[values.pop("speculation")], values.pop("grammar")
     speculation = {name: values.pop(name) for name in _SPECULATION_FIELDS}  # of acceptance the values are equal

@@ -93,12 +93,13 @@ class OrchestratorPoolConfig(PoolConfig):
     """Resources and nodes of an orchestrator. With a fixed port, a node runs at most one."""
 
     drain_s: NonNegativeFloat = 30.0
-    """Time for open requests to end when an orchestrator is replaced; it refuses new ones."""
+    """Time for open requests to end when a service of any pool stops, with Ray or without; new ones are refused. A
+    second SIGTERM or Ctrl-C ends it at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeploymentConfig:
-    """Placement and scaling on a Ray cluster."""
+    """Placement and scaling on a Ray cluster, and how long services take to stop."""
 
     __pydantic_config__ = STRICT
 

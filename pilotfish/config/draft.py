@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
-from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt
 
 from pilotfish.config.engine import EngineConfig
 from pilotfish.config.fields import STRICT, OptionalPort, Port, Share, require
 from pilotfish.config.paths import HeadOrPath, ModelOrPath
+from pilotfish.messages import MAX_DRAFT_CANDIDATES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +46,8 @@ class DraftConfig:
     with sharing, timing can reveal that another request of the same `cache_salt` got a similar answer."""
     lookup_min_accepted_tokens: NonNegativeFloat = 1.0
     """A lookup before another drafter is used if it expects at least this many accepted tokens, else the other is."""
-    top_m: PositiveInt = 32
-    """Candidates kept per draft token, for rejection sampling."""
+    top_m: Annotated[int, Field(ge=1, le=MAX_DRAFT_CANDIDATES)] = 32
+    """Candidates kept per draft token, for rejection sampling; at most 1024."""
     engine: EngineConfig = field(default_factory=EngineConfig)
     """Engine of the draft model or head."""
 

@@ -44,12 +44,12 @@ class EngineConfig:
     """CPU: logits do not depend on the batch, which is checked at start-up. Prefill is slower. No effect on a GPU."""
     compile: bool = True
     """CPU: compile the native kernels with the system's C++ compiler (some seconds, cached). GPU: torch.compile fuses
-    the small kernels of a model's layers (a longer start; needs a C compiler)."""
+    the small kernels of a model's layers (a longer start; needs a C compiler and Python's headers)."""
     max_context_tokens: NonNegativeInt = 0
     """Maximum tokens of prompt plus output; 0: the model's limit."""
     kv_cache_tokens: int = DEFAULT_KV_CACHE_TOKENS
-    """Capacity of the KV cache in tokens, over all sequences. 0: on a GPU, what gpu_memory_utilization leaves; on the
-    CPU, the default."""
+    """Capacity of the KV cache in tokens, over all sequences. 0: on a GPU, what gpu_memory_utilization leaves (with
+    several ranks, on the GPU with the least room); on the CPU, the default."""
     max_sequences: PositiveInt = 64
     """Maximum open sequences; further requests queue."""
     max_batch_tokens: int = 512

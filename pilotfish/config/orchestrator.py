@@ -113,6 +113,9 @@ class OrchestratorConfig:
     """Maximum time in the queue, then RESOURCE_EXHAUSTED. A call's deadline may be sooner."""
     max_prompt_bytes: PositiveInt = 4_000_000
     """Maximum size of a request; larger ones are refused before tokenisation."""
+    max_listed_tokens: PositiveInt = 1024
+    """Maximum entries of `logit_bias`, `stop_token_ids` and `allowed_token_ids`, each (OpenAI allows 300). Every step
+    pays for them."""
     connect_timeout_s: PositiveFloat = 60.0
     """How long a request waits for a target replica (then UNAVAILABLE) and for room on one (then
     RESOURCE_EXHAUSTED)."""

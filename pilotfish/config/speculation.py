@@ -39,7 +39,9 @@ class SpeculationConfig:
     """Maximum draft tokens made ahead per round, over all outcomes; 0: off. At acceptance 0.8 the default covers some
     80 % of rounds."""
     draft_deadline_ms: NonNegativeFloat = 0
-    """How long a round waits for a proposal. 0: one measured decode step per draft token, and more under load."""
+    """How long a round waits for a proposal. 0: one decode step per draft token (as measured; 50 ms before that) and at
+    least 10 ms, or three times what drafts take at present if that is longer, but no more than eight times the
+    former."""
     decode_run_tokens: PositiveInt = 16
     """Plain tokens between two decisions while speculation is off. Doubled at 64 sequences per replica, tripled at
     96 and so on."""
@@ -48,8 +50,9 @@ class SpeculationConfig:
     (vLLM's name)."""
     disable_by_batch_size: NonNegativeInt = 0
     """For `auto`: no speculation while this many sequences decode on a replica (vLLM's name). 0: no limit."""
-    disable_by_batch_size_hysteresis: NonNegativeInt = 8
-    """After disable_by_batch_size, speculation resumes below that number minus this."""
+    disable_by_batch_size_hysteresis: Literal["auto"] | NonNegativeInt = "auto"
+    """After disable_by_batch_size, speculation resumes below that number minus this. `auto`: a quarter of it, so that
+    8 resumes below 6."""
     min_acceptance_rate: Share = 0.0
     """For `auto`: no speculation, except probes, while a smaller share of first draft tokens is accepted. Not for
     drafters in the target."""
@@ -57,6 +60,12 @@ class SpeculationConfig:
     """For `auto`: no speculation for requests with a smaller max_tokens."""
     allow_lossy: bool = False
     """Requests may ask for [lossy](lossy.md) answers, which need not be the target's own."""
+
+    @property
+    def resumes_below_batch_size(self) -> float:
+        """After disable_by_batch_size. A single sequence may always draft again."""
+        limit, hysteresis = self.disable_by_batch_size, self.disable_by_batch_size_hysteresis
+        return max(2, limit - (limit / 4 if hysteresis == "auto" else hysteresis))
 
     def __post_init__(self) -> None:
         for first, last, num_draft_tokens in self.num_speculative_tokens_per_batch_size:

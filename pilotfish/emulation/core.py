@@ -42,9 +42,10 @@ def emulated_verdict(sequence: EngineSequence, language_model: HashLanguageModel
     node: int | None = ROOT
     while node is not None:
         token_id = language_model.next_token(tokens, sampling)
-        if token_id in sampling.stop_token_ids and sequence.num_output_tokens < sampling.min_tokens:
-            others = itertools.count(language_model.first_token_id)
-            token_id = next(other for other in others if other not in sampling.stop_token_ids)
+        stops = sequence.token_lists.stop_token_ids
+        if token_id in stops and sequence.num_output_tokens < sampling.min_tokens:
+            others = sampling.allowed_token_ids or itertools.count(language_model.first_token_id)
+            token_id = next((other for other in others if other not in stops), token_id)
         tokens.append(token_id)
         node = next((child for child in children[node + 1] if drafts.token_ids[child] == token_id), None)
         path += () if node is None else (node,)
@@ -88,12 +89,13 @@ class EmulatedCore(Engine):
         self.drafting = EmulatedDrafting(language_model, acceptance)
         self.step_s = 0.0
         """Seconds that the last step takes."""
-        self.is_stuck = False
-        """Whether the last step had nothing to compute and nothing to say: nothing will be before a command comes."""
         self._language_model = language_model
         self._step_cost = step_cost
         self._scheduler = Scheduler(
-            self.kv_cache, max_batch_tokens=max_batch_tokens, max_draft_tokens=limits.max_draft_tokens
+            self.kv_cache,
+            max_batch_tokens=max_batch_tokens,
+            max_draft_tokens=limits.max_draft_tokens,
+            clock_ns=clock_ns,
         )
         self._proposals: dict[int, Propose] = {}
         """What each sequence was last asked to draft."""
@@ -126,7 +128,7 @@ class EmulatedCore(Engine):
         start_ns = self._clock_ns()
         scheduled = self._schedule(max_rows, events)
         events += self._run(scheduled, start_ns)
-        self.is_stuck = not scheduled and not events and not self.drafting.has_work
+        self._note_progress(bool(scheduled or events), start_ns)
         return events
 
     def _schedule(self, max_rows: int | None, events: list[Event]) -> list[ScheduledRows]:
@@ -176,6 +178,7 @@ class EmulatedCore(Engine):
         events += self.drafting.step()
         for rows in scheduled:
             rows.sequence.compute_time_ns += round(1e9 * self.step_s)
+            rows.sequence.last_served_ns = start_ns + round(1e9 * self.step_s)
             if rows.is_complete and isinstance(rows.sequence.task, VerifyTask | DecodeTask):
                 events.append(self._commit(rows.sequence))
         return events

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal
@@ -15,6 +16,7 @@ from pilotfish.emulation.profiles import HardwareProfile, RooflineCost, ScaledCo
 from pilotfish.emulation.step_timer import StepTimer
 from pilotfish.emulation.tokenizer import emulated_tokenizer_folder, spoken_tokens
 from pilotfish.engine.batching.batching_delay import BatchingDelay
+from pilotfish.engine.core.engine import STUCK_POLL_NS
 from pilotfish.engine.process.process_engine import EventQueue
 from pilotfish.errors import PilotfishError, UnavailableError
 from pilotfish.messages import Command, Event
@@ -126,10 +128,12 @@ class EmulatedEngine:
         """Step after step, each as long as the cost model says; what arrives meanwhile waits for the next."""
         end_ns = 0
         while True:
-            if not self._arrived and (self.core.is_stuck or not self.core.has_work):
+            while not self._arrived and not self.core.has_work:
                 self.load = self.core.load()
                 self._has_arrived.clear()
-                await self._has_arrived.wait()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(STUCK_POLL_NS / 1e9 if self.core.is_waiting else None):
+                        await self._has_arrived.wait()
                 end_ns = 0
             now_ns = time.monotonic_ns()
             self._take()

@@ -32,14 +32,15 @@ class HashLanguageModel:
     def next_token(self, context: Sequence[int], sampling: SamplingParams) -> int:
         """The token after `context`. Costs under a microsecond, whatever the length.
 
-        Where a bias forces some tokens, each is as likely as the others.
+        Where a bias forces some tokens, or only some are allowed, each is as likely as the others.
         """
         number = self._hash(context, sampling)
+        allowed = sampling.allowed_token_ids
         forced = [token_id for token_id, bias in sampling.logit_bias if bias >= _FORCING_BIAS]
-        if forced:
+        if choices := [token_id for token_id in forced if not allowed or token_id in allowed] or allowed:
             # What it is asked may always be the same: the length tells the answers apart.
             draw = (hash((number, len(context))) & _MASK) * _RANK_FACTOR & _MASK
-            return forced[(draw >> 20) % len(forced)]
+            return choices[(draw >> 20) % len(choices)]
         return self._token(number)
 
     def draft_token(self, context: Sequence[int], sampling: SamplingParams, acceptance: float) -> int:
@@ -48,7 +49,7 @@ class HashLanguageModel:
         Decided by the context and its length: independent from token to token even where greedy text runs in circles.
         """
         number = self._hash(context, sampling)
-        token_id = self._token(number)
+        token_id = self.next_token(context, sampling)
         draw = (hash((number, len(context), self.acceptance_seed)) & _MASK) * _DRAW_FACTOR & _MASK
         if draw < acceptance * 2**64:
             return token_id

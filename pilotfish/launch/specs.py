@@ -31,6 +31,9 @@ _IS_PATH: Mapping[NamedKind, Callable[[str], bool]] = MappingProxyType(
     {"model": catalogue.is_local, "head": shipped_heads.is_local, "profile": hardware_profile.is_local}
 )
 
+STOP_MARGIN_S = 20.0
+"""From the end of a service's drain until it is killed; Ray and Serve end in it as well."""
+
 
 @dataclass(frozen=True)
 class Launch:
@@ -64,7 +67,8 @@ def ray_specs(config: Config, folder: Path) -> list[ChildSpec]:
     """The process that runs the Ray Serve application. `folder` holds config.yaml and Ray's files."""
     services = {"target_service", "orchestrator"} | ({"draft_service"} if config.draft.num_replicas else set())
     argv = [*_python("pilotfish.serve_app", folder), "--temp-dir", str(folder / "ray")]
-    return [ChildSpec(name="serve", argv=argv, services=frozenset(services))]
+    spec = ChildSpec(name="serve", argv=argv, services=frozenset(services), stop_timeout_s=_stop_timeout_s(config))
+    return [spec]
 
 
 def ray_environment() -> dict[str, str]:
@@ -89,20 +93,25 @@ FOREIGN_RAY_VARIABLES = ("RAY_ADDRESS", "RAY_NAMESPACE", "RAY_AUTH_TOKEN_PATH", 
 
 def standalone_specs(config: Config, folder: Path) -> list[ChildSpec]:
     """One process per service; config.yaml in `folder` is the configuration of `with_local_addresses`."""
-    specs = [dataclasses.replace(_service_spec("target_service", folder), restarts_once_ready=True)]
-    if config.draft.num_replicas:
-        specs.append(_service_spec("draft_service", folder, essential=False))
+
+    def spec(service: str, *, after: frozenset[str] = frozenset()) -> ChildSpec:
+        return ChildSpec(
+            name=service,
+            argv=_python(service, folder),
+            services=frozenset({service}),
+            after=after,
+            essential=service != "draft_service",
+            restarts_once_ready=service == "target_service",
+            stop_timeout_s=_stop_timeout_s(config),
+        )
+
+    drafts = [spec("draft_service")] if config.draft.num_replicas else []
     # After the target, not before: a dial that fails is tried again only after a pause.
-    specs.append(_service_spec("orchestrator", folder, after=frozenset({"target_service"})))
-    return specs
+    return [spec("target_service"), *drafts, spec("orchestrator", after=frozenset({"target_service"}))]
 
 
-def _service_spec(
-    service: str, folder: Path, *, essential: bool = True, after: frozenset[str] = frozenset()
-) -> ChildSpec:
-    return ChildSpec(
-        name=service, argv=_python(service, folder), services=frozenset({service}), essential=essential, after=after
-    )
+def _stop_timeout_s(config: Config) -> float:
+    return config.deployment.orchestrator.drain_s + STOP_MARGIN_S
 
 
 def with_local_addresses(config: Config) -> Config:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from pilotfish.errors import UnavailableError
 
-STOP_TIMEOUT_S = 25.0
 _STDOUT, _STDERR = 1, 2
 _READY_LINE = re.compile(r"^(?P<service>\w+) ready on (?P<address>\S+)")
 
@@ -36,6 +35,8 @@ class ChildSpec:
     restarts_once_ready: bool = False
     """An essential one that has been ready is started again, too, and the others wait for it; one that has not is
     of no use to try again."""
+    stop_timeout_s: float = 25.0
+    """From SIGTERM to SIGKILL."""
 
 
 class Child:
@@ -85,12 +86,13 @@ class Child:
         return status
 
     async def stop(self, force: asyncio.Event) -> None:
-        """SIGTERM, then SIGKILL after STOP_TIMEOUT_S or as soon as `force` is set."""
+        """SIGTERM, then SIGKILL when its time is up or as soon as `force` is set."""
         if not self._output.exited.is_set():
             with contextlib.suppress(ProcessLookupError):
                 self._transport.terminate()
             forced, exited = asyncio.create_task(force.wait()), asyncio.create_task(self._output.exited.wait())
-            await asyncio.wait({forced, exited}, timeout=STOP_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
+            timeout_s = self.spec.stop_timeout_s
+            await asyncio.wait({forced, exited}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
             forced.cancel()
             exited.cancel()
             self._signal_session(signal.SIGKILL)

@@ -25,8 +25,8 @@ _MAX_VARIANTS = 32
 row counts that happen to be another of its sizes; some have two kinds of layers, and int8 is padded up to 32 rows."""
 
 
-def compile_layers(model: PreTrainedModel, *, falls_back: bool = True) -> None:
-    """Have the layers, norm and rotary embedding of a model compiled, each when it first runs.
+def compile_layers(model: PreTrainedModel, *, falls_back: bool = True) -> Callable[[], None]:
+    """Have the layers, norm and rotary embedding of a model compiled, each when it first runs; returns what undoes it.
 
     If that fails, this is logged and the whole model runs as it was; falls_back False: the error is raised.
     """
@@ -40,6 +40,10 @@ def compile_layers(model: PreTrainedModel, *, falls_back: bool = True) -> None:
             parts.append(child)
     originals = [part.forward for part in parts]
 
+    def undo() -> None:
+        for part, original in zip(parts, originals, strict=True):
+            part.forward = original
+
     def with_fallback(original: Callable[..., Any]) -> Callable[..., Any]:
         compiled = torch.compile(original, dynamic=True)
 
@@ -50,14 +54,14 @@ def compile_layers(model: PreTrainedModel, *, falls_back: bool = True) -> None:
                 if not falls_back:
                     raise
                 logger.warning("%s runs uncompiled: %s", type(body).__name__, textwrap.shorten(str(error), 300))
-                for each, its_own in zip(parts, originals, strict=True):
-                    each.forward = its_own
+                undo()
                 return original(*args, **kwargs)
 
         return forward
 
     for part, original in zip(parts, originals, strict=True):
         part.forward = with_fallback(original)
+    return undo
 
 
 @functools.cache

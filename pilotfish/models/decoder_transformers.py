@@ -1,4 +1,4 @@
-"""Any causal LM of transformers, run on the paged KV pool through its attention interface.
+"""A causal LM of transformers, run on the paged KV pool through its attention interface: see `self_check` for which.
 
 The metadata of a step travels as keyword arguments of the model's forward, so that nothing is global
 but the registered function itself.
@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface, PreTrainedModel
+from transformers import AttentionInterface, PreTrainedConfig, PreTrainedModel
 
 from pilotfish.errors import UnsupportedModelError
 from pilotfish.models.attention.paged import AttentionBatch, AttentionShape
@@ -103,7 +103,6 @@ class TransformersDecoder:
         graphs: GraphPlan | None = None,
     ) -> None:
         """row_attention: over rows that lie on the device, which is what graphs can be recorded of; None: SDPA."""
-        check_supported(model)
         config = model.config.get_text_config()
         self.vocab_size: int = config.vocab_size
         self.max_context_tokens = max_context_tokens
@@ -116,6 +115,8 @@ class TransformersDecoder:
         self.graph_plan = graphs
         self._pool: TensorPool | None = None
         model.set_attn_implementation(ATTENTION_NAME)
+        if config._attn_implementation != ATTENTION_NAME:
+            raise unsupported(model.config, "it takes no attention implementation but transformers' own")
         if self.device.type == "cpu":
             pack_linears(model, deterministic)
         self._hidden_states = HiddenStates(model)
@@ -139,6 +140,10 @@ class TransformersDecoder:
     def num_graphs(self) -> int:
         """Shapes that record_graphs records, for the whole model."""
         return 0 if self._graphs is None else self._graphs.num_shapes
+
+    def use_sdpa(self) -> None:
+        """Attention is torch's from now on, and nothing is recorded."""
+        self.row_attention = self.graph_plan = self._graphs = None
 
     def capture(self, layers: Sequence[int]) -> None:
         self._hidden_states.capture(layers)
@@ -240,21 +245,28 @@ def attention_shapes(model: PreTrainedModel) -> list[AttentionShape]:
         )
     num_layers = model.config.get_text_config().num_hidden_layers
     if sorted(shapes) != list(range(num_layers)):
-        raise UnsupportedModelError(
-            f"{type(model).__name__}: {len(shapes)} of {num_layers} layers have standard attention with k_proj; "
-            "only models whose layers all have it are supported"
+        raise unsupported(
+            model.config, f"{num_layers} layers should have attention with a linear k_proj, and {len(shapes)} have"
         )
     return [shapes[index] for index in range(num_layers)]
 
 
-def check_supported(model: PreTrainedModel) -> None:
-    """Raise UnsupportedModelError for models whose logits would depend on more than their tokens."""
-    config = model.config.get_text_config()
-    parameters = getattr(config, "rope_parameters", None) or {}
+def check_rotary_scaling(config: PreTrainedConfig) -> None:
+    """Raise UnsupportedModelError for rotary embeddings that depend on more than a token's position."""
+    parameters = getattr(config.get_text_config(), "rope_parameters", None) or {}
     nested = [value for value in parameters.values() if isinstance(value, dict)] or [parameters]
     for rope in nested:
         rope_type = rope.get("rope_type", "default")
         if rope_type not in _STATIC_ROPE_TYPES:
-            raise UnsupportedModelError(
-                f"rotary scaling {rope_type!r} changes with the sequence's length, which cached keys cannot follow"
+            raise unsupported(
+                config,
+                f"its rotary scaling {rope_type!r} changes with the text's length, which cached keys cannot follow",
             )
+
+
+def unsupported(config: PreTrainedConfig, reason: str) -> UnsupportedModelError:
+    """The error for a model that cannot be served, or not right."""
+    return UnsupportedModelError(
+        f"the architecture {config.model_type!r} cannot be served: {reason}; take a model of another one "
+        "(docs/models.md)"
+    )

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from pilotfish.config import EngineConfig
 from pilotfish.errors import ConfigError
 from pilotfish.models.decoder import Decoder
-from pilotfish.models.decoder_transformers import TransformersDecoder, check_supported
+from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.determinism import blocks_needed, is_batch_invariant
 from pilotfish.models.device import require_fp8
 from pilotfish.models.gpu_factory import build_gpu_decoder
@@ -19,6 +20,8 @@ from pilotfish.models.loading import LoadedModel
 from pilotfish.models.native.build import NativeKernelsUnavailableError
 from pilotfish.models.native.decoder import NativeDecoder
 from pilotfish.models.native.layout import unsupported_reason
+from pilotfish.models.self_check import BFLOAT16_TOLERANCE, bfloat16_deviation, require_served_right
+from pilotfish.models.twin import CONTEXT
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +49,8 @@ def build_decoder(
             f"max_context_tokens is {engine.max_context_tokens}; {loaded.model_id} was trained for "
             f"{loaded.max_context_tokens}"
         )
-    check_supported(loaded.model)
+    if not loaded.is_checked:
+        require_served_right(loaded.model.config, type(loaded.model))
     max_context_tokens = engine.max_context_tokens or loaded.max_context_tokens
     if device.type == "cuda":
         if engine.deterministic:
@@ -83,15 +87,17 @@ def _native(
         # The kernels bring their own threads; torch's would spin on the same cores, while packing and between steps.
         torch.set_num_threads(1)
         try:
-            return NativeDecoder(
-                loaded.model,
-                max_context_tokens=max_context_tokens,
-                num_threads=num_threads,
-                cache_dir=cache_dir,
-                quantization=engine.quantization,
-            )
+            reason = _native_fault(loaded.model.config, cache_dir)
         except NativeKernelsUnavailableError as error:
             reason = str(error)
+    if reason is None:
+        return NativeDecoder(
+            loaded.model,
+            max_context_tokens=max_context_tokens,
+            num_threads=num_threads,
+            cache_dir=cache_dir,
+            quantization=engine.quantization,
+        )
     if engine.quantization in ("int8", "int4"):
         raise ConfigError(
             f"engine.quantization is {engine.quantization}, and only the native CPU kernels compute with quantised "
@@ -101,3 +107,15 @@ def _native(
         return None
     logger.warning("native kernels are not used: %s", reason)
     return None
+
+
+def _native_fault(config: PreTrainedConfig, cache_dir: Path) -> str | None:
+    """What the native kernels compute otherwise than transformers does. Raises NativeKernelsUnavailableError."""
+
+    def take_over(twin: PreTrainedModel) -> Decoder:
+        return NativeDecoder(twin, max_context_tokens=CONTEXT, num_threads=1, cache_dir=cache_dir)
+
+    deviation = bfloat16_deviation(config, take_over)
+    if deviation < BFLOAT16_TOLERANCE:
+        return None
+    return f"their logits differ from transformers' by {deviation:.2g} standard deviations"

@@ -28,7 +28,6 @@ def build_gpu_decoder(
     device: torch.device,
     *,
     max_context_tokens: int,
-    is_rank: bool = False,
 ) -> TransformersDecoder:
     """Take over the model, wherever it is, and bring it to the device.
 
@@ -47,8 +46,7 @@ def build_gpu_decoder(
         logger.info("%d linears have %s weights", num_linears, quantization)
     model = model.to(device)
     if engine.compile and device.type == "cuda":
-        # A rank that ran a layer once more would add its part once more than the others do.
-        compile_layers(model, falls_back=not is_rank)
+        compile_layers(model)
     layers, config = attention_shapes(model), model.config.get_text_config()
     # A rank has a share of either.
     group_size = config.num_attention_heads // getattr(config, "num_key_value_heads", config.num_attention_heads)

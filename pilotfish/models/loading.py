@@ -7,11 +7,12 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils import logging
 
 from pilotfish.errors import ModelError, UnsupportedModelError
+from pilotfish.models.self_check import require_served_right
 from pilotfish.models.store.catalogue import CatalogueModel, HubModel, ModelSource, resolve
 from pilotfish.models.store.folder import ModelMetadata, read_metadata
 from pilotfish.models.store.pull import pull_model
@@ -31,6 +32,8 @@ class LoadedModel:
     max_context_tokens: int
     fingerprint: str
     """The tokenizer's."""
+    is_checked: bool = False
+    """Whether `require_supported` has passed."""
 
 
 def load_model(
@@ -57,6 +60,7 @@ def load_model(
         vocab_size=metadata.vocab_size,
         max_context_tokens=metadata.max_context_tokens,
         fingerprint=tokenizer_fingerprint(folder),
+        is_checked=True,
     )
 
 
@@ -103,7 +107,8 @@ def model_id(source: ModelSource, folder: Path) -> str:
 
 
 def require_supported(metadata: ModelMetadata, folder: Path) -> None:
-    """Raise UnsupportedModelError unless it is a causal language model that transformers knows."""
+    """Raise UnsupportedModelError unless it is a causal language model that transformers knows and that our decoder
+    computes as transformers does. Reads no weights. Raises ModelError for a config.json that makes no model."""
     if metadata.is_encoder_decoder:
         raise UnsupportedModelError(
             f"{folder} holds an encoder-decoder model ({metadata.model_type}); only causal language models are served"
@@ -113,6 +118,12 @@ def require_supported(metadata: ModelMetadata, folder: Path) -> None:
             f"{folder} holds an unknown architecture {metadata.model_type!r}: transformers has no causal language "
             "model of that name, and code that comes with a model is never run"
         )
+    silence_transformers()
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    except Exception as error:  # each architecture checks its own fields in its own way
+        raise ModelError(f"{folder / 'config.json'} makes no model: {error}") from error
+    require_served_right(config)
 
 
 def silence_transformers() -> None:

@@ -9,7 +9,6 @@ import torch
 
 from pilotfish.config import Config, Quantization
 from pilotfish.errors import ConfigError
-from pilotfish.models.decoder_transformers import check_supported
 from pilotfish.models.device import resolve_device
 from pilotfish.models.factory import BuiltDecoder, probed
 from pilotfish.models.loading import LoadedModel, model_id, require_supported
@@ -41,7 +40,6 @@ def build_parallel_decoder(
     if rank_folder is None:
         _require_gpus(device, config.target.tensor_parallel_size)
     _require_quantization(engine.quantization, device)
-    _require_kv_cache_tokens(engine.kv_cache_tokens, device, target_model=config.target.model)
     setup = Setup(
         num_ranks=config.target.tensor_parallel_size,
         folder=str(loaded.folder),
@@ -72,15 +70,14 @@ def _described(config: Config) -> LoadedModel:
             f"max_context_tokens is {target.engine.max_context_tokens}; {name} was trained for "
             f"{metadata.max_context_tokens}"
         )
-    model = empty_model(folder, DTYPES[target.engine.dtype])
-    check_supported(model)
     return LoadedModel(
-        model=model,
+        model=empty_model(folder, DTYPES[target.engine.dtype]),
         folder=folder,
         model_id=name,
         vocab_size=metadata.vocab_size,
         max_context_tokens=metadata.max_context_tokens,
         fingerprint=tokenizer_fingerprint(folder),
+        is_checked=True,
     )
 
 
@@ -110,13 +107,4 @@ def _require_quantization(quantization: Quantization, device: str) -> None:
         raise ConfigError(
             f"target.engine.quantization {quantization} on the CPU needs the native kernels, which run in one process: "
             f"set {SETTING} to 1, or quantization to none"
-        )
-
-
-def _require_kv_cache_tokens(kv_cache_tokens: int, device: str, *, target_model: str) -> None:
-    """Raise ConfigError where the size of the cache would have to be measured: only one process does that."""
-    if _is_cuda(device) and not kv_cache_tokens:
-        raise ConfigError(
-            f"target.engine.kv_cache_tokens is 0, and the GPUs of several ranks are not measured: name a number of "
-            f"tokens (pilotfish plan --model {target_model} --gpus N says how many fit)"
         )

@@ -5,6 +5,7 @@ Torch-free. Sending costs some 10 us a rank, waking a rank that waits some 50 us
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 import time
@@ -18,6 +19,8 @@ from pilotfish.parallel.messages import Answer, Failed, Hello, Order, answer_dec
 SOCKET_NAME = "control"
 _ACCEPT_POLL_S = 0.2
 _DIAL_PAUSE_S = 0.05
+_PARENT = os.getppid()
+"""Who started this process: another one takes its place when it is gone."""
 
 
 class RankChannel:
@@ -136,7 +139,8 @@ def listen(folder: Path) -> socket.socket:
 
 
 def dial(folder: Path, rank: int, timeout_s: float) -> RankPeer:
-    """Connect to rank 0, which may not listen yet. Raises UnavailableError after timeout_s."""
+    """Connect to rank 0, which may not listen yet. Raises UnavailableError after timeout_s, and when the process that
+    started this one is gone."""
     deadline = time.monotonic() + timeout_s
     while True:
         dialled = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -147,6 +151,8 @@ def dial(folder: Path, rank: int, timeout_s: float) -> RankPeer:
             dialled.close()
             if time.monotonic() > deadline:
                 raise UnavailableError(f"rank 0 did not listen in {folder} within {timeout_s:.0f} s") from None
+            if os.getppid() != _PARENT:
+                raise UnavailableError(f"who started rank {rank} is gone") from None
             if not folder.is_dir():
                 raise UnavailableError(f"rank 0 is gone, and {folder} with it") from None
             time.sleep(_DIAL_PAUSE_S)

@@ -55,7 +55,7 @@ class Checkpoint:
                 "quantised, which target.engine.quantization rounds as they are loaded"
             )
         if cut is Cut.WHOLE:
-            return torch.as_tensor(view[:]).to(dtype)
+            return torch.as_tensor(self._tensors[name].get_tensor(name)).to(dtype)
         shape = view.get_shape()
         dimension = 1 if cut is Cut.COLUMNS else 0
         part = bounds(shape[dimension], rank, num_ranks)

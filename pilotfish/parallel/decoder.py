@@ -8,11 +8,14 @@ from typing import TypeVar
 
 from torch import Tensor
 
+from pilotfish.config import EngineConfig
+from pilotfish.errors import InternalError
 from pilotfish.models.decoder import KVPool, StepInput
-from pilotfish.models.decoder_transformers import TransformersDecoder
+from pilotfish.models.gpu_memory import measure_kv_room
+from pilotfish.models.kv_room import KVRoom
 from pilotfish.parallel.channel import RankChannel
-from pilotfish.parallel.group import ProcessGroup
-from pilotfish.parallel.messages import Allocate, Join, MoveKV, Order, RecordGraphs
+from pilotfish.parallel.messages import Abilities, Allocate, Join, Measure, Measured, MoveKV, Order, RecordGraphs
+from pilotfish.parallel.rehearsal import RankPart
 from pilotfish.parallel.step_codec import StepPacker
 from pilotfish.parallel.watch import end_process
 
@@ -27,7 +30,10 @@ class ParallelDecoder:
     and whether they still wait for this one, is unknown. It ends the process.
     """
 
-    def __init__(self, decoder: TransformersDecoder, channel: RankChannel) -> None:
+    def __init__(self, part: RankPart, channel: RankChannel, abilities: Abilities) -> None:
+        """abilities: what all ranks can run."""
+        part.agree(abilities)
+        decoder = part.decoder
         self.name = f"{decoder.name}, {channel.num_ranks} ranks"
         self.vocab_size = decoder.vocab_size
         self.max_context_tokens = decoder.max_context_tokens
@@ -37,13 +43,15 @@ class ParallelDecoder:
         self.features: Tensor
         self.last_hidden: Tensor
         self._decoder = decoder
+        self._group = part.group
+        self._abilities = abilities
         self._channel = channel
         self._packer = StepPacker()
         self._captures = False
 
-    def join(self, store: Path, group: ProcessGroup) -> None:
+    def join(self, store: Path) -> None:
         """Connect the group of all ranks; store: see ProcessGroup.connect."""
-        self._together(Join(str(store)), lambda: group.connect(store))
+        self._together(Join(str(store), self._abilities), lambda: self._group.connect(store))
 
     def capture(self, layers: Sequence[int]) -> None:
         # The residual stream is whole on every rank: nobody else need keep it.
@@ -52,6 +60,19 @@ class ParallelDecoder:
 
     def allocate(self, num_blocks: int) -> KVPool:
         return self._together(Allocate(num_blocks), lambda: self._decoder.allocate(num_blocks))
+
+    def measure_kv_rooms(self, engine: EngineConfig, extra_bytes_per_block: int) -> list[KVRoom]:
+        """See measure_kv_room: of each rank's GPU, in their order. Only rank 0 keeps what is extra.
+
+        Raises UnavailableError when a rank is gone.
+        """
+        own = self._together(Measure(), lambda: measure_kv_room(self._decoder, engine, extra_bytes_per_block))
+        rooms = [own]
+        for answer in self._channel.collect():
+            if not isinstance(answer, Measured):
+                raise InternalError(f"a rank that was to measure answered {answer}")
+            rooms.append(answer.room)
+        return rooms
 
     def record_graphs(self) -> None:
         """See TransformersDecoder. All ranks record the same steps in the same order."""

@@ -34,8 +34,9 @@ class RankGroup(Protocol):
 class ProcessGroup:
     """Ranks in processes of one machine: gloo on CPU (on the loopback interface), NCCL on CUDA.
 
-    It uses torch's backends themselves, without the process-wide default group. NCCL works on the current stream: a
-    recorded step contains what it does.
+    Until they meet, a rank is alone: its own part stands for the sum, and for every part. torch's backends are used
+    themselves, without the process-wide default group. NCCL works on the current stream: a recorded step contains what
+    it does.
     """
 
     def __init__(self, rank: int, num_ranks: int, device: torch.device, *, in_rank_order: bool) -> None:
@@ -45,8 +46,8 @@ class ProcessGroup:
         self.num_ranks = num_ranks
         self._device = device
         self._in_rank_order = in_rank_order
-        # torch's stubs lack the operations of a backend.
-        self._backend: Any
+        # torch's stubs lack the operations of a backend. None until the ranks meet: one alone rehearses.
+        self._backend: Any = None
 
     def connect(self, store: Path) -> None:
         """Meet the other ranks through a file, which may be removed afterwards. Waits for them."""
@@ -56,6 +57,8 @@ class ProcessGroup:
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def add(self, partial: Tensor) -> Tensor:
+        if self._backend is None:
+            return partial
         if not self._in_rank_order:
             options = AllreduceOptions()
             options.asyncOp = False
@@ -71,6 +74,8 @@ class ProcessGroup:
     def gather(self, part: Tensor) -> Tensor:
         if part.numel() == 0:  # a step that only prefills wants no logits
             return part.new_empty(*part.shape[:-1], part.shape[-1] * self.num_ranks)
+        if self._backend is None:
+            return torch.cat([part] * self.num_ranks, dim=-1)
         part = part.contiguous()
         parts = [torch.empty_like(part) for _ in range(self.num_ranks)] if self.rank == 0 else []
         options = GatherOptions()

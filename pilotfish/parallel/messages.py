@@ -1,8 +1,9 @@
 """What rank 0 and the others say to each other: msgpack over a Unix socket, one connection for each rank. Torch-free.
 
 1. Rank: `Hello`. Rank 0: `Setup`. Rank: `Loaded`, or `Failed` before it ends.
-2. Rank 0: `Join`, once all have loaded: now they meet for their collective operations.
-3. Rank 0: `Forward`, `MoveKV`, `Allocate`, `RecordGraphs`, each of which all ranks carry out.
+2. Rank 0: `Join`, once all have loaded: now they meet for their collective operations, and run what all of them can.
+3. Rank 0: `Forward`, `MoveKV`, `Allocate`, `RecordGraphs`, `Measure`, each of which all ranks carry out. To the last
+   they answer `Measured`.
 4. A closed connection ends whoever is left.
 """
 
@@ -15,6 +16,7 @@ from typing import Literal
 import msgspec
 
 from pilotfish.config import EngineConfig
+from pilotfish.models.kv_room import KVRoom
 
 _INT = "i"
 
@@ -37,11 +39,19 @@ class Setup(msgspec.Struct, frozen=True, tag=True, array_like=True):
     log_format: Literal["human", "json"]
 
 
+class Abilities(msgspec.Struct, frozen=True, array_like=True):
+    """What a rank can run, of what the engine's configuration asks for."""
+
+    kernels: bool
+    """Our attention kernels, which alone can be recorded."""
+    compiled: bool
+    """Compiled layers."""
+
+
 class Loaded(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """The rank has its part of the model."""
 
-    num_graphs: int
-    """That it would record."""
+    abilities: Abilities
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -57,6 +67,8 @@ class Join(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
     store: str
     """File to meet through."""
+    abilities: Abilities
+    """Of all ranks: what is run."""
 
 
 class Allocate(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -67,6 +79,16 @@ class Allocate(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 class RecordGraphs(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """TransformersDecoder.record_graphs: the ranks wait for each other in every step that is recorded."""
+
+
+class Measure(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """measure_kv_room."""
+
+
+class Measured(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """What the rank's GPU has room for."""
+
+    room: KVRoom
 
 
 class MoveKV(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -92,9 +114,9 @@ class Forward(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """Parents of the nodes, by slice that has a tree."""
 
 
-Order = Setup | Join | Allocate | RecordGraphs | MoveKV | Forward
+Order = Setup | Join | Allocate | RecordGraphs | Measure | MoveKV | Forward
 """Of rank 0."""
-Answer = Hello | Loaded | Failed
+Answer = Hello | Loaded | Measured | Failed
 """Of another rank."""
 
 encoder = msgspec.msgpack.Encoder()

@@ -11,6 +11,7 @@ import logging
 import os
 import shutil
 import signal
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn, assert_never
@@ -20,13 +21,27 @@ from transformers import PreTrainedModel
 
 from pilotfish.config import EngineConfig
 from pilotfish.errors import InternalError, PilotfishError
+from pilotfish.models.compiled import compile_layers
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.device import enter_device, require_fp8
 from pilotfish.models.gpu_factory import build_gpu_decoder
+from pilotfish.models.gpu_memory import measure_kv_room
 from pilotfish.models.scaled_linear import quantise_linears
 from pilotfish.parallel.channel import RankPeer, dial
 from pilotfish.parallel.group import ProcessGroup
-from pilotfish.parallel.messages import Allocate, Failed, Forward, Join, Loaded, MoveKV, RecordGraphs, Setup
+from pilotfish.parallel.messages import (
+    Allocate,
+    Failed,
+    Forward,
+    Join,
+    Loaded,
+    Measure,
+    Measured,
+    MoveKV,
+    RecordGraphs,
+    Setup,
+)
+from pilotfish.parallel.rehearsal import RankPart
 from pilotfish.parallel.sharded_model import load_shard
 from pilotfish.parallel.step_codec import StepUnpacker
 from pilotfish.parallel.watch import end_process, watch
@@ -35,13 +50,13 @@ from pilotfish.telemetry.logs import configure_logging
 logger = logging.getLogger(__name__)
 
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
-DIAL_TIMEOUT_S = 300.0
-"""Under Ray the ranks start before rank 0 does."""
+DIAL_TIMEOUT_S = 7200.0
+"""Under Ray the ranks start before rank 0 does, and that downloads the model first."""
 _HANG_UP_S = 1.0
 
 
-def load_rank(setup: Setup, rank: int) -> tuple[TransformersDecoder, ProcessGroup]:
-    """This rank's part of the model, and its group, which is not connected yet. Raises PilotfishError kinds."""
+def load_rank(setup: Setup, rank: int) -> RankPart:
+    """This rank's part of the model. Raises PilotfishError kinds."""
     engine = setup.engine
     torch.set_num_threads(engine.num_threads)
     device = rank_device(engine.device, rank, setup.num_ranks)
@@ -49,21 +64,28 @@ def load_rank(setup: Setup, rank: int) -> tuple[TransformersDecoder, ProcessGrou
     quantised = engine.quantization in ("int8", "fp8")
     # What is to be rounded comes through the CPU, so that a GPU never holds it as it was.
     model = load_shard(Path(setup.folder), group, DTYPES[engine.dtype], torch.device("cpu") if quantised else device)
-    return _decoder(model, engine, device), group
-
-
-def _decoder(model: PreTrainedModel, engine: EngineConfig, device: torch.device) -> TransformersDecoder:
-    if device.type != "cuda":
-        return TransformersDecoder(
+    uncompile: Callable[[], None] | None = None
+    if device.type == "cuda":
+        decoder = _gpu_decoder(model, engine, device)
+        if engine.compile:
+            # A rank that ran a layer once more would add its part once more than the others do.
+            uncompile = compile_layers(model, falls_back=False)
+    else:
+        decoder = TransformersDecoder(
             model, deterministic=engine.deterministic, max_context_tokens=engine.max_context_tokens
         )
+    return RankPart(decoder, group, uncompile)
+
+
+def _gpu_decoder(model: PreTrainedModel, engine: EngineConfig, device: torch.device) -> TransformersDecoder:
     if engine.quantization == "fp8":
         require_fp8(device)
     if engine.quantization == "int8" or engine.quantization == "fp8":
         # Of the layers alone: a part of the output projection is a linear like any other.
         quantise_linears(model.get_decoder(), engine.quantization, device)
         engine = replace(engine, quantization="none")
-    return build_gpu_decoder(model, engine, device, max_context_tokens=engine.max_context_tokens, is_rank=True)
+    engine = replace(engine, compile=False)
+    return build_gpu_decoder(model, engine, device, max_context_tokens=engine.max_context_tokens)
 
 
 def rank_device(device: str, rank: int, num_ranks: int) -> torch.device:
@@ -75,9 +97,9 @@ def rank_device(device: str, rank: int, num_ranks: int) -> torch.device:
     return chosen
 
 
-def serve(peer: RankPeer, decoder: TransformersDecoder, group: ProcessGroup) -> None:
+def serve(peer: RankPeer, part: RankPart, engine: EngineConfig) -> None:
     """Carry out orders for ever. Raises EOFError or OSError when rank 0 is gone."""
-    steps = StepUnpacker()
+    decoder, steps = part.decoder, StepUnpacker()
     while True:
         order = peer.receive()
         match order:
@@ -89,8 +111,11 @@ def serve(peer: RankPeer, decoder: TransformersDecoder, group: ProcessGroup) -> 
                 decoder.allocate(order.num_blocks)
             case RecordGraphs():
                 decoder.record_graphs()
+            case Measure():
+                peer.send(Measured(measure_kv_room(decoder, engine)))
             case Join():
-                group.connect(Path(order.store))
+                part.agree(order.abilities)
+                part.group.connect(Path(order.store))
             case Setup():
                 raise InternalError("a rank is set up once")
             case _:
@@ -120,19 +145,19 @@ def _end_quietly(folder: Path) -> NoReturn:
     os._exit(0)
 
 
-def start(peer: RankPeer, rank: int) -> tuple[TransformersDecoder, ProcessGroup]:
+def start(peer: RankPeer, rank: int) -> tuple[RankPart, EngineConfig]:
     """Load what rank 0 says, and tell it how that went. Raises PilotfishError kinds."""
     setup = peer.receive()
     if not isinstance(setup, Setup):
         raise InternalError(f"the first order is {type(setup).__name__}")
     configure_logging(setup.log_level, setup.log_format, f"rank_{rank}")
     try:
-        decoder, group = load_rank(setup, rank)
+        part = load_rank(setup, rank)
     except PilotfishError as error:
         peer.send(Failed(type(error).__name__, str(error)))
         raise
-    peer.send(Loaded(decoder.num_graphs))
-    return decoder, group
+    peer.send(Loaded(part.rehearse()))
+    return part, setup.engine
 
 
 def main() -> None:

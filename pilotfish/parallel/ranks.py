@@ -14,6 +14,7 @@ from pilotfish.parallel.decoder import ParallelDecoder
 from pilotfish.parallel.meeting import MEETING_PREFIX, rank_command
 from pilotfish.parallel.messages import Loaded, Setup
 from pilotfish.parallel.rank import load_rank
+from pilotfish.parallel.rehearsal import common_abilities
 from pilotfish.parallel.watch import end_process, watch
 
 START_TIMEOUT_S = 300.0
@@ -29,14 +30,16 @@ def start_ranks(setup: Setup, folder: Path | None = None) -> ParallelDecoder:
     """
     with _ranks(setup.num_ranks, folder) as (meeting_place, channel, processes):
         channel.broadcast(setup)
-        decoder, group = load_rank(setup, 0)
+        part = load_rank(setup, 0)
+        abilities = [part.rehearse()]
         for answer in channel.collect():
-            if answer != Loaded(decoder.num_graphs):
-                raise InternalError(f"rank 0 would record {decoder.num_graphs} graphs, and another answered {answer}")
+            if not isinstance(answer, Loaded):
+                raise InternalError(f"a rank that was to load answered {answer}")
+            abilities.append(answer.abilities)
         # Before they meet: there a lost one would be waited for for `group.TIMEOUT`.
         watch(channel, lambda ranks: end_process(_loss(ranks, setup.num_ranks, processes)))
-        joined = ParallelDecoder(decoder, channel)
-        joined.join(meeting_place / _STORE, group)
+        joined = ParallelDecoder(part, channel, common_abilities(abilities))
+        joined.join(meeting_place / _STORE)
     return joined
 
 

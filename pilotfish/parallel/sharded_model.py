@@ -54,23 +54,34 @@ def load_shard(folder: Path, group: RankGroup, dtype: torch.dtype, device: torch
                 cut = Cut.WHOLE  # it is added once, to the sum
             tensor = checkpoint.read(name, cut, group.rank, group.num_ranks, dtype)
             _assign(model, local_name, _checked(name, tensor, parameter).to(device))
+        for name, buffer in _stored_buffers(model):
+            buffer.copy_(_checked(name, checkpoint.read(name, Cut.WHOLE, 0, 1, buffer.dtype), buffer))
     if is_tied:
         _tie(model)
-    left = [name for name, tensor in (*model.named_parameters(), *model.named_buffers()) if tensor.is_meta]
+    left = [name for name, parameter in model.named_parameters() if parameter.is_meta]
+    left += [name for name, buffer in model.named_buffers() if buffer.is_floating_point() and buffer.isnan().any()]
     if left:
         raise UnsupportedModelError(f"{type(model).__name__} has a tensor that cannot be loaded in parts: {left[0]}")
     return model.eval().requires_grad_(False)
 
 
 def _fill_buffers(model: PreTrainedModel, device: torch.device) -> None:
-    """Compute what no checkpoint holds (rotary frequencies), as transformers does after loading."""
+    """Compute what no checkpoint holds (rotary frequencies), as transformers does after loading. What it does not
+    compute is NaN."""
     for module in model.modules():
         missing = {name: buffer for name, buffer in module.named_buffers(recurse=False) if buffer.is_meta}
         for name, buffer in missing.items():
-            setattr(module, name, torch.empty_like(buffer, device=device))
+            unknown = float("nan") if buffer.is_floating_point() else 0
+            setattr(module, name, torch.full_like(buffer, unknown, device=device))
         if missing:
             with torch.no_grad():
                 model._init_weights(module)
+
+
+def _stored_buffers(model: PreTrainedModel) -> list[tuple[str, Tensor]]:
+    """Those that a checkpoint holds (what an activation is scaled by, what a router adds)."""
+    stored = model.state_dict().keys()
+    return [(name, buffer) for name, buffer in model.named_buffers() if name in stored]
 
 
 def cut_modules(model: PreTrainedModel, group: RankGroup) -> None:

@@ -96,13 +96,13 @@ def scaling_options(config: Config, pool: Pool) -> dict[str, Any]:
     return options
 
 
-def fixed_options(*, drain_s: float) -> dict[str, Any]:
-    """What is the same for all pools, whatever the configuration. drain_s: a replica's own time to stop."""
+def fixed_options(config: Config) -> dict[str, Any]:
+    """What is the same for all pools."""
     return {
         "max_ongoing_requests": UNBOUNDED_CALLS,
         "health_check_period_s": 1.0,
         "health_check_timeout_s": 5.0,
-        "graceful_shutdown_timeout_s": drain_s + SHUTDOWN_MARGIN_S,
+        "graceful_shutdown_timeout_s": config.deployment.orchestrator.drain_s + SHUTDOWN_MARGIN_S,
         "graceful_shutdown_wait_loop_s": 0.1,
     }
 
@@ -206,8 +206,7 @@ def application_args(config: Config, pool: Pool) -> dict[str, Any]:
     # An engine is its own pool's business.
     for each in {"target", "draft"} - {pool}:
         del args[each]["engine"]
-    if pool == "orchestrator":
-        args["deployment"] = {"orchestrator": {"drain_s": deployment["orchestrator"]["drain_s"]}}
-    else:
+    args["deployment"] = {"orchestrator": {"drain_s": deployment["orchestrator"]["drain_s"]}}
+    if pool != "orchestrator":
         del args["orchestrator"], args["security"]["public"]
     return args

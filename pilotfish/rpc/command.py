@@ -17,10 +17,6 @@ from pilotfish.errors import PilotfishError
 from pilotfish.rpc.server import Service
 from pilotfish.telemetry.logs import configure_logging
 
-DRAIN_GRACE_S = 10.0
-"""Open sequences get this long after the first signal; a second signal ends the wait."""
-
-
 ServiceT = TypeVar("ServiceT", bound=Service)
 
 
@@ -31,6 +27,8 @@ def run_service(
     arguments: Sequence[str] | None = None,
 ) -> int:
     """Run until SIGINT or SIGTERM (exit status 0) or a PilotfishError (one line on stderr, exit status 1).
+
+    After the first signal, what is open has deployment.orchestrator.drain_s to end; a second one ends it at once.
 
     Prints `NAME ready on HOST:PORT (DESCRIPTION)` on standard output when the service is ready.
     """
@@ -64,16 +62,16 @@ async def _serve(
         try:
             await _unless(interrupted, server.wait_closed())
         finally:
-            await _stop(server, signals)
+            await _stop(server, config.deployment.orchestrator.drain_s, signals)
     finally:
         interrupted.cancel()
 
 
-async def _stop(server: Service, signals: asyncio.Semaphore) -> None:
+async def _stop(server: Service, drain_s: float, signals: asyncio.Semaphore) -> None:
     """Drain, unless a second signal says that it takes too long."""
     impatience = asyncio.create_task(signals.acquire())
     try:
-        await _unless(impatience, server.drain_and_stop(DRAIN_GRACE_S))
+        await _unless(impatience, server.drain_and_stop(drain_s))
         if impatience.done():
             await server.drain_and_stop(0)
     finally:

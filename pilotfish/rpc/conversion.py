@@ -79,6 +79,7 @@ def sampling_from_proto(proto: pb.SamplingParams) -> SamplingParams:
     values["num_logprobs"] = proto.num_logprobs if proto.HasField("num_logprobs") else None
     values["grammar"] = grammar_from_proto(proto.grammar) if proto.HasField("grammar") else None
     values["bad_words"] = tuple(tuple(item.token_ids) for item in proto.bad_words)
+    values["allowed_token_ids"] = tuple(proto.allowed_token_ids)
     return SamplingParams(**values)
 
 
@@ -184,6 +185,7 @@ def fill_open(proto: pb.OpenSequence, command: OpenSequence) -> None:
     proto.sampling.CopyFrom(sampling_to_proto(command.sampling))
     proto.traceparent = command.traceparent
     proto.cache_salt = command.cache_salt
+    proto.client = command.client
 
 
 def open_from_proto(proto: pb.OpenSequence, sequence_id: int) -> OpenSequence:
@@ -195,6 +197,7 @@ def open_from_proto(proto: pb.OpenSequence, sequence_id: int) -> OpenSequence:
         sampling=sampling_from_proto(proto.sampling),
         traceparent=proto.traceparent,
         cache_salt=proto.cache_salt,
+        client=proto.client,
     )
 
 

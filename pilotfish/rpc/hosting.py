@@ -18,9 +18,6 @@ logger = logging.getLogger(__name__)
 
 WILDCARD_HOSTS = frozenset({"0.0.0.0", "[::]", "::"})
 
-STOP_GRACE_S = 5.0
-"""Open streams get this long to end when a replica is stopped."""
-
 
 def reachable_address(address: str, *, node_ip: str) -> str:
     """The address under which peers reach a listener: a wildcard host becomes this node's IP."""
@@ -36,16 +33,16 @@ class HostedService:
     7.6 s).
     """
 
-    def __init__(self, service: Service, *, stop_grace_s: float = STOP_GRACE_S) -> None:
-        """stop_grace_s: what is open gets this long to end when it is stopped."""
+    def __init__(self, service: Service, config: Config) -> None:
+        """config: says how long what is open may take to end when it is stopped."""
         self._service = service
-        self._stop_grace_s = stop_grace_s
+        self._drain_s = config.deployment.orchestrator.drain_s
         self._watch = asyncio.create_task(self._exit_when_lost())
 
     async def stop(self) -> None:
         """Drain and stop the service. Idempotent."""
         self._watch.cancel()
-        await self._service.drain_and_stop(self._stop_grace_s)
+        await self._service.drain_and_stop(self._drain_s)
 
     async def _exit_when_lost(self) -> None:
         try:
@@ -67,7 +64,7 @@ class PoolReplica:
 
     def _host(self, server: ReplicaServer, *, node_ip: str, detail: str) -> dict[str, str]:
         """Keep the server, which has just started; what Serve publishes to every router."""
-        self._server, self._hosted = server, HostedService(server)
+        self._server, self._hosted = server, HostedService(server, self._config)
         address = reachable_address(server.address, node_ip=node_ip)
         self._description = {"address": address, "detail": detail}
         return {"address": address}

@@ -50,9 +50,9 @@ _KINDS: dict[grpc.StatusCode, type[PilotfishError]] = {
 
 
 async def abort(context: grpc.aio.ServicerContext[Any, Any], error: PilotfishError) -> NoReturn:
-    """End the call with the error's status."""
+    """End the call with the error's status, and what trailing metadata it has."""
     name, _ = status_of(error)
-    metadata = ((KIND_KEY, type(error).__name__), *_retry_metadata(error))
+    metadata = (*context.trailing_metadata(), (KIND_KEY, type(error).__name__), *_retry_metadata(error))
     await context.abort(grpc.StatusCode[name], str(error), trailing_metadata=metadata)
     raise AssertionError("abort raises")
 

@@ -15,7 +15,6 @@ from orchestrator.deployment import orchestrator_application, router_config
 from orchestrator.replicas.directory import PoolName
 from pilotfish.config import Config, config_from_dict
 from pilotfish.pools.options import APPLICATIONS, fixed_options, scaling_options
-from pilotfish.rpc.hosting import STOP_GRACE_S
 from target_service.deployment import TargetReplica
 
 SOURCE = "the application's args"
@@ -50,6 +49,6 @@ def _pool(config: Config, pool: PoolName) -> serve.Application:
     return serve.deployment(
         TargetReplica if pool == "target" else DraftReplica,
         **scaling_options(config, pool),
-        **fixed_options(drain_s=STOP_GRACE_S),
+        **fixed_options(config),
         request_router_config=router_config(pool),
     ).bind(config)

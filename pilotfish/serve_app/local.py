@@ -25,13 +25,13 @@ from pilotfish.pools.capacity import check_room, demand
 from pilotfish.pools.options import (
     Pool,
     computes_on_gpu,
+    fixed_options,
     num_ranks,
     num_replicas,
     pools,
     scaling_options,
     with_gpus_per_replica,
 )
-from pilotfish.rpc.hosting import STOP_GRACE_S
 from pilotfish.serve_app.compose import compose
 from pilotfish.serve_app.ray_errors import told_as_unavailable
 from pilotfish.serve_app.reporter import APPLICATION, Reporter
@@ -41,6 +41,8 @@ logger = logging.getLogger(__name__)
 START_INTERVAL_S = 0.2
 WATCH_INTERVAL_S = 1.0
 """Between looks at Serve's status, while starting and after."""
+SERVE_MARGIN_S = 5.0
+"""From the time by which Serve kills a replica until it has noticed."""
 OBJECT_STORE_BYTES = 80 * 1024 * 1024
 """The smallest that Ray accepts is 75 MiB; nothing of ours goes through it."""
 GPU_POOLS: tuple[Pool, ...] = ("target", "draft")
@@ -48,7 +50,7 @@ GPU_POOLS: tuple[Pool, ...] = ("target", "draft")
 
 def for_this_machine(config: Config, num_gpus: float) -> Config:
     """The configuration of a cluster, fitted to one machine: it is every pool's node, the replicas share its GPUs,
-    one orchestrator has the public port, and nobody waits long for its end.
+    and one orchestrator has the public port.
 
     Raises ConfigError when replicas need a GPU and there is none: Ray would wait for it forever.
     """
@@ -66,7 +68,7 @@ def for_this_machine(config: Config, num_gpus: float) -> Config:
         section,
         target=dataclasses.replace(section.target, **here),
         draft=dataclasses.replace(section.draft, **here),
-        orchestrator=dataclasses.replace(section.orchestrator, **here, drain_s=STOP_GRACE_S),
+        orchestrator=dataclasses.replace(section.orchestrator, **here),
     )
     orchestrator = dataclasses.replace(config.orchestrator, num_replicas=1)
     return dataclasses.replace(config, deployment=deployment, orchestrator=orchestrator)
@@ -114,11 +116,16 @@ def running(config: Config) -> Iterator[None]:
             serve.run_many([target], wait_for_applications_running=False)
         yield
     finally:
-        _shut_down_serve()
+        _shut_down_serve(fixed_options(config)["graceful_shutdown_timeout_s"] + SERVE_MARGIN_S)
 
 
-def _shut_down_serve() -> None:
+def _shut_down_serve(timeout_s: float) -> None:
+    """Serve's own shutdown gives replicas half a minute, whatever they are to have: so they are ended first."""
     try:
+        serve.delete(APPLICATION, _blocking=False)
+        end_s = time.monotonic() + timeout_s
+        while APPLICATION in serve.status().applications and time.monotonic() < end_s:
+            time.sleep(START_INTERVAL_S)
         serve.shutdown()
     except (RayError, RayServeException, RuntimeError, TimeoutError) as error:
         # Ray itself ends next, and with it all that runs on it: whatever came before is what people should read.

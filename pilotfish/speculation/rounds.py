@@ -26,6 +26,7 @@ from pilotfish.speculation.sampling.lossy import stands
 from pilotfish.speculation.sampling.noise import Stream
 from pilotfish.speculation.sampling.penalties import Row
 from pilotfish.speculation.sampling.rules import Rule, group
+from pilotfish.speculation.sampling.token_lists import TokenLists
 from pilotfish.speculation.trees.tree import DraftTree
 from pilotfish.types import SamplingParams, SparseDistribution, TokenLogprobs
 
@@ -46,6 +47,8 @@ class Round(msgspec.Struct):
     """Shape of the drafts; None: each continues the one before it."""
     constraint: TokenConstraint | None = None
     """The grammar after the committed tokens; None: the output is free."""
+    token_lists: TokenLists | None = None
+    """As in Row."""
 
     @property
     def shape(self) -> DraftTree:
@@ -220,6 +223,7 @@ def _rows(rounds: Sequence[Round]) -> list[Row]:
             round_.history,
             [round_.draft_token_ids[node] for node in path],
             round_.constraint,
+            round_.token_lists,
         )
         for round_ in rounds
         for path in round_.shape.paths

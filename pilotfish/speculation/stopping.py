@@ -37,7 +37,7 @@ class StopStringMatcher:
     So the result does not depend on how the text is cut into pieces.
     """
 
-    __slots__ = ("_held", "_keeps_match", "_matched", "_stop_strings")
+    __slots__ = ("_held", "_keeps_match", "_matched", "_num_passed", "_stop_strings")
 
     def __init__(self, stop_strings: Sequence[str], *, keeps_match: bool = False) -> None:
         """keeps_match: what ended the text is part of it."""
@@ -46,7 +46,15 @@ class StopStringMatcher:
         self._stop_strings = tuple(stop_strings)
         self._keeps_match = keeps_match
         self._held = ""
+        self._num_passed = 0
+        """Characters of what is held back in which no match may end."""
         self._matched: str | None = None
+
+    def pass_by(self, text: str) -> str:
+        """Text that is safe to emit. No match ends in this text; one that ends behind it may begin here."""
+        text = self._hold(self._held + text)
+        self._num_passed = len(self._held)
+        return text
 
     def push(self, text: str) -> tuple[str, str | None]:
         """Text that is safe to emit, and the stop string that ended it, if one did.
@@ -60,22 +68,26 @@ class StopStringMatcher:
         if self._matched is not None:
             self._held = ""
             return text[: end if self._keeps_match else end - length], self._matched
-        start = len(text) - self._num_held(text)
-        self._held = text[start:]
-        return text[:start], None
+        return self._hold(text), None
 
     def flush(self) -> str:
         """The text held back, when no more comes."""
         held, self._held = self._held, ""
         return held
 
+    def _hold(self, text: str) -> str:
+        """The text up to where a match may begin; the rest is held back."""
+        start = len(text) - self._num_held(text)
+        self._held, self._num_passed = text[start:], max(0, self._num_passed - start)
+        return text[:start]
+
     def _first_match(self, text: str) -> tuple[int, int, str | None]:
         """End, length and string of the first complete match."""
         best: tuple[int, int, str | None] = (len(text) + 1, 0, None)
         for stop_string in self._stop_strings:
-            start = text.find(stop_string)
+            length = len(stop_string)
+            start = text.find(stop_string, max(0, self._num_passed + 1 - length))
             if start >= 0:
-                length = len(stop_string)
                 best = min(best, (start + length, length, stop_string), key=lambda match: (match[0], -match[1]))
         return best
 

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from llguidance import LLMatcher, LLTokenizer
 
 from pilotfish.errors import InvalidRequestError
+from pilotfish.fair_queue import FairQueue
 from pilotfish.structured.grammar import compile_grammar
 from pilotfish.structured.guard import GrammarGuard
 from pilotfish.types import Grammar
 
 STACK_BYTES = 16 * 2**20
 """Of the compiling thread: well above the guard's, so that what passes there overflows none here."""
+USUAL_S = 0.02
+"""What compiling is expected to take; what it took is known afterwards."""
 MAX_KEPT_GRAMMARS = 256
 MAX_KEPT_BYTES = 512 * 2**20
 """Compiled ones, the least recently used go first; each takes 50 kB to a few MB, at worst what the guard allows."""
@@ -29,8 +34,20 @@ class Compiled(NamedTuple):
     num_bytes: int
 
 
+@dataclass(slots=True, eq=False)
+class _Job:
+    """A grammar that is to be compiled, under each client that asks for it."""
+
+    grammar: Grammar
+    future: Future[Compiled] = field(default_factory=Future)
+    clients: set[str] = field(default_factory=set)
+
+
 class GrammarCompiler:
-    """Used from one thread; compiling takes another. The library lets the interpreter's lock go while it compiles."""
+    """Used from one thread; compiling takes another. The library lets the interpreter's lock go while it compiles.
+
+    The order is fair to clients by the time that their grammars took.
+    """
 
     def __init__(self, load: Callable[[], LLTokenizer], guard: GrammarGuard | None = None) -> None:
         """load: the vocabulary, called on the thread with the first grammar. guard: owned from now on; None: grammars
@@ -38,7 +55,10 @@ class GrammarCompiler:
         self._load = load
         self._guard = guard
         self._vocabulary: LLTokenizer | None = None
-        self._kept: OrderedDict[Grammar, Future[Compiled]] = OrderedDict()
+        self._kept: OrderedDict[Grammar, _Job] = OrderedDict()
+        self._lock = threading.Lock()
+        self._queue: FairQueue[_Job] = FairQueue()
+        """Under the lock: the thread takes out what is next."""
         # One thread: whoever sends many grammars at once takes no more than a core from the engine.
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="grammar")
         before = threading.stack_size(STACK_BYTES)
@@ -50,28 +70,50 @@ class GrammarCompiler:
         """Grammars that the guard's compiling process died of."""
         return 0 if self._guard is None else self._guard.num_deaths
 
-    def compile(self, grammar: Grammar) -> Future[Compiled]:
-        """The grammar at its start; `deep_copy` its matcher before use.
+    def compile(self, grammar: Grammar, client: str = "") -> Future[Compiled]:
+        """The grammar at its start; `deep_copy` its matcher before use. Cancel the future when nobody waits for it.
 
         The future fails with InvalidRequestError, and with other errors for no fault of the grammar's.
         """
-        future = self._kept.pop(grammar, None)
-        if future is None or _has_failed_for_now(future):
-            future = self._executor.submit(self._compile, grammar)
-        self._kept[grammar] = future
+        job = self._kept.pop(grammar, None)
+        if job is None or job.future.cancelled() or _has_failed_for_now(job.future):
+            job = _Job(grammar)
+        self._kept[grammar] = job
+        if not job.future.done() and client not in job.clients:
+            # Whoever has waited less may be next sooner: for all that ask.
+            job.clients.add(client)
+            with self._lock:
+                self._queue.push(client, job, USUAL_S)
+            self._executor.submit(self._compile_next)
         while len(self._kept) > MAX_KEPT_GRAMMARS or (len(self._kept) > 1 and self._kept_bytes() > MAX_KEPT_BYTES):
             self._kept.popitem(last=False)
-        return future
+        return job.future
 
     def close(self) -> None:
-        """Ends after the grammar that is being compiled; one that is being checked fails, others may be cancelled."""
+        """Ends after the grammar that is being compiled; one that is being checked fails, others are cancelled."""
         if self._guard is not None:
             self._guard.close()  # first: the thread may wait for it
+        for job in self._kept.values():
+            job.future.cancel()
         self._executor.shutdown(wait=True, cancel_futures=True)
 
     def _kept_bytes(self) -> int:
-        done = (future for future in self._kept.values() if future.done() and future.exception() is None)
-        return sum(future.result().num_bytes for future in done)
+        futures = (job.future for job in self._kept.values() if job.future.done() and not job.future.cancelled())
+        return sum(future.result().num_bytes for future in futures if future.exception() is None)
+
+    def _compile_next(self) -> None:
+        """On the thread, once for each entry of the queue."""
+        with self._lock:
+            client, job, cost_s = self._queue.pop()
+        started_s = time.perf_counter()
+        # Another client's turn may have come first, or nobody waits any more.
+        if not job.future.done() and job.future.set_running_or_notify_cancel():
+            try:
+                job.future.set_result(self._compile(job.grammar))
+            except BaseException as error:  # a panic of the library is no Exception
+                job.future.set_exception(error)
+        with self._lock:
+            self._queue.correct(client, time.perf_counter() - started_s - cost_s)
 
     def _compile(self, grammar: Grammar) -> Compiled:
         num_bytes = 0 if self._guard is None else self._guard.check(grammar)

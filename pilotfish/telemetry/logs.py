@@ -1,23 +1,26 @@
-"""One logging setup for all services: lines for people or for machines, with the trace that they belong to."""
+"""One logging setup for all services: lines for people or for machines, with the request that they are about."""
 
 from __future__ import annotations
 
 import logging
 import sys
 import time
+from collections.abc import Mapping
 from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Literal, TextIO
 
 import msgspec
 
 from pilotfish.errors import DeadlineExceededError
 
-_trace_id: ContextVar[str] = ContextVar("pilotfish_trace_id", default="")
+_ids: ContextVar[Mapping[str, str]] = ContextVar("pilotfish_ids", default=MappingProxyType({}))
+"""By their names in JSON."""
 
 
-def set_trace_id(trace_id: str) -> None:
-    """What this task, and the tasks that it starts, logs from now on belongs to this trace."""
-    _trace_id.set(trace_id)
+def set_request_ids(*, trace_id: str, request_id: str) -> None:
+    """What this task, and the tasks that it starts, logs from now on is about this request."""
+    _ids.set({"trace_id": trace_id, "request_id": request_id})
 
 
 def configure_logging(
@@ -47,15 +50,15 @@ def _is_worth_telling(record: logging.LogRecord) -> bool:
 
 
 class HumanFormatter(logging.Formatter):
-    """`time level name: message`, and the trace id at the end where there is one."""
+    """`time level name: message`, and at the end the trace and the request where there are any."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's name
-        trace_id = _trace_id.get()
+        ids = ", ".join(f"{name.removesuffix('_id')} {value}" for name, value in _ids.get().items())
         message = super().formatMessage(record)
-        return f"{message} [trace {trace_id}]" if trace_id else message
+        return f"{message} [{ids}]" if ids else message
 
 
 class JsonFormatter(logging.Formatter):
@@ -72,10 +75,8 @@ class JsonFormatter(logging.Formatter):
             "service": self._service,
             "logger": record.name,
             "message": record.getMessage(),
+            **_ids.get(),
         }
-        trace_id = _trace_id.get()
-        if trace_id:
-            fields["trace_id"] = trace_id
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
         return msgspec.json.encode(fields).decode()

@@ -8,14 +8,15 @@ from __future__ import annotations
 import asyncio
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, TraceIdRatioBased
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, get_current_span, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 import pilotfish
@@ -25,6 +26,7 @@ AttributeValue = str | bool | int | float | list[str]
 Attributes = Mapping[str, AttributeValue]
 
 _PROPAGATOR = TraceContextTextMapPropagator()
+_NEW_IDS = RandomIdGenerator()
 _MAX_WAITING_SPANS = 16_384
 """Some 15 MB. What comes while as many wait for a collector that does not keep up is dropped."""
 _INTERVAL_MS = 1_000
@@ -35,14 +37,31 @@ _CLOSE_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class RemoteContext:
-    """What a caller says about the trace that a request belongs to: the W3C headers, verbatim."""
+    """The trace that a request belongs to."""
 
-    traceparent: str = ""
-    """Empty: the request begins a trace."""
-    tracestate: str = ""
+    trace_id: int
+    """The caller's, or of the trace that the request begins; 0: drawn with its span."""
+    parent: Context = field(default_factory=Context)
+    """Holds the caller's span, if there is one."""
+
+    @classmethod
+    def of(cls, traceparent: str, tracestate: str = "") -> RemoteContext:
+        """From the W3C headers, verbatim; empty or wrong ones begin a trace."""
+        parent = _PROPAGATOR.extract({"traceparent": traceparent, "tracestate": tracestate}, Context())
+        trace_id = get_current_span(parent).get_span_context().trace_id
+        return cls(trace_id or _NEW_IDS.generate_trace_id(), parent)
 
 
-NO_CONTEXT = RemoteContext()
+class _TraceIds(RandomIdGenerator):
+    """Spans begin traces whose ids are drawn beforehand, where that was done."""
+
+    drawn = 0
+
+    def generate_trace_id(self) -> int:
+        return self.drawn or super().generate_trace_id()
+
+
+NO_CONTEXT = RemoteContext(0)
 
 
 class Tracing:
@@ -56,8 +75,12 @@ class Tracing:
         """
         self._exporter = _exporter(config)
         sampler = None if config.trace_sampling is None else ParentBased(TraceIdRatioBased(config.trace_sampling))
+        self._ids = _TraceIds()
         self._provider = TracerProvider(
-            ALWAYS_OFF if self._exporter is None else sampler, _resource(service_name), shutdown_on_exit=False
+            ALWAYS_OFF if self._exporter is None else sampler,
+            _resource(service_name),
+            shutdown_on_exit=False,
+            id_generator=self._ids,
         )
         if self._exporter is not None:
             self._provider.add_span_processor(
@@ -70,9 +93,8 @@ class Tracing:
 
         start_ns: since the epoch, as all times here.
         """
-        carrier = {"traceparent": remote.traceparent, "tracestate": remote.tracestate}
-        context = _PROPAGATOR.extract(carrier, Context())
-        return self._tracer.start_span(name, context, SpanKind.SERVER, start_time=start_ns)
+        self._ids.drawn = remote.trace_id
+        return self._tracer.start_span(name, remote.parent, SpanKind.SERVER, start_time=start_ns)
 
     def add(self, parent: Span, name: str, start_ns: int, end_ns: int, attributes: Attributes | None = None) -> Span:
         """A span inside another one, over already."""
@@ -100,11 +122,6 @@ def traceparent(span: Span) -> str:
     if span.is_recording():
         _PROPAGATOR.inject(carrier, set_span_in_context(span, Context()))
     return carrier.get("traceparent", "")
-
-
-def trace_id(span: Span) -> str:
-    """32 hexadecimal digits, for logs."""
-    return f"{span.get_span_context().trace_id:032x}"
 
 
 def end_span(span: Span, end_ns: int, error: str = "", message: str = "") -> None:

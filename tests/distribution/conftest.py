@@ -83,6 +83,8 @@ def exact_probs(logits: Sequence[float], sampling: SamplingParams, prompt: Seque
         logits[token_id] -= sampling.presence_penalty + sampling.frequency_penalty * list(output).count(token_id)
     for token_id, bias in sampling.logit_bias:
         logits[token_id] += bias
+    if sampling.allowed_token_ids:
+        logits = [logit if at in sampling.allowed_token_ids else -math.inf for at, logit in enumerate(logits)]
     weights = [math.exp((logit - max(logits)) / sampling.temperature) for logit in logits]
     ranked = sorted(range(len(logits)), key=lambda token_id: (-weights[token_id], token_id))
     if sampling.top_k:

@@ -12,6 +12,7 @@ POST_PROCESSING = {
     "min_p": {"min_p": 0.1},
     "penalties": {"repetition_penalty": 1.4, "presence_penalty": 0.7, "frequency_penalty": 0.4},
     "bias": {"logit_bias": ((2, 1.5), (7, -100.0))},
+    "allowed": {"allowed_token_ids": (1, 2, 4, 7), "logit_bias": ((2, 1.5), (3, 50.0))},
     "all": {
         "temperature": 1.3,
         "top_k": 9,

@@ -26,14 +26,14 @@ def _ctrl_c_reaches_children() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-class UpProcess:
-    """A `pilotfish up` and everything below it."""
+class CliProcess:
+    """A `pilotfish` command and everything below it."""
 
     def __init__(self, *arguments: str) -> None:
         self.lines: list[str] = []
         self._changed = threading.Condition()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "pilotfish.cli", "up", "--set", "orchestrator.port=0", *arguments],
+            [sys.executable, "-m", "pilotfish.cli", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -67,10 +67,6 @@ class UpProcess:
         assert match is not None, f"no line {pattern!r} in:\n" + "\n".join(self.lines)
         return match
 
-    @property
-    def address(self) -> str:
-        return self.wait_for(UP.pattern)["address"]
-
     def descendants(self) -> list[psutil.Process]:
         """Everything below it; what was seen once is remembered for `left`."""
         below = psutil.Process(self.process.pid).children(recursive=True)
@@ -97,17 +93,36 @@ class UpProcess:
         _, alive = psutil.wait_procs(list(self._seen.values()), timeout_s)
         return [each for each in alive if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
 
-    def stop(self, number: signal.Signals = signal.SIGINT) -> int:
-        """Signal it as a terminal would a foreground process and wait; returns its exit status."""
+    def send(self, number: signal.Signals) -> None:
+        """As a terminal, or whoever runs it, does."""
         with contextlib.suppress(psutil.NoSuchProcess):
             self.descendants()
         self.process.send_signal(number)
+
+    def stop(self, number: signal.Signals = signal.SIGINT) -> int:
+        """Signal it and wait; returns its exit status."""
+        self.send(number)
+        return self.wait()
+
+    def wait(self) -> int:
+        """For its end; returns its exit status."""
         try:
             return self.process.wait(STOP_TIMEOUT_S)
         finally:
             if self.process.poll() is None:
                 os.killpg(self.process.pid, signal.SIGKILL)
             self._reader.join()
+
+
+class UpProcess(CliProcess):
+    """`pilotfish up`."""
+
+    def __init__(self, *arguments: str) -> None:
+        super().__init__("up", "--set", "orchestrator.port=0", *arguments)
+
+    @property
+    def address(self) -> str:
+        return self.wait_for(UP.pattern)["address"]
 
 
 @pytest.fixture(scope="package")

@@ -98,8 +98,12 @@ PROMPT = tuple((7 * index + 3) % 90 for index in range(40))
 
 
 @pytest.mark.timeout(240)
-async def test_a_replica_of_two_ranks_gives_the_targets_own_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On one GPU: NCCL takes it for that of two machines, which are connected by sockets."""
+@pytest.mark.parametrize("compiler", ["gcc", "/nonexistent"])
+async def test_a_replica_of_two_ranks_gives_the_targets_own_text(
+    monkeypatch: pytest.MonkeyPatch, compiler: str
+) -> None:
+    """On one GPU: NCCL takes it for that of two machines, which are connected by sockets. Where rank 1 has no compiler,
+    both run without compiled layers and our kernels."""
     monkeypatch.setenv("NCCL_HOSTID", "first")
     monkeypatch.setenv("NCCL_NET", "Socket")
     monkeypatch.setenv("NCCL_SOCKET_IFNAME", "lo")
@@ -113,11 +117,17 @@ async def test_a_replica_of_two_ranks_gives_the_targets_own_text(monkeypatch: py
         model.save_pretrained(folder)
         save_printable_tokenizer(folder)
         settings = EngineConfig(
-            device="cuda", dtype="float32", compile=False, kv_cache_tokens=1024, max_batch_tokens=64, max_sequences=4
+            device="cuda",
+            dtype="float32",
+            kv_cache_tokens=0,
+            gpu_memory_utilization=0.2,
+            max_batch_tokens=64,
+            max_sequences=4,
         )
         config = Config(target=TargetConfig(model=str(folder), tensor_parallel_size=2, engine=settings))
         # Started by somebody else, as under Ray: then each rank takes the first GPU.
-        environment = {**os.environ, "NCCL_HOSTID": "second"}
+        environment = {**os.environ, "NCCL_HOSTID": "second", "CC": compiler}
+        environment |= {f"{cache}_CACHE_DIR": f"{name}/{cache}" for cache in ("TRITON", "TORCHINDUCTOR")}
         rank = await asyncio.create_subprocess_exec(*rank_command(meeting_place, 1), env=environment)
         try:
             async with asyncio.timeout(200):

@@ -18,6 +18,8 @@ CHART = ROOT / "helm" / "pilotfish"
 CASES = sorted(
     path.name.removesuffix("-values.yaml") for path in (CHART / "ci").glob("*-values.yaml") if "extras" not in path.name
 )
+OVER_GPU = ("gke", "eks", "aks", "rayservice-gpu")
+"""What these files say comes after gpu-values.yaml."""
 MAJORS = ("helm4", "helm3")
 COMMAND_TIMEOUT_S = 60
 
@@ -95,7 +97,7 @@ class Helm:
 
 def value_files(case: str, extras: bool) -> list[str]:
     """Arguments for a case of the matrix."""
-    names = ["extras", case] if extras else [case]
+    names = [*["extras"] * extras, *["gpu"] * (case in OVER_GPU), case]
     return [argument for name in names for argument in ("--values", str(CHART / "ci" / f"{name}-values.yaml"))]
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
+from pilotfish.config import Config
 from pilotfish.rpc.server import LIVENESS, READINESS
 from tests.helm.conftest import Objects, only
 
@@ -129,6 +130,21 @@ def test_no_update_waits_for_a_gpu_that_the_old_pod_has(helm: Any) -> None:
     assert strategies["target"] == {"type": "Recreate"}
     assert strategies["draft"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
     assert strategies["orchestrator"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+
+
+@pytest.mark.parametrize("mode", ["deployments", "rayservice"])
+@pytest.mark.parametrize("drain_s", [None, 0, 600.5, 4000000])
+def test_no_pod_is_killed_while_it_finishes_requests(helm: Any, mode: str, drain_s: float | None) -> None:
+    settings = [] if drain_s is None else ["--set-json", f"config.deployment.orchestrator.drain_s={drain_s}"]
+    found = pods(helm.template("--set", f"mode={mode}", *settings))
+    wanted_s = Config().deployment.orchestrator.drain_s if drain_s is None else drain_s
+    for name in found.keys() - {"test"}:
+        hook = container(found[name]).get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command", ["", "0"])
+        # Ray's processes end with SIGTERM: what they do is finished before.
+        after_hook_s = wanted_s if mode == "deployments" else 0
+        assert int(hook[1]) + after_hook_s + 10 <= found[name]["spec"]["terminationGracePeriodSeconds"], name
+        assert int(hook[1]) + after_hook_s >= wanted_s, name
+        assert (hook[1] == "0") == ("lifecycle" not in container(found[name]))
 
 
 def test_upgrades_keep_the_selectors_which_kubernetes_never_changes(helm: Any) -> None:

@@ -15,6 +15,8 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -49,9 +51,9 @@ def buildah(*arguments: str) -> str:
 
 @pytest.fixture(scope="module")
 def container() -> Iterator[str]:
-    """One made of the image that is named, else of the router's."""
+    """One made of the image that is named, else of one with the router's packages on what a GPU's image stands on."""
     if not IMAGE:
-        options = [f"--build-arg={each}" for each in (f"BASE={BASE}", "ACCELERATOR=cpu", "ROLE=router")]
+        options = [f"--build-arg={each}" for each in (f"BASE={BASE}", "ACCELERATOR=cuda", "ROLE=router")]
         buildah("build", "--format=docker", *options, f"--tag={TAG}", ".")
     name = buildah("from", "--pull-never", TAG)
     yield name
@@ -69,17 +71,19 @@ mount --rbind /sys "$ROOT/sys"
 mount --rbind /dev "$ROOT/dev"
 mount -t tmpfs -o mode=1777 tmp "$ROOT/tmp"
 mount -t tmpfs -o uid=10001,gid=10001 cache "$ROOT$CACHE"
+if [ -d "$TRITON" ]; then mkdir "$ROOT/tmp/triton"; mount --bind "$TRITON" "$ROOT/tmp/triton"; fi
 if [ -d "$MODELS" ]; then mkdir "$ROOT$CACHE/models"; mount --bind "$MODELS" "$ROOT$CACHE/models"; fi
 cd "$ROOT"
 exec setpriv --no-new-privs chroot --userspec="$USER" . "$@"
 """
-"""What `docker run --read-only --tmpfs /tmp` does, with the volume of the image, and this machine's models in it."""
+"""What `docker run --read-only --tmpfs /tmp` does, with the volume of the image, and this machine's models in it.
+Triton, which only an image of all roles has, is lent to another."""
 
 
 class Image:
     """The container's files and the image's settings, as a container engine would start it."""
 
-    def __init__(self, container: str) -> None:
+    def __init__(self, container: str, triton: Path) -> None:
         self._settings = json.loads(buildah("inspect", container))["Docker"]["config"]
         (cache,) = self._settings["Volumes"]
         self._options: dict[str, Any] = {
@@ -88,6 +92,7 @@ class Image:
                 "ROOT": buildah("mount", container),
                 "CACHE": cache,
                 "MODELS": f"{default_cache_dir()}/models",
+                "TRITON": str(triton),
                 "USER": self._settings["User"],
             },
             "stdout": subprocess.PIPE,
@@ -121,8 +126,25 @@ class Image:
 
 
 @pytest.fixture(scope="module")
-def image(container: str) -> Image:
-    return Image(container)
+def triton(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The locked Triton, for an image without; an empty path if the image has it."""
+    if IMAGE:
+        return Path()
+    locked = re.search(r"^triton==.*?(?=^\S)", (ROOT / "requirements.lock").read_text(), re.DOTALL | re.MULTILINE)
+    assert locked is not None
+    folder = tmp_path_factory.mktemp("triton")
+    (folder / "lock").write_text(locked[0])
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
+    subprocess.run([*command, "--dest", folder, "--requirement", folder / "lock"], check=True, timeout=300)
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder / "packages")
+    return folder / "packages"
+
+
+@pytest.fixture(scope="module")
+def image(container: str, triton: Path) -> Image:
+    return Image(container, triton)
 
 
 def test_its_user_may_write_to_the_cache_and_to_tmp_only(image: Image) -> None:
@@ -133,6 +155,27 @@ def test_its_user_may_write_to_the_cache_and_to_tmp_only(image: Image) -> None:
     assert user == "10001"
     assert refusal.endswith("Read-only file system")
     assert version.startswith("pilotfish ")
+
+
+COMPILE = """
+export TRITON_LIBCUDA_PATH=/tmp/driver TRITON_CACHE_DIR=/tmp/kernels PYTHONPATH=/tmp/triton
+mkdir /tmp/driver && python - <<'END'
+import pathlib, re, subprocess
+import triton
+source = pathlib.Path(triton.__file__).parent / "backends/nvidia/driver.c"
+functions = sorted(set(re.findall(r"\\bcu[A-Z]\\w*(?=\\()", source.read_text())))
+stub = "\\n".join(f"int {name}(void) {{ return 0; }}" for name in functions)
+subprocess.run("gcc -x c - -shared -o /tmp/driver/libcuda.so.1".split(), input=stub, text=True, check=True)
+from triton.backends.nvidia.driver import CudaUtils
+print("launches" if callable(CudaUtils().launch) else "")
+END
+"""
+"""What Triton compiles at its first kernel, against Python.h: the functions that load and launch kernels. The driver's
+library is a stub, as there is no GPU."""
+
+
+def test_its_user_compiles_what_triton_does(image: Image) -> None:
+    assert image.run(f"export LD_LIBRARY_PATH=/tmp/driver; {COMPILE}") == "launches"
 
 
 @pytest.mark.parametrize(

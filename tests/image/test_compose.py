@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from pilotfish.cli.roles import Role
-from pilotfish.config import load_config
+from pilotfish.config import Config, load_config
 from pilotfish.security.link_token import LinkToken
 
 ROOT = Path(__file__).parents[2]
@@ -48,8 +48,8 @@ def test_a_container_runs_one_role_locked_up_and_asks_after_it(name: str) -> Non
     assert service["healthcheck"]["test"] == ["CMD", "pilotfish", "health", Role(name)]
     assert (service["read_only"], service["cap_drop"], service["tmpfs"]) == (True, ["ALL"], ["/tmp"])
     assert "links:/var/lib/pilotfish/links:ro" in service["volumes"]
-    # Ten seconds for requests, five for the engine.
-    assert int(service["stop_grace_period"].removesuffix("s")) > 15
+    # For requests, then five seconds for the engine.
+    assert int(service["stop_grace_period"].removesuffix("s")) > Config().deployment.orchestrator.drain_s + 5
 
 
 def test_the_services_understand_their_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,7 +79,9 @@ async def test_keys_and_tls_over_grpc_and_http(start: Start, tmp_path: Path) -> 
         with pytest.raises(UnavailableError, match="PILOTFISH_CA_FILE"):
             await ask(server, Access(api_key="pf-ann"))
         async with httpx.AsyncClient(base_url=server.http_url, verify=_trust(ca_file)) as http:
-            assert (await http.get("/v1/models")).status_code == 401
+            refusal = await http.get("/v1/models", headers={"x-request-id": "mine"})
+            assert (refusal.status_code, refusal.headers["x-request-id"]) == (401, "mine")
+            assert (await http.get("/health/")).status_code == 200
             answer = await http.get("/v1/models", headers={"authorization": "Bearer pf-ann"})
             assert answer.status_code == 200
 
@@ -123,6 +125,7 @@ async def test_a_keys_limits_hold_over_both_protocols(start: Start, tmp_path: Pa
             answer = await http.post("/v1/completions", json=body, headers={"authorization": "Bearer pf-ann"})
             assert answer.status_code == 429
             assert int(answer.headers["retry-after"]) > 0
+            assert answer.headers["x-request-id"]
         with pytest.raises(ResourceExhaustedError, match="2 requests a minute") as refusal:
             await ask(server, Access(api_key="pf-ann"))
         assert refusal.value.retry_after_s is not None

@@ -1,10 +1,12 @@
 """Prompts for an engine's core, running it to the end of its work, and what its events say."""
 
+import itertools
 import random
 from collections.abc import Callable, Sequence
 
 from pilotfish.engine.core.engine import Engine
 from pilotfish.engine.core.engine_core import EngineCore
+from pilotfish.engine.core.scheduler import LONG_IDLE_NS
 from pilotfish.engine.process.process_engine import ProcessEngine
 from pilotfish.messages import CloseSequence, Decode, Event, OpenSequence, SequenceError, Verdict
 from pilotfish.types import SamplingParams, TreeRequest
@@ -14,13 +16,24 @@ GreedyText = Callable[[Sequence[int], int], list[int]]
 """A greedy continuation of a text, of so many tokens."""
 
 
+TICK_NS = LONG_IDLE_NS // 100
+"""Of a clock that every look moves on: an engine that waits for blocks need only be looked at."""
+
+
+def ticking_clock() -> Callable[[], int]:
+    return itertools.count(TICK_NS, TICK_NS).__next__
+
+
 def settle(core: Engine) -> list[Event]:
-    """Step until nothing is left to do; all events."""
+    """Step until nothing is left to do; all events. By a ticking clock, until holders were idle for long as well."""
     events: list[Event] = []
-    for _ in range(3000):
-        if not core.has_work:
+    num_looks = 0
+    for _ in range(5000):
+        new = core.step() if core.has_work else []
+        events.extend(new)
+        num_looks = 0 if new else num_looks + 1
+        if not core.has_work and (not core.is_waiting or num_looks > 2 * LONG_IDLE_NS // TICK_NS):
             return events
-        events.extend(core.step())
     raise AssertionError("the engine does not come to rest")
 
 

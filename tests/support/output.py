@@ -16,7 +16,7 @@ def output_chunk(text: str = "", finish_reason: FinishReason | None = None, **va
         "logprobs": (),
         "round_draft_tokens": (0,) * len(token_ids),
         "num_accepted_tokens": 0,
-        "stopped_by": "",
+        "stopped_by": None,
         **values,
     }
     return OutputChunk(text=text, token_ids=token_ids, finish_reason=finish_reason, **fields)
@@ -26,7 +26,7 @@ def request_report(finish_reason: FinishReason = FinishReason.STOP) -> Any:
     """What is told at the end of an answer, as far as the HTTP API reads it."""
     return SimpleNamespace(
         finish_reason=finish_reason,
-        stopped_by="",
+        stopped_by=None,
         num_prompt_tokens=3,
         num_output_tokens=4,
         num_cached_tokens=0,

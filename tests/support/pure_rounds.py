@@ -25,6 +25,7 @@ from pilotfish.errors import UnavailableError
 from pilotfish.messages import CloseSequence
 from pilotfish.messages import Command as Message
 from pilotfish.messages import Event as Answer
+from pilotfish.types import LoadReport
 from tests.support.memory_replicas import MemoryLink
 
 
@@ -106,7 +107,7 @@ class PureRequest:
         message = link.on_the_way[0] if again else link.on_the_way.popleft()
         peer = link.peers.get(message.sequence_id)
         if peer is not None and message.sequence_id in link.mailboxes:
-            self.tell(Arrived(peer, message, self.now_s, 0))
+            self.tell(Arrived(peer, message, self.now_s, LoadReport()))
 
     def lose(self, link: PureLink) -> None:
         """The connection breaks; it comes back at once, without the sequences."""

@@ -43,11 +43,10 @@ latter. */ -}}
 {{- $section := omit (get $config $name) "num_replicas" }}
 {{- $_ := set $config $name (ternary $section (omit $section "engine") (eq $name $.pool)) }}
 {{- end }}
-{{- if eq .pool "orchestrator" }}
 {{- with pick (dig "deployment" "orchestrator" dict .config) "drain_s" }}
 {{- $_ := set $config "deployment" (dict "orchestrator" .) }}
 {{- end }}
-{{- else }}
+{{- if ne .pool "orchestrator" }}
 {{- $config = omit $config "orchestrator" }}
 {{- $_ := set $config "security" (omit $config.security "public") }}
 {{- end }}

@@ -17,7 +17,12 @@ app.kubernetes.io/component: {{ .pool }}
 
 {{- /* dict "root" $ "settings" POOL: of a pool or of Ray's head. */ -}}
 {{- define "pilotfish.scheduling" -}}
-{{- with .settings.nodeSelector }}
+{{- $labels := dict }}
+{{- range $name, $value := .settings.nodeSelector }}
+{{- /* A null takes away a label of an earlier file. */ -}}
+{{- if not (kindIs "invalid" $value) }}{{ $_ := set $labels $name $value }}{{ end }}
+{{- end }}
+{{- with $labels }}
 nodeSelector: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .settings.tolerations }}
@@ -43,11 +48,30 @@ imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
+{{- /* What requests under way may take when a pod ends. */ -}}
+{{- define "pilotfish.drainSeconds" -}}
+{{- dig "deployment" "orchestrator" "drain_s" 30 .Values.config | float64 | ceil | int }}
+{{- end }}
+
+{{- /* Until a pod is killed, with 15 s for engines to close: dict "root" $ "sleep" SECONDS before SIGTERM. */ -}}
+{{- define "pilotfish.stopSeconds" -}}
+{{- add .sleep (include "pilotfish.drainSeconds" .root) 15 }}
+{{- end }}
+
+{{- /* dict "root" $ "sleep" SECONDS before SIGTERM. Ray ends its processes as soon as that comes: there the requests under
+way have their time before. */ -}}
+{{- define "pilotfish.preStop" -}}
+{{- $sleep := add .sleep (ternary (include "pilotfish.drainSeconds" .root | int) 0 (eq .root.Values.mode "rayservice")) }}
+{{- if gt $sleep 0 }}
+lifecycle: {preStop: {exec: {command: [sleep, {{ $sleep | quote }}]}}}
+{{- end }}
+{{- end }}
+
 {{- define "pilotfish.podSpec" -}}
 {{- $pool := get .root.Values.pools .pool }}
 {{- include "pilotfish.podSecurity" .root }}
 automountServiceAccountToken: {{ .root.Values.serviceAccount.automountToken }}
-terminationGracePeriodSeconds: {{ $pool.terminationGracePeriodSeconds }}
+terminationGracePeriodSeconds: {{ include "pilotfish.stopSeconds" (dict "root" .root "sleep" $pool.preStopSleepSeconds) }}
 {{- with $pool.runtimeClassName }}
 runtimeClassName: {{ . }}
 {{- end }}

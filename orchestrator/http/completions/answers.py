@@ -12,7 +12,8 @@ import msgspec
 
 from orchestrator.answers.chunk_writer import ChunkBuffer, WriteTurns, write_chunks
 from orchestrator.answers.output import OutputChunk
-from orchestrator.http.exchange import Exchange
+from orchestrator.http.errors import ErrorBody
+from orchestrator.http.exchange import Exchange, event_of
 from orchestrator.inference import InferenceService
 from orchestrator.request_telemetry.trace import Report
 from orchestrator.requests.caller import Caller
@@ -60,6 +61,10 @@ class ChoiceEvents(Protocol):
     def end(self, chunk: OutputChunk, report: Report) -> bytes:
         """Of the last chunk."""
 
+    def failed(self, error: ErrorBody) -> bytes:
+        """Instead of what would have come next."""
+        return event_of(error)
+
 
 class AnswerServer:
     """Drives the inference service. Used from one event loop."""
@@ -75,11 +80,11 @@ class AnswerServer:
         return await _together([self._collect(sample, caller) for sample in samples])
 
     async def stream(
-        self, samples: Sequence[Sample], choices: Sequence[ChoiceEvents], exchange: Exchange, caller: Caller
+        self, samples: Sequence[Sample], choices: Sequence[ChoiceEvents], exchange: Exchange
     ) -> list[Report]:
         """Write all answers as they come; choices: for each sample. Raises as `collect`, maybe within the stream."""
         return await _together(
-            [self._stream(sample, choice, exchange, caller) for sample, choice in zip(samples, choices, strict=True)]
+            [self._stream(sample, choice, exchange) for sample, choice in zip(samples, choices, strict=True)]
         )
 
     async def _collect(self, sample: Sample, caller: Caller) -> Finished:
@@ -91,7 +96,7 @@ class AnswerServer:
             chunk, report = buffer.take(), answer.report()
             return Finished(sample, *(_without_output(chunk, report) if sample.is_echo else (chunk, report)))
 
-    async def _stream(self, sample: Sample, choice: ChoiceEvents, exchange: Exchange, caller: Caller) -> Report:
+    async def _stream(self, sample: Sample, choice: ChoiceEvents, exchange: Exchange) -> Report:
         last: OutputChunk | None = None
 
         async def write(chunk: OutputChunk) -> None:
@@ -101,7 +106,7 @@ class AnswerServer:
             elif data := choice.chunk(chunk):
                 await exchange.write_event(data)
 
-        async with self._service.serving(sample.prompt, sample.options, caller) as answer:
+        async with self._service.serving(sample.prompt, sample.options, exchange.caller) as answer:
             await write_chunks(answer, write, self._turns, interval_tokens=self._interval_tokens)
             report = answer.report()
         assert last is not None
@@ -116,7 +121,7 @@ def _without_output(chunk: OutputChunk, report: Report) -> tuple[OutputChunk, Re
     chunk = msgspec.structs.replace(
         chunk, text="", token_ids=(), origins=(), logprobs=(), round_draft_tokens=(), finish_reason=FinishReason.LENGTH
     )
-    return chunk, replace(report, num_output_tokens=0, finish_reason=FinishReason.LENGTH, stopped_by="")
+    return chunk, replace(report, num_output_tokens=0, finish_reason=FinishReason.LENGTH, stopped_by=None)
 
 
 async def _together(work: Sequence[Coroutine[Any, Any, ResultT]]) -> list[ResultT]:

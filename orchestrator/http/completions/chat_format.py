@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from orchestrator.answers.output import OutputChunk
-from orchestrator.http.completions.answers import Finished, Sample
+from orchestrator.http.completions.answers import ChoiceEvents, Finished, Sample
 from orchestrator.http.completions.chat_response import (
     AssistantMessage,
     CallFunction,
@@ -44,7 +44,7 @@ class ChatFormat(CommonFormat):
 
     def parser(self) -> AnswerParser:
         """Of one answer's text."""
-        self._parsers.append(AnswerParser(self.reasoning(), self.tools.parser()))
+        self._parsers.append(AnswerParser(self.reasoning(), self.tools.parser(), self.tools.max_calls))
         return self._parsers[-1]
 
     def reasoning_of(self, answer: ToolAnswer) -> str:
@@ -116,7 +116,7 @@ class ChatFormat(CommonFormat):
         )
 
 
-class ChatEvents:
+class ChatEvents(ChoiceEvents):
     def __init__(self, chat: ChatFormat, sample: Sample) -> None:
         self._chat = chat
         self._sample = sample

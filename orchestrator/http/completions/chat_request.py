@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from orchestrator.http.completions.request_fields import RequestFields
 from orchestrator.http.completions.sampling import GenerationFields
@@ -73,9 +73,10 @@ class FunctionDefinition(RequestFields, kw_only=True):
 
 
 class ToolDefinition(RequestFields, kw_only=True):
-    """Only functions can be served."""
+    """Something that the model may call."""
 
-    type: str
+    served_type: ClassVar = "function"
+    type: Literal["function"]
     function: FunctionDefinition
 
 
@@ -89,10 +90,24 @@ class ToolChoice(RequestFields, kw_only=True):
     """The call that is demanded."""
 
     type: str
-    function: ChosenFunction
+    function: ChosenFunction | None = None
 
 
-class ChatCompletionRequest(GenerationFields, kw_only=True):
+class ChatFields(GenerationFields, kw_only=True):
+    """Fields of both APIs that answer chats."""
+
+    add_generation_prompt: bool | None = None
+    """None: unless continue_final_message is set."""
+    continue_final_message: bool | None = False
+    chat_template_kwargs: dict[str, Any] | None = None
+    """What the chat template may read."""
+    include_reasoning: bool | None = True
+    """Thoughts are part of the answer."""
+    separate_reasoning: bool | None = True
+    """They are told from the content, where the model is known to think."""
+
+
+class ChatCompletionRequest(ChatFields, kw_only=True):
     """The body."""
 
     messages: list[Message]
@@ -103,17 +118,8 @@ class ChatCompletionRequest(GenerationFields, kw_only=True):
     tools: list[ToolDefinition] | None = None
     tool_choice: str | ToolChoice | None = None
     parallel_tool_calls: bool | None = None
-    add_generation_prompt: bool | None = None
-    """None: unless continue_final_message is set."""
-    continue_final_message: bool | None = False
-    chat_template_kwargs: dict[str, Any] | None = None
-    """What the chat template may read."""
     reasoning_effort: str | None = None
-    """One of them."""
-    include_reasoning: bool | None = True
-    """Thoughts are part of the answer."""
-    separate_reasoning: bool | None = True
-    """They are told from the content, where the model is known to think."""
+    """One of chat_template_kwargs."""
 
     @property
     def num_logprobs(self) -> int | None:
@@ -188,14 +194,14 @@ def _chat_message(index: int, message: Message) -> ChatMessage:
     # Models know the newer name by the older one.
     role = "system" if message.role == "developer" else message.role
     calls = tuple(_tool_call(call, f"{param}.tool_calls[{at}]") for at, call in enumerate(message.tool_calls or ()))
-    if message.content is None and not calls:
+    if message.content is None and role != "assistant":
         raise InvalidRequestError(f"{param}.content is missing", param=f"{param}.content")
     reasoning = message.reasoning or message.reasoning_content or ""
     return ChatMessage(role, text_of(message.content, f"{param}.content"), calls, message.tool_call_id or "", reasoning)
 
 
 def _tool_call(call: MessageToolCall, param: str) -> ToolCall:
-    arguments = call.function.arguments
+    arguments = call.function.arguments or "{}"  # cut off before them
     check_json_depth(arguments.encode(), "the JSON in arguments", f"{param}.function.arguments")
     return ToolCall(call.id, call.function.name, arguments)
 

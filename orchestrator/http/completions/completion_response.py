@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from orchestrator.answers.output import OutputChunk
-from orchestrator.http.completions.answers import Finished, Sample
+from orchestrator.http.completions.answers import ChoiceEvents, Finished, Sample
 from orchestrator.http.completions.common_format import CommonFormat
 from orchestrator.http.completions.envelope import Envelope, finish_reason_of, stop_reason_of
 from orchestrator.http.completions.logprobs import CompletionLogprobs, CompletionLogprobsWriter, PromptLogprobs
@@ -125,7 +125,7 @@ def _mean_logprob(answer: Finished) -> float:
     return sum(logprobs) / max(1, len(logprobs))
 
 
-class CompletionEvents:
+class CompletionEvents(ChoiceEvents):
     def __init__(self, completion: CompletionFormat, sample: Sample) -> None:
         self._completion = completion
         self._sample = sample

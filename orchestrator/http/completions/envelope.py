@@ -49,8 +49,5 @@ def finish_reason_of(reason: FinishReason) -> str:
 
 def stop_reason_of(report: Report, options: GenerationOptions) -> str | int | None:
     """As vLLM tells it: the stop string or token that the request named and that ended the answer, if one did."""
-    if report.stopped_by in options.stop:
-        return report.stopped_by
-    if report.stopped_by.isdecimal() and int(report.stopped_by) in options.sampling.stop_token_ids:
-        return int(report.stopped_by)
-    return None
+    is_token = isinstance(report.stopped_by, int)
+    return None if is_token and report.stopped_by not in options.sampling.stop_token_ids else report.stopped_by

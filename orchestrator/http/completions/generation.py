@@ -7,7 +7,6 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from orchestrator.http.caller import caller_of
 from orchestrator.http.completions.answers import AnswerServer, ChoiceEvents, Finished, Sample
 from orchestrator.http.completions.chat_format import ChatFormat
 from orchestrator.http.completions.chat_request import ChatCompletionRequest
@@ -30,7 +29,6 @@ from orchestrator.http.exchange import Exchange
 from orchestrator.http.responses.format import ResponsesFormat
 from orchestrator.http.responses.request import ResponsesRequest
 from orchestrator.inference import InferenceService
-from orchestrator.requests.caller import Caller
 from orchestrator.requests.harmony import START, HarmonyIds, HarmonyParser
 from orchestrator.requests.prompt import Prompt, TextPrompt, TokenPrompt, prompt_text
 from orchestrator.requests.reasoning import (
@@ -46,7 +44,7 @@ from orchestrator.requests.tool_forms import tool_form
 from orchestrator.requests.tool_forms.gpt_oss import GPT_OSS
 from orchestrator.requests.tools import ToolUse
 from pilotfish.config import OrchestratorConfig
-from pilotfish.errors import DeadlineExceededError, InvalidRequestError, ResourceExhaustedError, UnavailableError
+from pilotfish.errors import InvalidRequestError, ResourceExhaustedError, UnavailableError
 from pilotfish.types import Grammar, ModelInfo
 
 _CHAT_NAMES = {**SPECULATION_NAMES, "prompt": "messages"}
@@ -117,7 +115,6 @@ class GenerationApi:
         make_format: Callable[[ModelInfo, ToolUse, MakeParser], AnswerFormat],
     ) -> None:
         param_names = exchange.param_names
-        caller = caller_of(exchange.request)
         model = await served_model(self._service, fields.model)
         unread = fields.unread_fields(self._service.tokenizer)
         self._chat_reader.ignore(exchange, {renamed(name, param_names): note for name, note in unread.items()})
@@ -151,15 +148,14 @@ class GenerationApi:
         make_parser = self._reasoning(marks, samples[0], prompt.open_content, tools, is_told_apart=is_told_apart)
         answer_format = make_format(model, tools, make_parser)
         try:
-            await self._answer(exchange, fields, samples, answer_format, caller)
+            await self._answer(exchange, fields, samples, answer_format)
         except InvalidRequestError as error:
             if error.param == "grammar" and grammar is not wanted:
                 if wanted is not None and tools.choice == "auto":
                     # Of two in one: where this one is sound, it is the tools'.
-                    # If that cannot be told in time, the first verdict is all there is to tell.
-                    with contextlib.suppress(UnavailableError, ResourceExhaustedError, DeadlineExceededError):
-                        async with caller.deadline():
-                            await self._service.grammar_check.check(wanted)
+                    # If that cannot be told, the first verdict is all there is to tell.
+                    with contextlib.suppress(UnavailableError, ResourceExhaustedError):
+                        await self._service.grammar_check.check(wanted, exchange.caller.client_id)
                 exchange.param_names = {**param_names, "grammar": "tools"}
             raise
 
@@ -185,7 +181,6 @@ class GenerationApi:
 
     async def complete(self, exchange: Exchange) -> None:
         """POST /v1/completions."""
-        caller = caller_of(exchange.request)
         fields = self._completion_reader.read(exchange)
         exchange.param_names = {**SPECULATION_NAMES, "grammar": grammar_field(fields.outputs)}
         model = await served_model(self._service, fields.model)
@@ -212,7 +207,7 @@ class GenerationApi:
             has_logprobs=fields.logprobs is not None,
             **fields.told,
         )
-        await self._answer(exchange, fields, samples, answer_format, caller)
+        await self._answer(exchange, fields, samples, answer_format)
 
     async def _echoed(
         self, prompts: Sequence[TextPrompt | TokenPrompt], samples: Sequence[Sample], max_context_tokens: int
@@ -257,16 +252,16 @@ class GenerationApi:
         fields: GenerationFields,
         samples: Sequence[Sample],
         answer_format: AnswerFormat,
-        caller: Caller,
     ) -> None:
         lossy_by = lossy_by_of(samples[0].options)
         if lossy_by and self._config.speculation.allow_lossy:
             exchange.extra_headers[LOSSY_HEADER] = lossy_by
         if not fields.stream:
-            await exchange.reply(answer_format.document(await self._answers.collect(samples, caller)))
+            await exchange.reply(answer_format.document(await self._answers.collect(samples, exchange.caller)))
             return
         choices = [answer_format.choice_events(sample) for sample in samples]
-        reports = await self._answers.stream(samples, choices, exchange, caller)
+        exchange.failure_event = choices[0].failed
+        reports = await self._answers.stream(samples, choices, exchange)
         if fields.includes_usage:
             prompt_indexes = (sample.prompt_index for sample in samples)
             await exchange.write_event(answer_format.usage_event(usage_of(zip(prompt_indexes, reports, strict=True))))

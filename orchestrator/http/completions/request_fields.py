@@ -7,12 +7,12 @@ import logging
 from collections.abc import Mapping
 from decimal import Decimal
 from itertools import islice
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 from msgspec import inspect
 
-from orchestrator.http.body import decode_body, decoder_of
+from orchestrator.http.body import decode_body, decoder_of, encode_body
 from orchestrator.http.exchange import Exchange
 from pilotfish.errors import InvalidRequestError
 
@@ -47,7 +47,6 @@ is no matter of course: ignored and named even under strict_fields."""
 
 _log = logging.getLogger(__name__)
 _untyped = msgspec.json.Decoder(float_hook=Decimal)
-_encoder = msgspec.json.Encoder(decimal_format="number")
 
 
 class RequestFields(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
@@ -57,6 +56,9 @@ class RequestFields(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=Tr
     `orchestrator.http.strict_fields` is set, the request is refused with 400. Only objects of the caller's own have
     keys that nobody declares: JSON schemas and the token ids of `logit_bias`.
     """
+
+    served_type: ClassVar[str] = ""
+    """Of the elements of a list in which those of any other `type` are left out and named."""
 
     def as_given(self) -> dict[str, Any]:
         """As JSON has it, without what was left out; decimals stay so (see `body.decoder_of`)."""
@@ -85,7 +87,7 @@ class RequestReader(Generic[FieldsT]):
             tolerance = _Tolerance(self._is_strict)
             tolerated = tolerance.apply(self._type, decode_body(_untyped, exchange.body))
             self.ignore(exchange, tolerance.ignored)
-            return decode_body(self._decoder, _encoder.encode(tolerated))
+            return decode_body(self._decoder, encode_body(tolerated))
 
     def ignore(self, exchange: Exchange, fields: Mapping[str, str]) -> None:
         """Name fields, each with what there is to say of it, if anything."""
@@ -101,7 +103,8 @@ class RequestReader(Generic[FieldsT]):
 
 
 class _Tolerance:
-    """A body as its declared types want it: unknown keys and nulls are left out, 2.0 is an integer where one is."""
+    """A body as its declared types want it: unknown keys, nulls and elements of types that are not served are left out,
+    2.0 is an integer where one is."""
 
     def __init__(self, is_strict: bool) -> None:
         self._is_strict = is_strict
@@ -117,7 +120,8 @@ class _Tolerance:
                 for each in declared.types:  # of which one at most is of the value's kind
                     value = self.apply(each, value, place)
             case inspect.ListType() if isinstance(value, list):
-                return [self.apply(declared.item_type, each, place) for each in value]
+                served = [each for each in value if not self._leaves_out(declared.item_type, each, place)]
+                return [self.apply(declared.item_type, each, place) for each in served]
             case inspect.IntType() if isinstance(value, Decimal):
                 is_small = value.adjusted() < 20 and abs(value) < _MAX_INTEGER  # abs raises for some exponents
                 return int(value) if is_small and value == value.to_integral_value() else value
@@ -132,12 +136,25 @@ class _Tolerance:
             if field is None and self._is_strict and name not in NO_EFFECT:
                 kept[name] = value
             elif field is None:
-                told = path[-_MAX_NAME_CHARS:]
-                if value not in (None, "", [], {}) and told not in self.ignored and len(self.ignored) < _MAX_NAMED:
+                if value not in (None, "", [], {}) and (told := self._told_first(path)):
                     self.ignored[told] = NO_EFFECT[name] if name in NO_EFFECT else _meant(name, fields)
             elif value is not None or field.required:
                 kept[name] = self.apply(field.type, value, path)
         return kept
+
+    def _leaves_out(self, declared: inspect.Type, value: Any, place: str) -> bool:
+        served = getattr(declared.cls, "served_type", "") if isinstance(declared, inspect.StructType) else ""
+        kind = value.get("type") if served and isinstance(value, dict) else None
+        if not isinstance(kind, str) or kind == served or self._is_strict:
+            return False
+        if told := self._told_first(f"{place}.{kind}"):
+            self.ignored[told] = f"only those of type {served} are served"
+        return True
+
+    def _told_first(self, path: str) -> str:
+        """The end of a path that is to be named; empty where it is already, or too many are."""
+        told = path[-_MAX_NAME_CHARS:]
+        return told if told not in self.ignored and len(self.ignored) < _MAX_NAMED else ""
 
 
 def _meant(name: str, known: Mapping[str, Any]) -> str:

@@ -80,6 +80,8 @@ class GenerationFields(RequestFields, kw_only=True):
     """Of the first answer; the next ones take the seeds after it."""
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
+    allowed_token_ids: list[int] | None = None
+    """What the answer consists of."""
     ignore_eos: bool | None = False
     min_tokens: int | None = None
     """Output tokens before the answer may end of itself, or at a stop."""
@@ -184,7 +186,8 @@ def generation_options(
                 for name in ("typical_epsilon", "typical_delta", "tolerance_top_k", "tolerance_delta")
                 if (value := getattr(fields.speculation, name, None)) is not None
             },
-            stop_token_ids=_stop_token_ids(fields.stop_token_ids),
+            stop_token_ids=_token_ids("stop_token_ids", fields.stop_token_ids),
+            allowed_token_ids=_allowed_token_ids(fields.allowed_token_ids),
             min_tokens=fields.min_tokens or 0,
             bad_words=bad_word_tokens(fields.bad_words or (), tokenizer),
             num_logprobs=num_logprobs,
@@ -239,10 +242,16 @@ def _logit_bias(logit_bias: dict[int, float] | None) -> tuple[tuple[int, float],
     return tuple((logit_bias or {}).items())
 
 
-def _stop_token_ids(token_ids: list[int] | None) -> tuple[int, ...]:
+def _token_ids(name: str, token_ids: list[int] | None) -> tuple[int, ...]:
     if token_ids and min(token_ids) < 0:
-        raise InvalidRequestError("stop_token_ids holds a negative token id", param="stop_token_ids")
+        raise InvalidRequestError(f"{name} holds a negative token id", param=name)
     return tuple(token_ids or ())
+
+
+def _allowed_token_ids(token_ids: list[int] | None) -> tuple[int, ...]:
+    if token_ids == []:
+        raise InvalidRequestError("allowed_token_ids is empty; leave it out to allow all", param="allowed_token_ids")
+    return _token_ids("allowed_token_ids", token_ids)
 
 
 def _speculation(fields: SpeculationFields | None, defaults: SpeculationConfig) -> SpeculationOptions:

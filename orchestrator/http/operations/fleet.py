@@ -124,7 +124,7 @@ def _state(proposer: ProposerState, load: int, num_positions: int) -> dict[str, 
         "state": {True: "on", False: "off", None: "undecided"}[proposer.gate.is_open],
         "num_switches": proposer.gate.num_switches,
         # What a token takes there now without speculation; 0: not measured yet.
-        "plain_token_ms": proposer.costs.plain_s(load) * 1e3,
+        "plain_token_ms": proposer.costs.plain_s(load, load) * 1e3,
         # Expected probability that a draft token stands if those before it do, by position.
         "acceptance": proposer.acceptance.probabilities(num_positions),
     }

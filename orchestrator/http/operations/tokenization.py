@@ -7,13 +7,12 @@ from typing import Any
 
 import msgspec
 
-from orchestrator.http.completions.chat_request import ChatCompletionRequest, Message
+from orchestrator.http.completions.chat_request import ChatCompletionRequest, Message, ToolDefinition
 from orchestrator.http.completions.request_fields import RequestFields, RequestReader
 from orchestrator.http.completions.served_model import served_model
 from orchestrator.http.exchange import Exchange
 from orchestrator.inference import InferenceService
 from orchestrator.requests.prompt import ChatPrompt, Prompt, TextPrompt, text_of_tokens
-from orchestrator.requests.tools import NO_TOOLS
 from pilotfish.errors import InvalidRequestError
 
 
@@ -25,7 +24,9 @@ class TokenizeRequest(RequestFields, kw_only=True):
     messages: list[Message] | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = False
+    tools: list[ToolDefinition] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    reasoning_effort: str | None = None
     return_token_strs: bool | None = False
 
     def text_or_chat(self) -> Prompt:
@@ -38,9 +39,11 @@ class TokenizeRequest(RequestFields, kw_only=True):
             messages=self.messages or [],
             add_generation_prompt=self.add_generation_prompt,
             continue_final_message=self.continue_final_message,
+            tools=self.tools,
             chat_template_kwargs=self.chat_template_kwargs,
+            reasoning_effort=self.reasoning_effort,
         )
-        return chat.prompt(NO_TOOLS)
+        return chat.prompt(chat.tool_use())
 
 
 class TokenizeResponse(msgspec.Struct, kw_only=True):

@@ -10,11 +10,13 @@ from typing import Any
 import msgspec
 
 from orchestrator.answers.output import OutputChunk
-from orchestrator.http.completions.answers import Finished, Sample
+from orchestrator.http.body import encode_body
+from orchestrator.http.completions.answers import ChoiceEvents, Finished, Sample
 from orchestrator.http.completions.envelope import Envelope
 from orchestrator.http.completions.speculation import ChoiceDetails, speculation_report
 from orchestrator.http.completions.usage import Usage, usage_of, with_reasoning
-from orchestrator.http.responses.request import ResponsesRequest
+from orchestrator.http.errors import INTERNAL_CODE, ApiError, ErrorBody
+from orchestrator.http.responses.request import ReasoningFields, ResponsesRequest
 from orchestrator.http.responses.response import (
     FunctionCall,
     IncompleteDetails,
@@ -26,6 +28,7 @@ from orchestrator.http.responses.response import (
     ReasoningItem,
     ReasoningText,
     Response,
+    ResponseError,
     ResponseUsage,
     Status,
     WrittenItem,
@@ -54,19 +57,26 @@ class ResponsesFormat:
         return self.response(events.items, answer.report, events.parser.num_reasoning_tokens)
 
     def choice_events(self, sample: Sample) -> ResponseEvents:  # noqa: ARG002 -- there is one
-        return ResponseEvents(self, AnswerParser(self.reasoning(), self.tools.parser()))
+        return ResponseEvents(self, AnswerParser(self.reasoning(), self.tools.parser(), self.tools.max_calls))
 
     def usage_event(self, usage: Usage) -> bytes:  # noqa: ARG002
         """The last event has told it."""
         return b""
 
     def response(
-        self, items: Sequence[OutputItem], report: Report | None = None, num_reasoning_tokens: int | None = None
+        self,
+        items: Sequence[OutputItem],
+        report: Report | None = None,
+        num_reasoning_tokens: int | None = None,
+        *,
+        error: ApiError | None = None,
     ) -> Response:
-        """report: None while the answer is being made."""
+        """report: None while the answer is being made, and where it failed, of error."""
         request = self.request
         ended: dict[str, Any] = {"status": "in_progress"}
-        if report is not None:
+        if error is not None:
+            ended = {"status": "failed", "error": ResponseError(_code_of(error), error.message)}
+        elif report is not None:
             status = _status(report)
             ended = {
                 "status": status,
@@ -85,7 +95,8 @@ class ResponsesFormat:
             metadata=request.metadata or {},
             parallel_tool_calls=request.parallel_tool_calls is not False,
             temperature=request.temperature,
-            text={"format": {"type": "text"}} if request.text is None else request.text.as_given(),
+            reasoning=(request.reasoning or ReasoningFields()).told,
+            text={"format": {"type": "text"}, **({} if request.text is None else request.text.as_given())},
             tool_choice=choice if isinstance(choice, str) else choice.as_given(),
             tools=[tool.as_given() for tool in request.tools or ()],
             top_p=request.top_p,
@@ -93,11 +104,12 @@ class ResponsesFormat:
         )
 
 
-class ResponseEvents:
+class ResponseEvents(ChoiceEvents):
     """The events of one answer, and the items of its output so far."""
 
     def __init__(self, answer_format: ResponsesFormat, parser: AnswerParser) -> None:
         self._format = answer_format
+        self._includes_reasoning = answer_format.request.include_reasoning is not False
         self.parser = parser
         self._num_events = 0
         self.items: list[OutputItem] = []
@@ -118,6 +130,12 @@ class ResponseEvents:
         response = self._format.response(self.items, report, self.parser.num_reasoning_tokens)
         return data + self._event(f"response.{status}", response=response)
 
+    def failed(self, error: ErrorBody) -> bytes:
+        """The answer as far as it came, and why it ends there."""
+        if self._written is not None:
+            self._written.status = "incomplete"
+        return self._event("response.failed", response=self._format.response(self.items, error=error.error))
+
     def _begin(self) -> bytes:
         if self._num_events:
             return b""
@@ -129,7 +147,7 @@ class ResponseEvents:
     def _add(self, answer: ToolAnswer) -> bytes:
         # What a call goes on with comes before content: that stands behind its end.
         num_going_on = next((at for at, piece in enumerate(answer.calls) if piece.call_id), len(answer.calls))
-        parts = [self._write(ReasoningItem, answer.reasoning)]
+        parts = [self._write(ReasoningItem, answer.reasoning if self._includes_reasoning else "")]
         parts += map(self._write_call, answer.calls[:num_going_on])
         parts.append(self._write(OutputMessage, answer.content))
         parts += map(self._write_call, answer.calls[num_going_on:])
@@ -193,11 +211,16 @@ class ResponseEvents:
     def _event(self, name: str, /, **fields: Any) -> bytes:
         body = {"type": name, "sequence_number": self._num_events, **fields}
         self._num_events += 1
-        return b"event: %b\ndata: %b\n\n" % (name.encode(), msgspec.json.encode(body))
+        return b"event: %b\ndata: %b\n\n" % (name.encode(), encode_body(body))
 
 
 def _status(report: Report) -> Status:
     return "incomplete" if report.finish_reason is FinishReason.LENGTH else "completed"
+
+
+def _code_of(error: ApiError) -> str:
+    """OpenAI's for a fault of the server; else ours, as in answers that are not streamed."""
+    return error.type if error.code in (None, INTERNAL_CODE) else error.code
 
 
 def _usage(usage: Usage) -> ResponseUsage:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from orchestrator.http.completions.chat_request import (
     CalledFunction,
     ChatCompletionRequest,
+    ChatFields,
     ChosenFunction,
     ContentPart,
     FunctionDefinition,
@@ -19,9 +20,8 @@ from orchestrator.http.completions.chat_request import (
 )
 from orchestrator.http.completions.request_fields import RequestFields
 from orchestrator.http.completions.response_format import JsonSchemaFormat, ResponseFormat
-from orchestrator.http.completions.sampling import SPECULATION_NAMES, GenerationFields
+from orchestrator.http.completions.sampling import SPECULATION_NAMES
 from pilotfish.errors import InvalidRequestError
-from pilotfish.models.tokens.tool_prompt import parse_arguments
 from pilotfish.structured.bounds import check_json_depth
 
 _PARAM_NAMES: Mapping[str, str] = {
@@ -59,10 +59,10 @@ class InputItem(RequestFields, kw_only=True):
 
 
 class ResponseTool(FunctionDefinition, kw_only=True):
-    """Only functions can be served."""
+    """Something that the model may call."""
 
-    type: str
-    name: str = ""
+    served_type: ClassVar = "function"
+    type: Literal["function"]
 
 
 class ResponseToolChoice(RequestFields, kw_only=True):
@@ -88,9 +88,16 @@ class ReasoningFields(RequestFields, kw_only=True):
     """How much the model thinks."""
 
     effort: str | None = None
+    summary: str | None = None
+    """Told back."""
+
+    @property
+    def told(self) -> dict[str, str | None]:
+        """As answers repeat it."""
+        return {"effort": self.effort, "summary": self.summary}
 
 
-class ResponsesRequest(GenerationFields, kw_only=True):
+class ResponsesRequest(ChatFields, kw_only=True):
     """The body. vLLM's fields of sampling are taken as well."""
 
     input: str | list[InputItem]
@@ -102,7 +109,6 @@ class ResponsesRequest(GenerationFields, kw_only=True):
     parallel_tool_calls: bool | None = None
     text: TextFields | None = None
     reasoning: ReasoningFields | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
     metadata: dict[str, str] | None = None
     """Told back."""
     previous_response_id: str | None = None
@@ -116,13 +122,16 @@ class ResponsesRequest(GenerationFields, kw_only=True):
 
     @property
     def untold_fields(self) -> dict[str, str]:
-        """Fields that ask for what responses do not tell, each with that reason."""
+        """Fields that ask for what responses do not tell, each with the reason."""
         given = {
             "return_token_ids": self.return_token_ids,
             "speculation.return_tokens": self.speculation is not None and self.speculation.return_tokens,
             "stream_options": self.stream_options,
         }
-        return dict.fromkeys((name for name, value in given.items() if value), "responses do not tell it")
+        untold = dict.fromkeys((name for name, value in given.items() if value), "responses do not tell it")
+        if self.reasoning is not None and self.reasoning.summary:
+            untold["reasoning.summary"] = "thoughts are told as they are"
+        return untold
 
     def as_chat(self) -> ChatCompletionRequest:
         """The same question. Raises InvalidRequestError for what needs a memory, and for what is not text."""
@@ -131,7 +140,7 @@ class ResponsesRequest(GenerationFields, kw_only=True):
                 raise InvalidRequestError(f"{name}: answers are not kept here; send all of it in input", param=name)
         if self.n not in (None, 1):
             raise InvalidRequestError(f"n is {self.n}; a response is one answer", param="n")
-        given = {name: getattr(self, name) for name in GenerationFields.__struct_fields__}
+        given = {name: getattr(self, name) for name in ChatFields.__struct_fields__}
         return ChatCompletionRequest(
             **{
                 **given,
@@ -141,7 +150,6 @@ class ResponsesRequest(GenerationFields, kw_only=True):
                 "tool_choice": _tool_choice(self.tool_choice),
                 "parallel_tool_calls": self.parallel_tool_calls,
                 "response_format": self._format(),
-                "chat_template_kwargs": self.chat_template_kwargs,
                 "reasoning_effort": None if self.reasoning is None else self.reasoning.effort,
             }
         )
@@ -149,22 +157,24 @@ class ResponsesRequest(GenerationFields, kw_only=True):
     def _messages(self) -> list[Message]:
         items = [InputItem(role="user", content=self.input)] if isinstance(self.input, str) else self.input
         messages = [] if self.instructions is None else [Message(role="system", content=self.instructions)]
-        thoughts: str | None = None
+        thoughts = ""  # come before what they led to
         for index, item in enumerate(items):
             param = f"input[{index}]"
+            if thoughts and item.type != "function_call" and item.role != "assistant":
+                messages.append(_turn(thoughts))  # that were cut off
+                thoughts = ""
             match item.type:
                 case "message":
                     if item.role is None or item.content is None:
                         raise InvalidRequestError(f"{param} has no role or no content", param=param)
                     content = _text(item.content, f"{param}.content")
-                    reasoning = thoughts if item.role == "assistant" else None
-                    messages.append(Message(role=item.role, content=content, reasoning=reasoning))
+                    messages.append(Message(role=item.role, content=content, reasoning=thoughts))
                 case "function_call":
-                    call = _call(item, param)
-                    if messages and (calls := messages[-1].tool_calls):
-                        calls.append(call)  # made at once
-                    else:
-                        messages.append(Message(role="assistant", content="", tool_calls=[call], reasoning=thoughts))
+                    if not messages or messages[-1].role != "assistant":
+                        messages.append(_turn(""))
+                    turn = messages[-1]  # what is said and called in a row
+                    turn.tool_calls = [*(turn.tool_calls or ()), _call(item, param)]
+                    turn.reasoning = "\n".join(filter(None, (turn.reasoning, thoughts)))
                 case "function_call_output":
                     if not item.call_id:
                         raise InvalidRequestError(f"{param} has no call_id", param=param)
@@ -174,9 +184,8 @@ class ResponsesRequest(GenerationFields, kw_only=True):
                     pass
                 case _:
                     raise InvalidRequestError(f"{param}: items of type {item.type!r} are not served", param=param)
-            # Thoughts of an earlier answer come before what they led to.
-            thoughts = _text(item.content or "", f"{param}.content") if item.type == "reasoning" else None
-        return messages
+            thoughts = _text(item.content or "", f"{param}.content") if item.type == "reasoning" else ""
+        return [*messages, _turn(thoughts)] if thoughts else messages
 
     def _format(self) -> ResponseFormat | None:
         wanted = None if self.text is None else self.text.format
@@ -187,6 +196,11 @@ class ResponsesRequest(GenerationFields, kw_only=True):
         if wanted.type != "json_schema":
             return ResponseFormat(type=wanted.type)
         return ResponseFormat(type=wanted.type, json_schema=JsonSchemaFormat(name=wanted.name, schema=wanted.schema))
+
+
+def _turn(thoughts: str) -> Message:
+    """The assistant's, without words."""
+    return Message(role="assistant", content="", reasoning=thoughts)
 
 
 def _text(content: str | list[InputPart], param: str) -> str:
@@ -201,11 +215,7 @@ def _call(item: InputItem, param: str) -> MessageToolCall:
         raise InvalidRequestError(f"{param} has no call_id or no name", param=param)
     arguments, param = item.arguments or "{}", f"{param}.arguments"
     check_json_depth(arguments.encode(), "the JSON in arguments", param)
-    try:
-        is_object = isinstance(parse_arguments(arguments), dict)
-    except (ValueError, RecursionError):
-        is_object = False
-    if not is_object:
+    if not arguments.lstrip().startswith("{"):  # it may be cut off
         raise InvalidRequestError(f"{param} must be a JSON object, as text", param=param)
     return MessageToolCall(id=item.call_id, function=CalledFunction(name=item.name, arguments=arguments))
 

@@ -8,7 +8,7 @@ import msgspec
 
 from orchestrator.http.completions.speculation import ChoiceDetails
 
-Status = Literal["in_progress", "completed", "incomplete"]
+Status = Literal["in_progress", "completed", "incomplete", "failed"]
 
 
 class OutputText(msgspec.Struct):
@@ -98,6 +98,13 @@ class IncompleteDetails(msgspec.Struct):
     reason: Literal["max_output_tokens"] = "max_output_tokens"
 
 
+class ResponseError(msgspec.Struct):
+    """Why there is no more of the answer."""
+
+    code: str
+    message: str
+
+
 class Response(msgspec.Struct, kw_only=True):
     """The answer, with what was asked."""
 
@@ -108,13 +115,14 @@ class Response(msgspec.Struct, kw_only=True):
     model: str
     output: list[OutputItem]
     usage: ResponseUsage | None = None
-    error: None = None
+    error: ResponseError | None = None
     incomplete_details: IncompleteDetails | None = None
     instructions: str | None
     max_output_tokens: int | None
     metadata: dict[str, str]
     parallel_tool_calls: bool
     previous_response_id: None = None
+    reasoning: dict[str, str | None]
     store: bool = False
     temperature: float | None
     text: dict[str, Any]

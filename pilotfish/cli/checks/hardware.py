@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
@@ -13,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from pilotfish.cli.checks.finding import Finding, Verdict
+from pilotfish.cli.checks.probe import ask_process
 from pilotfish.config import Config
 from pilotfish.models.native.build import FLAGS, find_compiler, find_prebuilt
 
-PROBE_TIMEOUT_S = 120.0
 COMPILE_TIMEOUT_S = 60.0
 PROGRAM = "#include <thread>\n#include <vector>\nint pilotfish_probe() { return std::vector<int>(1).size(); }\n"
 """Needs the standard library's headers, which a compiler alone may not have."""
@@ -26,16 +24,7 @@ Probe = Callable[[Sequence[str]], dict[str, Any]]
 
 def probe_torch(devices: Sequence[str]) -> dict[str, Any]:
     """What `torch_probe` says. Raises OSError, with torch's last words, if it says nothing."""
-    command = [sys.executable, "-m", "pilotfish.cli.checks.torch_probe", *devices]
-    try:
-        result = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False)
-    except subprocess.TimeoutExpired:
-        raise OSError(f"torch did not start within {PROBE_TIMEOUT_S:g} s") from None
-    if result.returncode != 0:
-        last = (result.stderr.strip().splitlines() or [f"it ended with {result.returncode}"])[-1]
-        raise OSError(last)
-    found: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
-    return found
+    return ask_process("pilotfish.cli.checks.torch_probe", devices)
 
 
 def check_hardware(config: Config, probe: Probe = probe_torch) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from pilotfish.cli.checks.architecture import check_architectures
 from pilotfish.cli.checks.configuration import check_configuration, check_named_files
 from pilotfish.cli.checks.finding import Finding, Verdict, worst
 from pilotfish.cli.checks.hardware import check_hardware
@@ -40,7 +41,7 @@ def doctor(
     as_json: AsJson = False,
     no_color: NoColor = False,
 ) -> None:
-    """Check the installation, configuration, limits, hardware, model cache, ports, proxies and replicas.
+    """Check the installation, configuration, limits, hardware, models, ports, proxies and replicas.
 
     Says of each whether it is well, and what to do where it is not. Exit code 1: there is a problem;
     warnings alone are 0.
@@ -81,6 +82,7 @@ def examine(config_file: Path | None, overrides: Sequence[str]) -> Iterator[Find
     yield from check_limits(config)
     yield from check_hardware(config)
     yield from check_model_cache(config)
+    yield from check_architectures(config)
     yield from check_network(config)
     yield from check_replicas(config)
 

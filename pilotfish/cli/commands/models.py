@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,6 +11,7 @@ import typer
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from pilotfish.cli.checks.architecture import probe_refusals
 from pilotfish.cli.console import error_console, output_console
 from pilotfish.cli.errors import fail_on_error
 from pilotfish.cli.options import AsJson
@@ -75,7 +77,8 @@ def pull(name: ModelName, cache_dir: CacheDir = None, as_json: AsJson = False) -
 @models_app.command("show")
 @fail_on_error()
 def show(name: ModelName, cache_dir: CacheDir = None, as_json: AsJson = False) -> None:
-    """Describe a model on this machine: architecture, context, parameters, tokenizer fingerprint, folder."""
+    """Describe a model on this machine: architecture, whether it can be served, context, parameters, tokenizer
+    fingerprint, folder."""
     cache = _cache(cache_dir)
     folder = cached_folder(resolve(name), cache)
     if folder is None:
@@ -85,6 +88,7 @@ def show(name: ModelName, cache_dir: CacheDir = None, as_json: AsJson = False) -
         "name": name,
         "folder": str(folder),
         "architecture": metadata.model_type,
+        "served": _served(folder),
         "num_parameters": count_parameters(folder),
         "size_bytes": folder_bytes(folder),
         "max_context_tokens": metadata.max_context_tokens,
@@ -138,6 +142,17 @@ class _StageBars:
     def _finish(self) -> None:
         if self._stage is not None:
             self._bars.update(self._task_id, total=1, completed=1)
+
+
+def _served(folder: Path) -> str:
+    """Whether a start would serve the model, and if not why; its weights are not read."""
+    if find_spec("torch") is None:
+        return "not known: this installation runs no model"
+    try:
+        refusal = probe_refusals([str(folder)])[str(folder)]
+    except OSError as error:
+        return f"not known: {error}"
+    return f"no: {refusal}" if refusal else "yes"
 
 
 def _cache(cache_dir: Path | None) -> ModelCache:

@@ -51,7 +51,7 @@ def serve(
     require_free(config.orchestrator.host, config.orchestrator.port)
     if config.orchestrator.http_port > 0:
         require_free_http(config.orchestrator.http_host, config.orchestrator.http_port)
-    printer = Printer(output_console(), http_url(config))
+    printer = Printer(output_console(), http_url(config), drain_s=config.deployment.orchestrator.drain_s)
     if config.emulation.is_on:
         printer.notice(describe_emulation(load_profile(config.emulation.profile), config.emulation.time_scale))
     else:
@@ -63,7 +63,9 @@ def serve(
     if not ray and max(target.num_replicas, draft.num_replicas, config.orchestrator.num_replicas) > 1:
         printer.notice("num_replicas needs --ray: one process of each service starts")
     pull_models(config)
-    asyncio.run(run_services(config, standalone=not ray, on_line=printer.line, on_up=printer.up))
+    asyncio.run(
+        run_services(config, standalone=not ray, on_line=printer.line, on_up=printer.up, on_stop=printer.stopping)
+    )
     printer.stopped()
 
 
@@ -110,18 +112,26 @@ async def run_services(
     standalone: bool,
     on_line: Callable[[str, str], None],
     on_up: Callable[[str], None],
+    on_stop: Callable[[], None] = lambda: None,
     stop: asyncio.Event | None = None,
 ) -> None:
     """Run the services until SIGINT, SIGTERM, SIGHUP or `stop`; nothing is left when it ends.
 
-    on_line(child, line) for every line that a child prints; on_up(public address) once all are
-    ready. A second signal kills what is still stopping. Raises UnavailableError when a service
-    that is needed ends.
+    on_line(child, line) for every line that a child prints; on_up(public address) once all are ready; on_stop() at the
+    first signal. A second one kills what is still stopping. Raises UnavailableError when a service that is needed ends.
     """
     stop, force = stop or asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
+
+    def on_signal() -> None:
+        if stop.is_set():
+            force.set()
+        else:
+            stop.set()
+            on_stop()
+
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, lambda: force.set() if stop.is_set() else stop.set())
+        loop.add_signal_handler(number, on_signal)
     with tempfile.TemporaryDirectory(prefix="pilotfish-", ignore_cleanup_errors=True) as name:
         launch = prepare(config, Path(name), standalone=standalone)
         waiting = {service for spec in launch.specs for service in spec.services}

@@ -34,7 +34,9 @@ from pilotfish.types import BLOCK_SIZE, Limits, LoadReport, ModelInfo, SequenceE
 logger = logging.getLogger(__name__)
 
 WAITING_POLL_S = 0.001
-"""An engine that waits for a thread of its own is looked at this often."""
+"""An engine that waits without a command to come is looked at this often."""
+STUCK_POLL_NS = 10**8
+"""Where nobody can be served for want of blocks, a step that no command precedes is this long in coming."""
 MAX_FAILED_STEPS = 10
 """So many in a row are the replica's fault, not a request's: the engine ends."""
 
@@ -74,17 +76,21 @@ class Engine(ABC):
         self._num_steps = self._num_rows = 0
         self._num_failed_steps = 0  # in a row
         self._pending_events: list[Event] = []
+        self._stuck_until_ns = 0
 
     @property
     def has_work(self) -> bool:
+        """Whether a step would do something, as far as can be told: sequences that wait for blocks wait for a command
+        that frees some, or for holders to be idle for long."""
         if self._pending_events or (self._grammars is not None and self._grammars.has_ready):
             return True
-        return any(map(self._is_ready, self._sequences.values()))
+        is_stuck = self._stuck_until_ns > 0 and self._clock_ns() < self._stuck_until_ns
+        return not is_stuck and any(map(self._is_ready, self._sequences.values()))
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it waits for a thread of its own and may soon have work without a command."""
-        return self._grammars is not None and self._grammars.is_waiting
+        """Whether it may soon have work without a command: it waits for a thread of its own, or for blocks."""
+        return self._stuck_until_ns > 0 or (self._grammars is not None and self._grammars.is_waiting)
 
     def load(self) -> LoadReport:
         waiting = sum(1 for sequence in self._sequences.values() if not sequence.block_ids)
@@ -105,6 +111,7 @@ class Engine(ABC):
 
     def submit(self, command: Command) -> None:
         """Take a command; what it is answered at once comes out of the next step. One that fails costs its sequence."""
+        self._stuck_until_ns = 0
         try:
             answer = self._take(command, self._clock_ns())
         except Exception as error:
@@ -124,6 +131,7 @@ class Engine(ABC):
         start_ns = self._clock_ns()
         events.extend(self._take_grammars())
         scheduled = self._schedule(max_rows, events)
+        self._note_progress(bool(scheduled or events), start_ns)
         if not scheduled:
             return events
         # Computing the rows changes what they are.
@@ -146,7 +154,10 @@ class Engine(ABC):
             for rows in scheduled:
                 self._forget(rows.sequence.sequence_id)
                 events.append(SequenceError(rows.sequence.sequence_id, SequenceErrorCode.INTERNAL, message))
-        self._step_time_ns = self._clock_ns() - start_ns
+        end_ns = self._clock_ns()
+        self._step_time_ns = end_ns - start_ns
+        for rows in scheduled:
+            rows.sequence.last_served_ns = end_ns
         self._count_step(num_decoding, num_rows)
         return events
 
@@ -160,6 +171,11 @@ class Engine(ABC):
         self._num_sequences_decoding, self._num_step_tokens = num_decoding, num_rows
         self._num_steps += 1
         self._num_rows += num_rows
+
+    def _note_progress(self, has_progressed: bool, now_ns: int) -> None:
+        """Whether a step found anything to do."""
+        has_waiting = not has_progressed and any(map(self._is_ready, self._sequences.values()))
+        self._stuck_until_ns = now_ns + STUCK_POLL_NS if has_waiting else 0
 
     def _is_ready(self, sequence: EngineSequence) -> bool:
         """Whether a step could do something for the sequence."""
@@ -197,7 +213,7 @@ class Engine(ABC):
             return SequenceError(command.sequence_id, SequenceErrorCode.INVALID, message, param="grammar")
         answer = self._intake.open(command)
         if answer is None and grammar is not None and self._grammars is not None:
-            self._grammars.begin(self._sequences[command.sequence_id], grammar)
+            self._grammars.begin(self._sequences[command.sequence_id], grammar, command.client)
         return answer
 
     def _take_grammars(self) -> list[Event]:
@@ -216,5 +232,9 @@ class Engine(ABC):
 
     def _forget(self, sequence_id: int) -> None:
         """Release what a sequence holds; it may have ended already."""
-        if sequence_id in self._sequences:
-            self._intake.forget(self._sequences[sequence_id])
+        sequence = self._sequences.get(sequence_id)
+        if sequence is None:
+            return
+        if self._grammars is not None:
+            self._grammars.forget(sequence)
+        self._intake.forget(sequence)

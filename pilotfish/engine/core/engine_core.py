@@ -69,7 +69,10 @@ class EngineCore(Engine):
             features.allocate(num_blocks)
         self.kv_bytes_per_block = num_bytes // num_blocks
         self._scheduler = Scheduler(
-            self.kv_cache, max_batch_tokens=config.max_batch_tokens, max_draft_tokens=config.max_draft_tokens
+            self.kv_cache,
+            max_batch_tokens=config.max_batch_tokens,
+            max_draft_tokens=config.max_draft_tokens,
+            clock_ns=clock_ns,
         )
         self.step_costs = StepCosts()
         """Kept current by every step."""
@@ -170,6 +173,9 @@ class EngineCore(Engine):
         if sequence.grammar is not None and sequence.grammar.fault is not None:
             message = f"the grammar cannot be followed any further: {sequence.grammar.fault}"
             return self._fail(sequence, SequenceErrorCode.INVALID, message, "grammar")
+        if sequence.grammar is not None and not sequence.token_lists.allows(event.token_ids):
+            message = "the grammar goes on with none of allowed_token_ids: allow more of them"
+            return self._fail(sequence, SequenceErrorCode.INVALID, message, "allowed_token_ids")
         if event.finish_reason is not None:
             self._intake.forget(sequence)
         return event
@@ -185,4 +191,5 @@ def _round(sequence: EngineSequence) -> Round:
         history=sequence.history,
         tree=sequence.drafts.tree,
         constraint=sequence.grammar,
+        token_lists=sequence.token_lists,
     )

@@ -19,6 +19,7 @@ class Grammars:
     """Not thread-safe, as the engine; the compiler's thread is behind the futures."""
 
     def __init__(self, compiler: GrammarCompiler) -> None:
+        """compiler: nobody else's."""
         self._compiler = compiler
         self._waiting: list[tuple[EngineSequence, Future[Compiled]]] = []
 
@@ -44,10 +45,21 @@ class Grammars:
         """Whether `take_ready` has something to do."""
         return any(future.done() for _, future in self._waiting)
 
-    def begin(self, sequence: EngineSequence, grammar: Grammar) -> None:
+    def begin(self, sequence: EngineSequence, grammar: Grammar, client: str) -> None:
         """Have the sequence wait until its grammar is there."""
         sequence.is_grammar_pending = True
-        self._waiting.append((sequence, self._compiler.compile(grammar)))
+        self._waiting.append((sequence, self._compiler.compile(grammar, client)))
+
+    def forget(self, sequence: EngineSequence) -> None:
+        """The sequence waits no more; what nobody else waits for is not compiled. Idempotent."""
+        if not sequence.is_grammar_pending:
+            return
+        gone = [future for each, future in self._waiting if each is sequence]
+        self._waiting = [entry for entry in self._waiting if entry[0] is not sequence]
+        awaited = [future for _, future in self._waiting]
+        for future in gone:
+            if future not in awaited:
+                future.cancel()
 
     def take_ready(self) -> list[tuple[EngineSequence, SequenceErrorCode, str]]:
         """Give sequences the grammars that are there; those whose grammar failed, and why. Some may be closed."""

@@ -24,9 +24,13 @@ class KVCache:
         sequence.num_registered_blocks = 0
         self.register_full_blocks(sequence, sequence.num_computed_tokens)
 
+    def num_missing(self, sequence: EngineSequence, num_tokens: int) -> int:
+        """Blocks that the first num_tokens tokens need beyond the sequence's; below 0: it has more."""
+        return -(-num_tokens // self._size) - len(sequence.block_ids)
+
     def reserve(self, sequence: EngineSequence, num_tokens: int) -> bool:
         """Make room for the first num_tokens tokens; False (and no change) when blocks run out."""
-        missing = -(-num_tokens // self._size) - len(sequence.block_ids)
+        missing = self.num_missing(sequence, num_tokens)
         if missing <= 0:
             return True
         blocks = self.pool.allocate(missing)

@@ -85,16 +85,18 @@ def draft_plan(sequence: EngineSequence) -> DraftPlan:
     assert isinstance(task, ProposeTask)
     if task.growth is not None:
         return DraftPlan(node_rows(sequence, task.growth), draws=False, num_candidates=task.growth.branching)
-    row = Row(sequence.sampling, len(sequence.tokens), sequence.history, constraint=sequence.grammar)
-    return DraftPlan([row], draws=True, num_candidates=0 if task.ahead is None else MAX_RIVALS + 1)
+    return DraftPlan([row_of(sequence)], draws=True, num_candidates=0 if task.ahead is None else MAX_RIVALS + 1)
 
 
 def node_rows(sequence: EngineSequence, growth: TreeProposal | AheadGrowth) -> list[Row]:
     """One for each node whose next tokens are wanted."""
-    length = len(sequence.tokens)
-    return [
-        Row(sequence.sampling, length + len(path), sequence.history, path, sequence.grammar) for path in growth.paths()
-    ]
+    return [row_of(sequence, path) for path in growth.paths()]
+
+
+def row_of(sequence: EngineSequence, path: Sequence[int] = (), num_drafts: int = 0) -> Row:
+    """The row after the tokens and a path of drafts. num_drafts: drafts that the history holds, not the tokens."""
+    position = len(sequence.tokens) + len(path) + num_drafts
+    return Row(sequence.sampling, position, sequence.history, path, sequence.grammar, sequence.token_lists)
 
 
 def add_drafted(sequence: EngineSequence, drafted: Drafted) -> DraftEvent | None:

@@ -6,7 +6,8 @@ computes as many as its budget allows. One row is a decode, K + 1 a verification
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -18,6 +19,9 @@ PREFILL_SHARE = 0.25
 
 MAX_CATCH_UP_ROWS = 16
 """A drafter that computes no more rows of a sequence follows its rounds; more are a prompt or a longer absence."""
+
+LONG_IDLE_NS = 10**9
+"""A sequence that nothing was asked of for so long is not between two rounds: its client reads slowly, or thinks."""
 
 Holders = dict[int, EngineSequence]
 """Sequences that hold blocks, by id."""
@@ -50,10 +54,18 @@ class ScheduledRows(msgspec.Struct):
 class Scheduler:
     """Stateless but for the step number; sequences carry their own state."""
 
-    def __init__(self, kv_cache: KVCache, *, max_batch_tokens: int, max_draft_tokens: int) -> None:
+    def __init__(
+        self,
+        kv_cache: KVCache,
+        *,
+        max_batch_tokens: int,
+        max_draft_tokens: int,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
         self._kv_cache = kv_cache
         self._max_batch_tokens = max_batch_tokens
         self._short = max_draft_tokens + 1
+        self._clock_ns = clock_ns
         self._step = 0
         self.num_preemptions = 0
         self.oversized: list[EngineSequence] = []
@@ -64,8 +76,8 @@ class Scheduler:
 
         max_rows: of decodes and verifications together, if any of them can be scheduled so; None: what fits.
 
-        Sequences that hold blocks may be preempted (their blocks taken, recomputed later) in favour
-        of those that were open longer; a sequence that can have no block at all waits.
+        A sequence that something is asked of may preempt others (take their blocks; they are recomputed later): those
+        that were opened after it, and those that were idle for long. One that can have no block waits.
         """
         self._step += 1
         self.oversized = []
@@ -121,38 +133,48 @@ class Scheduler:
         return ScheduledRows(sequence, start, num_rows, 0) if num_rows > 0 else None
 
     def _reserve(self, rows: ScheduledRows, scheduled: list[ScheduledRows], holders: Holders) -> bool:
-        """Blocks for the rows, preempting later sequences that are not in this step if need be."""
-        sequence = rows.sequence
-        needed = rows.first_position + rows.num_rows
-        if isinstance(sequence.task, AheadTask):
-            if self._kv_cache.reserve(sequence, needed):
-                return True
-            sequence.task = None  # it takes nothing from others
-            return False
-        if needed > self._kv_cache.pool.num_usable * self._kv_cache.pool.block_size:
+        """Blocks for the rows, preempting sequences that are not in this step if need be, and if it helps."""
+        sequence, pool = rows.sequence, self._kv_cache.pool
+        # What was taken comes back as a whole: a part of it would be in the way, and be taken again.
+        num_rows = sequence.num_pending_rows if sequence.is_preempted else rows.num_rows
+        needed = rows.first_position + num_rows
+        if sequence.is_idle:  # nobody waits for it: it takes nothing from others
+            has_room = self._kv_cache.reserve(sequence, needed)
+            if not has_room and isinstance(sequence.task, AheadTask):
+                sequence.task = None
+            return has_room
+        if needed > pool.num_usable * pool.block_size:
             if sequence not in self.oversized:
                 self.oversized.append(sequence)
             return False
         if sequence.block_ids:
             holders[sequence.sequence_id] = sequence  # a prefix was attached just now
-        while not self._kv_cache.reserve(sequence, needed):
-            victim = self._victim(sequence, scheduled, holders)
-            if victim is None:
+        if not self._kv_cache.reserve(sequence, needed):
+            victims = self._victims(sequence, scheduled, holders)
+            if self._kv_cache.num_missing(sequence, needed) > pool.num_free + sum(len(v.block_ids) for v in victims):
                 return False
-            self._kv_cache.release(victim)
-            victim.is_preempted = True
-            del holders[victim.sequence_id]
-            self.num_preemptions += 1
+            while not self._kv_cache.reserve(sequence, needed):
+                if not victims:  # they shared blocks
+                    return False
+                self._preempt(victims.pop(), holders)
         holders[sequence.sequence_id] = sequence
         return True
 
-    @staticmethod
-    def _victim(
-        sequence: EngineSequence, scheduled: Sequence[ScheduledRows], holders: Holders
-    ) -> EngineSequence | None:
-        """A holder outside the step: first one that nothing is asked of, else the latest opened after."""
+    def _victims(
+        self, sequence: EngineSequence, scheduled: Sequence[ScheduledRows], holders: Holders
+    ) -> list[EngineSequence]:
+        """Holders outside the step that give way to the sequence, the first to do so last: those that were idle for
+        long, then those opened after it, the latest first."""
         spared = {sequence.sequence_id, *(rows.sequence.sequence_id for rows in scheduled)}
-        candidates = [holder for sequence_id, holder in holders.items() if sequence_id not in spared]
-        idle = [holder for holder in candidates if holder.is_idle]
-        later = [holder for holder in candidates if holder.open_order > sequence.open_order]
-        return max(idle or later, key=lambda holder: holder.open_order, default=None)
+        now_ns = self._clock_ns()
+        others = [holder for sequence_id, holder in holders.items() if sequence_id not in spared]
+        idle = [holder for holder in others if holder.idle_ns(now_ns) >= LONG_IDLE_NS]
+        later = [holder for holder in others if holder not in idle and holder.open_order > sequence.open_order]
+        return [holder for group in (later, idle) for holder in sorted(group, key=lambda holder: holder.open_order)]
+
+    def _preempt(self, victim: EngineSequence, holders: Holders) -> None:
+        # What was only found in the prefix cache is found there again.
+        self.num_preemptions += victim.num_computed_tokens > victim.num_cached_tokens
+        self._kv_cache.release(victim)
+        victim.is_preempted = True
+        del holders[victim.sequence_id]

@@ -13,6 +13,7 @@ from pilotfish.features import FeatureRequest
 from pilotfish.messages import AheadRequest, OpenSequence, PreparedDrafts, Verdict
 from pilotfish.speculation.lookup.index import LookupIndex
 from pilotfish.speculation.sampling.history import TokenHistory
+from pilotfish.speculation.sampling.token_lists import TokenLists
 from pilotfish.speculation.stopping import cut
 from pilotfish.structured.matching import GrammarMatcher
 from pilotfish.types import SamplingParams, Timings, TokenLogprobs, TreeRequest
@@ -89,6 +90,7 @@ class EngineSequence:
     """The first num_committed_tokens are committed; on the draft side drafts may follow."""
     num_committed_tokens: int = field(init=False)
     num_prompt_tokens: int = field(init=False)
+    token_lists: TokenLists = field(init=False)
     cache_salt: str = field(init=False)
     """What it shares, cached prefixes and outputs for lookups, is shared with sequences of the same salt."""
     history: TokenHistory | None = None
@@ -117,11 +119,14 @@ class EngineSequence:
     """Whether its blocks were taken once: from then on it computes only what a task asks for."""
     last_step: int = -1
     """Step that last served it: the longest unserved goes first."""
+    last_served_ns: int = 0
+    """When that ended."""
     compute_time_ns: int = 0
 
     def __post_init__(self, command: OpenSequence) -> None:
         self.sequence_id = command.sequence_id
         self.sampling = command.sampling
+        self.token_lists = TokenLists(command.sampling)
         self.tokens = [*command.prompt_token_ids, *command.output_token_ids]
         self.num_committed_tokens = len(self.tokens)
         self.num_prompt_tokens = len(command.prompt_token_ids)
@@ -180,8 +185,12 @@ class EngineSequence:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is asked of it that anybody waits for."""
-        return self.task is None or isinstance(self.task, AheadTask)
+        """Whether nothing is asked of it that anybody waits for and that could be done now."""
+        return self.task is None or self.is_grammar_pending or isinstance(self.task, AheadTask)
+
+    def idle_ns(self, now_ns: int) -> int:
+        """How long it was idle."""
+        return now_ns - self.last_served_ns if self.is_idle else 0
 
     def forget_in_target_drafts(self) -> None:
         """Drop what was drafted without being asked for, in the target or ahead; drafts that were sent stay."""
@@ -217,7 +226,7 @@ class EngineSequence:
         drafts, base_length = task.drafts, len(self.tokens)
         remaining = min(self.sampling.max_tokens - self.num_output_tokens, max_context_tokens - base_length)
         committed, num_accepted, finish_reason = cut(
-            token_ids, len(path), stop_token_ids=self.sampling.stop_token_ids, remaining_tokens=remaining
+            token_ids, len(path), stop_token_ids=self.token_lists.stop_token_ids, remaining_tokens=remaining
         )
         self.append(committed, committed=True)
         self.num_computed_tokens = base_length + num_accepted

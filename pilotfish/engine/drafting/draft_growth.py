@@ -20,13 +20,12 @@ from torch import Tensor
 from pilotfish.engine.core.draft_costs import Thresholds
 from pilotfish.engine.core.drafts import DraftedChain, Drafts
 from pilotfish.engine.core.in_target_drafting import DraftWish
-from pilotfish.engine.core.proposing import Drafted, DraftPlan, draft_next, node_rows
+from pilotfish.engine.core.proposing import Drafted, DraftPlan, draft_next, node_rows, row_of
 from pilotfish.engine.core.tree_proposal import TreeProposal
 from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.eagle3.runtime import FeatureHead, HeadOutput, HeadStep
 from pilotfish.speculation.draft_vocabulary import DraftVocabulary
 from pilotfish.speculation.lookup.index import needs_draft_probs
-from pilotfish.speculation.sampling.penalties import Row
 from pilotfish.speculation.sampling.transfer import to_device
 from pilotfish.speculation.trees.tree import ROOT, DraftTree
 from pilotfish.types import TreeRequest
@@ -77,10 +76,8 @@ class _Chain:
     @property
     def plan(self) -> DraftPlan:
         sequence = self._wish.sequence
-        position = len(sequence.tokens) + len(self._chain)
-        row = Row(sequence.sampling, position, sequence.history, constraint=sequence.grammar)
         draws = needs_draft_probs(sequence.sampling)
-        return DraftPlan([row], draws, num_candidates=0 if draws else 1)
+        return DraftPlan([row_of(sequence, num_drafts=len(self._chain))], draws, num_candidates=0 if draws else 1)
 
     def extend(self, drafted: Drafted) -> None:
         if drafted.drafts:

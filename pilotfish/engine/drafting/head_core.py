@@ -27,7 +27,7 @@ from pilotfish.engine.core.drafts import NO_DRAFTS, Drafts
 from pilotfish.engine.core.engine import Engine
 from pilotfish.engine.core.grammars import Grammars
 from pilotfish.engine.core.in_target_drafting import DraftWish, num_tree_places
-from pilotfish.engine.core.scheduler import ScheduledRows
+from pilotfish.engine.core.scheduler import LONG_IDLE_NS, ScheduledRows
 from pilotfish.engine.core.sequence import EngineSequence, ProposeTask
 from pilotfish.engine.drafting.draft_growth import DraftRows, HeadGrowth
 from pilotfish.features import Features
@@ -160,14 +160,21 @@ class HeadCore(Engine):
         return scheduled
 
     def _reserve(self, sequence: EngineSequence, task: ProposeTask) -> bool:
-        """Blocks for its rows and drafts; the longest unserved sequences that nobody waits for are forgotten for it."""
+        """Blocks for its rows and drafts; sequences that nobody waits for are forgotten for it, the longest unserved
+        first: those opened after it, and those idle for long."""
         num_drafts = task.num_draft_tokens
         if task.tree is not None:
             num_drafts = num_tree_places(task.tree, task.num_draft_tokens)
         num_places = len(sequence.tokens) - _window(sequence).origin + num_drafts
         while not self.kv_cache.reserve(sequence, num_places):
-            idle = [other for other in self._sequences.values() if other.block_ids and other.task is None]
-            victim = min(idle, key=lambda other: other.last_step, default=None)
+            victims = [
+                other
+                for other in self._sequences.values()
+                if other.block_ids
+                and other.task is None
+                and (other.open_order > sequence.open_order or other.idle_ns(self._clock_ns()) >= LONG_IDLE_NS)
+            ]
+            victim = min(victims, key=lambda other: other.last_step, default=None)
             if victim is None:
                 return False
             self._forget(victim.sequence_id)

@@ -77,7 +77,10 @@ def read_metadata(folder: Path) -> ModelMetadata:
 
     vocab_size, max_context_tokens = field("vocab_size"), field("max_position_embeddings")
     if not isinstance(vocab_size, int) or not isinstance(max_context_tokens, int):
-        raise UnsupportedModelError(f"{folder / 'config.json'} lacks vocab_size or max_position_embeddings")
+        raise UnsupportedModelError(
+            f"the config.json of {folder} (architecture {config.get('model_type')!r}) lacks vocab_size or "
+            "max_position_embeddings, which all models that can be served name: take another one (docs/models.md)"
+        )
     generation_path = folder / "generation_config.json"
     generation = read_json(generation_path) if generation_path.is_file() else {}
     return ModelMetadata(

@@ -22,7 +22,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pilotfish.chat import ChatMessage, ToolCall
 from pilotfish.errors import ConfigError, InvalidRequestError, UnsupportedModelError
 from pilotfish.models.store.folder import read_json
-from pilotfish.models.tokens.tool_prompt import fold_tools, parse_arguments
+from pilotfish.models.tokens.tool_prompt import fold_tools, parse_model_arguments
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -124,9 +124,9 @@ def _turn(message: ChatMessage) -> dict[str, Any]:
 
 
 def _arguments(call: ToolCall) -> Any:
-    """Templates write them with tojson, so they must not be text."""
+    """Templates write them with tojson, so where they are JSON they must not be text."""
     try:
-        return parse_arguments(call.arguments)
+        return parse_model_arguments(call.arguments)
     except (ValueError, RecursionError):
         raise InvalidRequestError(f"the arguments of the call of {call.name!r} are not JSON") from None
 

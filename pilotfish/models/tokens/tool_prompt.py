@@ -11,6 +11,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pydantic_core import from_json
+
 from pilotfish.chat import ChatMessage, ToolCall
 
 CALL_BEGIN, CALL_END = "<tool_call>\n", "\n</tool_call>"
@@ -32,6 +34,21 @@ def parse_arguments(arguments: str) -> Any:
     """A call's arguments as templates get them. Raises ValueError, RecursionError for what cannot be written as JSON
     again: NaN, and numbers that no float holds."""
     return json.loads(arguments, parse_constant=_finite, parse_float=_finite)
+
+
+def parse_model_arguments(arguments: str) -> Any:
+    """As `parse_arguments`, of what a model wrote. Of an object that is cut off there is what was written, a last
+    string's beginning included; one that is no JSON stays text."""
+    try:
+        return parse_arguments(arguments)
+    except json.JSONDecodeError:
+        if not arguments.lstrip().startswith("{"):
+            raise
+    try:
+        begun = from_json(arguments, allow_partial="trailing-strings")
+    except ValueError:
+        return arguments
+    return parse_arguments(json.dumps(begun))
 
 
 def _finite(number: str) -> float:

@@ -81,7 +81,7 @@ class ReplicaObserver:
         self.counters.num_prompt_tokens += num_tokens
         if self._tracing is None or not command.traceparent:
             return
-        span = self._tracing.begin(f"{self._service} sequence", time.time_ns(), RemoteContext(command.traceparent))
+        span = self._tracing.begin(f"{self._service} sequence", time.time_ns(), RemoteContext.of(command.traceparent))
         if span.is_recording():
             attributes = {"replica": self._replica_id, "num_prompt_tokens": num_tokens}
             self._traces[command.sequence_id] = SequenceTrace(span, defaultdict(int, attributes))

@@ -11,6 +11,7 @@ from typing import assert_never
 from pilotfish.errors import InvalidRequestError
 from pilotfish.messages import (
     MAX_AHEAD_TOKENS,
+    MAX_DRAFT_CANDIDATES,
     AheadRequest,
     CloseSequence,
     Command,
@@ -71,6 +72,7 @@ def _check_open(command: OpenSequence, model: ModelInfo) -> None:
     _check_token_ids(command.prompt_token_ids, model, "prompt token id")
     _check_token_ids(command.output_token_ids, model, "output token id")
     _check_token_ids([token_id for token_id, _ in command.sampling.logit_bias], model, "logit_bias token id")
+    _check_token_ids(command.sampling.allowed_token_ids, model, "allowed token id")
 
 
 def _check_verify(command: Verify, model: ModelInfo, limits: Limits) -> None:
@@ -106,6 +108,8 @@ def _check_drafts(command: Verify | PreparedDrafts, model: ModelInfo) -> None:
     if command.draft_probs and len(command.draft_probs) != num_drafts:
         raise InvalidRequestError(f"{num_drafts} draft tokens with {len(command.draft_probs)} distributions")
     for distribution in command.draft_probs:
+        if len(distribution.token_ids) > MAX_DRAFT_CANDIDATES:
+            raise InvalidRequestError(f"a draft distribution has more than {MAX_DRAFT_CANDIDATES} tokens")
         _check_token_ids(distribution.token_ids, model, "token id of a draft distribution")
         if not distribution.is_sound:
             raise InvalidRequestError("a draft distribution repeats a token or its probabilities do not sum to 1")

@@ -1,4 +1,4 @@
-"""Tokens that a grammar forbids at a position are impossible there.
+"""Tokens that a grammar, or allowed_token_ids, forbids at a position are impossible there.
 
 Shapes: R rows, V vocabulary, W = ceil(V / 8) or more bytes of a mask.
 """
@@ -24,6 +24,15 @@ class TokenConstraint(Protocol):
         None: anything, since the position cannot be reached.
         """
         ...
+
+
+def both(mask: bytes | None, other: bytes | None) -> bytes | None:
+    """What both masks, of equal lengths, allow; where that is nothing, what the first does: a sequence that has come to
+    such a place ends with an error."""
+    if mask is None or other is None:
+        return other if mask is None else mask
+    common = np.frombuffer(mask, dtype=np.uint8) & np.frombuffer(other, dtype=np.uint8)
+    return common.tobytes() if common.any() else mask
 
 
 def without_forbidden(logits: Tensor, masks: Sequence[bytes | None]) -> Tensor:

@@ -1,24 +1,24 @@
-"""Penalties, logit bias, grammar, min_tokens and bad_words: the steps that look at the tokens before a position.
+"""Penalties, logit bias, grammar, allowed_token_ids, min_tokens and bad_words: what changes logits before temperature
+and truncation do.
 
 Shapes: R rows, V vocabulary, E (row, token) pairs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Sequence
 
 import msgspec
 import torch
 from torch import Tensor
 
 from pilotfish.speculation.sampling.blocks import BlockedLogits
-from pilotfish.speculation.sampling.constraints import TokenConstraint, without_forbidden
+from pilotfish.speculation.sampling.constraints import TokenConstraint, both, without_forbidden
 from pilotfish.speculation.sampling.history import CountTable, TokenHistory
+from pilotfish.speculation.sampling.token_lists import MAX_LOGIT, EntryTable, TokenLists
 from pilotfish.speculation.sampling.transfer import moved, to_device
 from pilotfish.types import SamplingParams
-
-_MAX_LOGIT = 1e30
-"""Far beyond any logit, and a difference of two stays within float32: infinite logits make NaN."""
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -33,15 +33,23 @@ class Row(msgspec.Struct, frozen=True):
     """Drafts between the history and the position."""
     constraint: TokenConstraint | None = None
     """The grammar after prompt and output before the drafts; None: the row is free."""
+    token_lists: TokenLists | None = None
+    """Those of the parameters; None: they are made for this row."""
+
+    @property
+    def lists(self) -> TokenLists:
+        return TokenLists(self.sampling) if self.token_lists is None else self.token_lists
 
 
 def needs_adjustment(sampling: SamplingParams) -> bool:
     """Whether anything but temperature and truncation changes the logits."""
-    return sampling.needs_history or bool(sampling.logit_bias) or sampling.grammar is not None
+    is_narrowed = bool(sampling.allowed_token_ids) or sampling.grammar is not None
+    return is_narrowed or sampling.needs_history or bool(sampling.logit_bias)
 
 
 def adjust(blocks: BlockedLogits, rows: Sequence[Row]) -> BlockedLogits:
-    """Penalties, logit bias, grammar, then min_tokens and bad_words, on a copy; the input itself when no row has any.
+    """Penalties, logit bias, grammar and allowed_token_ids, then min_tokens and bad_words, on a copy; the input itself
+    when no row has any.
 
     Raises ValueError for a row with penalties and no history.
     """
@@ -55,36 +63,32 @@ def adjust(blocks: BlockedLogits, rows: Sequence[Row]) -> BlockedLogits:
 
 def _constrain(blocks: BlockedLogits, rows: Sequence[Row]) -> BlockedLogits:
     masks = [None if row.constraint is None else row.constraint.allowed(row.draft_token_ids) for row in rows]
+    if any(row.sampling.allowed_token_ids for row in rows):
+        num_bytes = next((len(mask) for mask in masks if mask is not None), -(-blocks.vocab_size // 8))
+        masks = [both(mask, _allowed_mask(row, num_bytes)) for mask, row in zip(masks, rows, strict=True)]
     if all(mask is None for mask in masks):
         return blocks
     return _narrowed(blocks, without_forbidden(blocks.logits, masks))
 
 
+def _allowed_mask(row: Row, num_bytes: int) -> bytes | None:
+    return row.lists.allowed_mask(num_bytes) if row.sampling.allowed_token_ids else None
+
+
 def _forbid(blocks: BlockedLogits, rows: Sequence[Row]) -> BlockedLogits:
     """An answer that its grammar has ended ends, whatever min_tokens says."""
-    entries = [(index, token_id) for index, row in enumerate(rows) for token_id in _forbidden(row)]
-    entries = [entry for entry in entries if entry[1] < blocks.vocab_size]
-    if not entries:
+    table = EntryTable()
+    for index, row in enumerate(rows):
+        if row.history is not None and (row.sampling.min_tokens or row.sampling.bad_words):
+            row.lists.add_forbidden_to(table, index, row.history, row.draft_token_ids)
+    if not table.rows:
         return blocks
-    entry_rows, token_ids = (
-        to_device(column, torch.int64, blocks.logits.device) for column in zip(*entries, strict=True)
-    )
+    entries = torch.stack((_tensor(table.rows, torch.int64), _tensor(table.token_ids, torch.int64)))  # [2, E]
+    entries = entries[:, entries[1] < blocks.vocab_size]
+    entry_rows, token_ids = moved(entries, blocks.logits.device)
     logits = blocks.logits.clone()
     logits[entry_rows, token_ids] = -torch.inf
     return _narrowed(blocks, logits)
-
-
-def _forbidden(row: Row) -> Iterator[int]:
-    """Tokens that may not come yet, or not here."""
-    sampling, history, drafts = row.sampling, row.history, row.draft_token_ids
-    if history is None:
-        return
-    if history.num_output_tokens + len(drafts) < sampling.min_tokens:
-        yield from sampling.stop_token_ids
-    end = history.end(max(map(len, sampling.bad_words), default=1) - 1, drafts)
-    for word in sampling.bad_words:
-        if len(word) == 1 or end[1 - len(word) :] == word[:-1]:
-            yield word[-1]
 
 
 def _narrowed(blocks: BlockedLogits, logits: Tensor) -> BlockedLogits:
@@ -109,9 +113,9 @@ def _apply_penalties_(logits: Tensor, rows: Sequence[Row]) -> None:
     if not table.rows:
         return
     device = logits.device
-    entry_rows = moved(torch.frombuffer(table.rows, dtype=torch.int64), device)  # [E]
-    token_ids = moved(torch.frombuffer(table.token_ids, dtype=torch.int64), device)  # [E]
-    counts = moved(torch.frombuffer(table.output_counts, dtype=torch.int64), device)  # [E]
+    entry_rows = moved(_tensor(table.rows, torch.int64), device)  # [E]
+    token_ids = moved(_tensor(table.token_ids, torch.int64), device)  # [E]
+    counts = moved(_tensor(table.output_counts, torch.int64), device)  # [E]
     samplings = [row.sampling for row in rows]
     parameters = to_device(
         [(s.repetition_penalty, s.presence_penalty, s.frequency_penalty) for s in samplings], torch.float32, device
@@ -120,16 +124,25 @@ def _apply_penalties_(logits: Tensor, rows: Sequence[Row]) -> None:
     values = logits[entry_rows, token_ids]
     values = torch.where(values > 0, values / repetition, values * repetition)
     values -= presence * (counts > 0) + frequency * counts
-    logits[entry_rows, token_ids] = values.clamp_(-_MAX_LOGIT, _MAX_LOGIT)
+    logits[entry_rows, token_ids] = values.clamp_(-MAX_LOGIT, MAX_LOGIT)
 
 
 def _apply_bias_(logits: Tensor, rows: Sequence[Row]) -> None:
-    entries = [(index, *pair) for index, row in enumerate(rows) for pair in row.sampling.logit_bias]
-    if not entries:
+    table, biases = EntryTable(), array("f")
+    for index, row in enumerate(rows):
+        if row.sampling.logit_bias:
+            lists = row.lists
+            table.add(index, lists.biased_token_ids)
+            biases.extend(lists.bias_values)
+    if not biases:
         return
-    entry_rows, token_ids, biases = zip(*entries, strict=True)
     device = logits.device
-    index = (to_device(entry_rows, torch.int64, device), to_device(token_ids, torch.int64, device))
-    logits.index_put_(index, to_device(biases, torch.float32, device), accumulate=True)
-    # A token may be named more than once, and two large finite addends make an infinite one.
-    logits[index] = logits[index].clamp_(-_MAX_LOGIT, _MAX_LOGIT)
+    places = (moved(_tensor(table.rows, torch.int64), device), moved(_tensor(table.token_ids, torch.int64), device))
+    # Two large finite addends make an infinite one.
+    values = logits[places] + moved(_tensor(biases, torch.float32), device)
+    logits[places] = values.clamp_(-MAX_LOGIT, MAX_LOGIT)
+
+
+def _tensor(values: array[int] | array[float], dtype: torch.dtype) -> Tensor:
+    """On the values themselves: they must not change while the tensor is used."""
+    return torch.frombuffer(values, dtype=dtype)

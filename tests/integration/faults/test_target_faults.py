@@ -80,6 +80,21 @@ async def test_requests_wait_for_their_only_target_to_come_back(cluster) -> None
         await cluster.nothing_is_left()
 
 
+async def test_requests_leave_a_target_that_drains_while_they_are_answered(cluster) -> None:
+    orchestrator = await cluster.start(2, 1)
+    victim, other = cluster.targets()
+    calls = [orchestrator.ask(prompt, **manner, max_tokens=1500) for prompt in ("one", "two") for manner in MANNERS]
+    for call in calls:
+        await call.has_said(30)
+    assert victim.engine.num_sequences > 0
+    await victim.drain()
+    assert other.engine.num_sequences == len(calls), "none has come to its end on the way"
+    for call in calls:
+        await call.finish()
+    assert orchestrator.server.service.statistics.totals.num_failovers == 0
+    await cluster.nothing_is_left()
+
+
 async def test_a_rolling_update_fails_no_request(cluster) -> None:
     """Each of two replicas is replaced: a new one comes, the old one leaves the directory and drains."""
     orchestrator = await cluster.start(2, 1)

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import grpc.aio
 import pytest
@@ -10,6 +10,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from orchestrator.server import SERVICE_NAME, OrchestratorServer
 from pilotfish.errors import ModelError
+from pilotfish.messages import Command, OpenSequence
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import inference_pb2_grpc, types_pb2
 from tests.support.until import until
@@ -77,6 +78,12 @@ async def test_prompts_come_as_text_tokens_and_chats(orchestrator) -> None:
         ({"temperature": float("nan")}, "temperature is nan"),
         ({"stop_token_ids": [VOCAB_SIZE]}, "stop_token_ids holds token id 97"),
         ({"logit_bias": [types_pb2.LogitBias(token_id=1000, bias=1)]}, "logit_bias holds token id 1000"),
+        ({"logit_bias": [types_pb2.LogitBias(token_id=5, bias=1)] * 2}, "logit_bias holds a token twice"),
+        ({"logit_bias": [types_pb2.LogitBias(token_id=5, bias=float("inf"))] * 9999}, "logit_bias is"),
+        ({"logit_bias": [types_pb2.LogitBias(token_id=at, bias=1) for at in range(1025)]}, "holds 1025 tokens"),
+        ({"stop_token_ids": [5] * 1025}, "stop_token_ids holds 1025 tokens"),
+        ({"allowed_token_ids": [5] * 1025}, "allowed_token_ids holds 1025 tokens"),
+        ({"allowed_token_ids": [5, VOCAB_SIZE]}, "allowed_token_ids holds token id 97"),
         ({"speculation": pb.SpeculationOptions(num_speculative_tokens=17)}, "num_speculative_tokens is 17"),
         ({"speculation": pb.SpeculationOptions(mode=9)}, "speculation mode 9 is unknown"),
         ({"speculation": pb.SpeculationOptions(acceptance=9)}, "AcceptanceMode 9 is unknown"),
@@ -89,6 +96,28 @@ async def test_bad_input_is_refused_with_what_is_wrong(stack, orchestrator, fiel
         await orchestrator.generate(**fields)
     assert len((await orchestrator.generate()).token_ids) == 40
     await stack.nothing_is_left()
+
+
+async def test_replicas_can_tell_clients_apart_and_not_who_they_are(
+    stack, orchestrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[OpenSequence] = []
+    for engine in stack.engines:
+        submit = engine.core.submit
+
+        def record(command: Command, submit: Callable[[Command], None] = submit) -> None:
+            opened.extend([command] if isinstance(command, OpenSequence) else [])
+            submit(command)
+
+        monkeypatch.setattr(engine.core, "submit", record)
+    names: dict[str, set[str]] = {}
+    for client_id in ("alice", "bob", "alice"):
+        await orchestrator.generate(client_id=client_id)
+        names.setdefault(client_id, set()).update(command.client for command in opened)
+        opened.clear()
+    assert [len(seen) for seen in names.values()] == [1, 1]
+    assert names["alice"] != names["bob"]
+    assert not any(client_id in name for client_id, seen in names.items() for name in seen)
 
 
 async def test_the_model_is_described(orchestrator) -> None:
@@ -149,6 +178,16 @@ async def test_a_deadline_of_the_client_frees_everything(stack) -> None:
     async with failing_with(grpc.StatusCode.DEADLINE_EXCEEDED, ""):
         await orchestrator.generate(max_tokens=50_000, timeout=0.1)
     await stack.nothing_is_left()
+
+
+async def test_a_deadline_of_the_client_holds_while_there_is_no_target(stack) -> None:
+    orchestrator = await stack.serve(connect_timeout_s=60)
+    async with failing_with(grpc.StatusCode.DEADLINE_EXCEEDED, ""):
+        await orchestrator.generate(timeout=0.1)
+    async with failing_with(grpc.StatusCode.DEADLINE_EXCEEDED, ""):
+        await orchestrator.stub.GetModelInfo(pb.GetModelInfoRequest(), timeout=0.1)
+    await stack.nothing_is_left()
+    assert orchestrator.service.statistics.failures == {"deadline_exceeded": 1}
 
 
 async def test_a_slow_reader_pauses_its_own_sequence_only(stack) -> None:

@@ -37,6 +37,24 @@ def test_models(emulated_client: openai.OpenAI) -> None:
     assert completion.system_fingerprint.startswith("fp_")
 
 
+def test_a_slash_at_the_end_changes_nothing(emulated_server, emulated_client: openai.OpenAI) -> None:
+    http = emulated_server.http
+    (model,) = emulated_client.models.list().data
+    assert http.get("/v1/models/").json() == http.get("/v1/models").json()
+    assert http.get(f"/v1/models/{model.id}/").json()["id"] == model.id
+    for path in ("/health", "/ready", "/version", "/fleet", "/openapi.json"):
+        assert http.get(f"{path}/", follow_redirects=False).status_code == 200
+    bodies = {
+        "/v1/chat/completions": {"messages": MESSAGES, "max_tokens": 2},
+        "/v1/completions": {"prompt": "sea", "max_tokens": 2},
+        "/v1/responses": {"input": "sea", "max_output_tokens": 2},
+        "/tokenize": {"prompt": "sea"},
+        "/detokenize": {"tokens": [5]},
+    }
+    for path, body in bodies.items():
+        assert http.post(f"{path}/", json=body, follow_redirects=False).status_code == 200
+
+
 def test_the_model_may_have_names_of_our_own(start_server: Callable[..., StackThread], client_of) -> None:
     with start_server(served_model_name=["gpt-x", "alias"]) as server:
         client = client_of(server)

@@ -1,6 +1,5 @@
 """Every failure in OpenAI's shape, with the parameter's name; OpenAI's own client raises its own kinds."""
 
-import asyncio
 import json
 import urllib.error
 import urllib.request
@@ -46,6 +45,24 @@ def post(url: str, path: str, body: bytes | dict[str, Any], **headers: str) -> t
         ("/v1/chat/completions", {"logit_bias": {"999999999": 1}}, "logit_bias"),
         ("/v1/chat/completions", {"stop": ["a"] * 17}, "stop"),
         ("/v1/chat/completions", {"stop_token_ids": [10**9]}, "stop_token_ids"),
+        ("/v1/chat/completions", {"stop": ["a" * 513]}, "stop"),
+        *(
+            (path, {"input": "ab", name: entries} if "responses" in path else {name: entries}, name)
+            for path in ("/v1/chat/completions", "/v1/completions", "/v1/responses")
+            for name, entries in (
+                ("logit_bias", {str(token_id): 1 for token_id in range(1025)}),
+                ("stop_token_ids", [5] * 1025),
+                ("allowed_token_ids", [*range(1025)]),
+                ("allowed_token_ids", []),
+                ("allowed_token_ids", [-1]),
+                ("allowed_token_ids", [10**9]),
+            )
+        ),
+        (
+            "/v1/chat/completions",
+            {"allowed_token_ids": [5], "structured_outputs": {"regex": "a"}},
+            "allowed_token_ids",
+        ),
         ("/v1/chat/completions", {"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
         ("/v1/chat/completions", {"stream_options": {"include_usage": True}}, "stream_options"),
         ("/v1/chat/completions", {"messages": []}, "messages"),
@@ -157,7 +174,7 @@ def test_half_a_surrogate_pair_in_a_call_is_no_fault_of_ours(real_server, path: 
 def test_a_grammar_is_checked_without_a_place(emulated_server, monkeypatch: pytest.MonkeyPatch) -> None:
     service, held = emulated_server.orchestrator.service, []
 
-    async def check(grammar: Grammar) -> None:
+    async def check(grammar: Grammar, client_id: str) -> float:
         held.append(service.request_queue.num_running)
         raise InvalidRequestError("no", param="grammar")
 
@@ -168,25 +185,20 @@ def test_a_grammar_is_checked_without_a_place(emulated_server, monkeypatch: pyte
     assert service.statistics.failures["invalid_argument"] == num_failures + 1
 
 
-@pytest.mark.parametrize("second", [UnavailableError("lost"), ResourceExhaustedError("busy"), None])
+@pytest.mark.parametrize("second", [UnavailableError("lost"), ResourceExhaustedError("busy")])
 def test_a_refused_grammar_stays_so_when_nothing_else_can_be_checked(
-    emulated_server, monkeypatch: pytest.MonkeyPatch, second: PilotfishError | None
+    emulated_server, monkeypatch: pytest.MonkeyPatch, second: PilotfishError
 ) -> None:
-    """None: the deadline passes before there is a second verdict."""
     verdicts = [second, InvalidRequestError("no", param="grammar")]
 
-    async def check(grammar: Grammar) -> None:
-        verdict = verdicts.pop()
-        if verdict is None:
-            await asyncio.Event().wait()
-        raise verdict
+    async def check(grammar: Grammar, client_id: str) -> float:
+        raise verdicts.pop()
 
     monkeypatch.setattr(emulated_server.orchestrator.service.grammar_check, "check", check)
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
     schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}
     fields = {**CHAT, "tools": [tool], "tool_choice": "auto", "response_format": schema}
-    headers = {"x-request-timeout-ms": "1000"}
-    status, body = post(emulated_server.url, "/v1/chat/completions", fields, **headers)
+    status, body = post(emulated_server.url, "/v1/chat/completions", fields)
     assert (status, body["error"]["message"], verdicts) == (400, "no", [])
 
 

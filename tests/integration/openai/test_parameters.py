@@ -26,6 +26,8 @@ COMMON: dict[str, dict[str, Any]] = {
     "logit_bias": {"logit_bias": {"40": 8.0, "41": -100}},
     "stop": {"stop": ["us", "st", "a", "o"]},
     "stop_token_ids": {"extra_body": {"stop_token_ids": [*range(15, 50)]}},
+    "allowed_token_ids": {"extra_body": {"allowed_token_ids": [*range(12, 60, 3)]}},
+    "allowed_token_ids, greedy": {"temperature": 0, "extra_body": {"allowed_token_ids": [*range(10, 60, 3)]}},
     "ignore_eos": {"extra_body": {"ignore_eos": True}},
     "min_tokens": {"extra_body": {"min_tokens": 6, "stop_token_ids": [*range(15, 50)]}},
     "min_tokens, greedy": {"temperature": 0, "extra_body": {"min_tokens": 6, "stop_token_ids": [*range(15, 50)]}},

@@ -71,6 +71,17 @@ def test_a_response_has_its_thoughts_as_an_item(thinking_server: StackThread) ->
     assert again["usage"]["input_tokens"] > respond(input=[ASKED, answer, ASKED]).json()["usage"]["input_tokens"]
 
 
+def test_a_response_may_have_its_thoughts_left_out_or_as_text(thinking_server: StackThread) -> None:
+    def respond(**fields: Any) -> list[dict[str, Any]]:
+        body = {"input": [ASKED], "seed": 11, "max_output_tokens": 10, **fields}
+        return thinking_server.http.post("/v1/responses", json=body).json()["output"]
+
+    thoughts = message_of(thinking_server)["reasoning"]
+    (left_out,), (as_text,) = respond(include_reasoning=False), respond(separate_reasoning=False)
+    assert (left_out["type"], left_out["content"][0]["text"]) == ("message", "")
+    assert as_text["content"][0]["text"].strip() == thoughts
+
+
 def test_what_follows_the_mark_is_content(thinking_server: StackThread) -> None:
     tokens = thinking_server.http.post("/tokenize", json={"prompt": "</think>"}).json()["tokens"]
     fields = {"logit_bias": {str(tokens[0]): 5}, "bad_words": ["ab"], "max_tokens": 30}

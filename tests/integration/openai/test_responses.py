@@ -5,6 +5,9 @@ import json
 import openai
 import pytest
 
+from orchestrator.answers.output import OutputChunk, OutputText
+from pilotfish.messages import Verdict
+from tests.integration.openai.test_structured import ENDLESS
 from tests.support.stack import StackThread
 
 SCHEMA = {
@@ -94,6 +97,70 @@ def test_a_call_that_is_cut_off_is_incomplete(real_client: openai.OpenAI) -> Non
     assert (call.status, call.arguments[0]) == ("incomplete", "{")
 
 
+def test_what_was_asked_is_repeated_as_it_was_sent(real_server: StackThread) -> None:
+    number = {"type": "number", "multipleOf": 0.5, "maximum": 1e3, "default": 2.5}
+    schema = {"type": "object", "properties": {"x": number}, "required": ["x"], "additionalProperties": False}
+    asked = {
+        "reasoning": {"effort": "low", "summary": "auto"},
+        "text": {"format": {"type": "json_schema", "name": "x", "schema": schema, "strict": True}},
+        "tools": [{"type": "function", "name": "f", "description": "d", "parameters": schema, "strict": False}],
+        "tool_choice": {"type": "function", "name": "f"},
+        "parallel_tool_calls": False,
+        "metadata": {"a": "0.5"},
+        "temperature": 0.5,
+        "top_p": 0.25,
+        "max_output_tokens": 3,
+        "instructions": "be brief",
+    }
+    answer = real_server.http.post("/v1/responses", json={"input": "a", **asked}).json()
+    assert {name: answer[name] for name in asked} == asked
+    lines = real_server.http.post("/v1/responses", json={"input": "a", "stream": True, **asked}).text.split("\n\n")
+    for line in (lines[0], lines[-3]):
+        response = json.loads(line.partition("data: ")[2])["response"]
+        assert {name: response[name] for name in asked} == asked
+    answer = real_server.http.post("/v1/responses", json={"input": "a", "max_output_tokens": 1, "text": {}}).json()
+    assert answer["reasoning"] == {"effort": None, "summary": None}
+    assert answer["text"] == {"format": {"type": "text"}}
+
+
+def test_a_stream_that_fails_says_so_as_openais_do(real_client: openai.OpenAI) -> None:
+    body = {**ENDLESS, "logit_bias": {"0": -100}}
+    events = list(real_client.responses.create(input="a", stream=True, extra_body=body, **LONG))
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    failed = events[-1]
+    assert (failed.type, failed.response.status, failed.response.id) == (
+        "response.failed",
+        "failed",
+        events[0].response.id,
+    )
+    assert "cannot be followed any further" in failed.response.error.message
+    assert failed.response.error.code == "invalid_request_error"
+    deltas = [event.delta for event in events if event.type == "response.output_text.delta"]
+    (item,) = failed.response.output
+    assert (item.status, item.content[0].text) == ("incomplete", "".join(deltas))
+    with real_client.responses.stream(input="a", extra_body=body, **LONG) as stream:
+        assert [event.type for event in stream][-1] == "response.failed"
+
+
+def test_a_fault_within_a_stream_tells_nothing_of_itself(
+    emulated_server: StackThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    push, left = OutputText.push, [None] * 40
+
+    def failing(self: OutputText, verdict: Verdict) -> OutputChunk:
+        if not left:
+            raise KeyError("secret")
+        left.pop()
+        return push(self, verdict)
+
+    monkeypatch.setattr(OutputText, "push", failing)
+    body = {"input": "a", "stream": True, "ignore_eos": True, "speculation": {"mode": "off"}}
+    lines = emulated_server.http.post("/v1/responses", json=body).text.split("\n\n")
+    failed = json.loads(lines[-3].partition("data: ")[2])
+    assert (failed["type"], failed["response"]["error"]["code"]) == ("response.failed", "server_error")
+    assert "secret" not in lines[-3]
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
@@ -108,7 +175,8 @@ def test_a_call_that_is_cut_off_is_incomplete(real_client: openai.OpenAI) -> Non
         ({"input": [{"type": "function_call_output", "output": "a"}]}, "input[0]"),
         ({"input": "a", "text": FORMAT, "extra_body": {"response_format": {"type": "text"}}}, "response_format"),
         ({"input": "a", "max_output_tokens": 0}, "max_output_tokens"),
-        ({"input": "a", "tools": [{"type": "web_search"}]}, None),
+        ({"input": "a", "tools": [{"type": "function"}]}, "tools[0].name"),
+        ({"input": "a", "tools": [TOOL], "tool_choice": {"type": "web_search"}}, "tool_choice"),
         ({"input": "a", "text": {"format": {"type": "json_schema", "name": "x", "schema": {"type": "fish"}}}}, None),
     ],
 )
@@ -117,7 +185,7 @@ def test_what_cannot_be_served_is_refused_by_name(
 ) -> None:
     with pytest.raises(openai.BadRequestError) as failure:
         real_client.responses.create(**{**GREEDY, **fields})
-    assert param is None or (failure.value.param, failure.value.body["message"].startswith(param)) == (param, True)
+    assert param is None or (failure.value.param, param in failure.value.body["message"]) == (param, True)
 
 
 def test_what_a_response_does_not_use_is_named_as_it_was_sent(real_server: StackThread) -> None:

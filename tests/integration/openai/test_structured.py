@@ -160,8 +160,8 @@ def test_a_schema_that_cannot_be_served_is_refused_at_once(real_client: openai.O
 def unchecked_server(real_server, monkeypatch: pytest.MonkeyPatch):
     """Its orchestrator vouches for every grammar, as one of another version may."""
 
-    async def check(grammar: Grammar) -> None:
-        pass
+    async def check(grammar: Grammar, client_id: str) -> float:
+        return 0.0
 
     monkeypatch.setattr(real_server.orchestrator.service.grammar_check, "check", check)
     return real_server

@@ -44,12 +44,59 @@ def test_an_answer_does_not_say_bad_words(real_server: StackThread, temperature:
     assert not any(word in text for word in bad_words)
 
 
+@pytest.mark.parametrize("temperature", [0, 1])
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+def test_an_answer_consists_of_allowed_tokens(real_server: StackThread, path: str, temperature: int) -> None:
+    allowed = [*range(12, 60, 5)]
+    fields = {"temperature": temperature, "allowed_token_ids": allowed, "logit_bias": {"13": 100}}
+    (choice,) = ask(real_server, path, **fields, return_token_ids=True)["choices"]
+    assert len(choice["token_ids"]) == 10
+    assert set(allowed).issuperset(choice["token_ids"])
+
+
+def test_an_emulated_answer_consists_of_allowed_tokens(emulated_server: StackThread) -> None:
+    (choice,) = ask(emulated_server, allowed_token_ids=[40, 41], return_token_ids=True)["choices"]
+    assert {*choice["token_ids"]} == {40, 41}
+
+
 def test_an_answer_may_end_with_its_stop(real_server: StackThread) -> None:
     text = text_of(ask(real_server))
     stop = text[4:6]
     end = text.index(stop)
     assert text_of(ask(real_server, stop=[stop])) == text[:end]
     assert text_of(ask(real_server, stop=[stop], include_stop_str_in_output=True)) == text[: end + 2]
+
+
+@pytest.mark.parametrize("mode", ["off", "on"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_stop_may_begin_within_the_least_length(real_server: StackThread, mode: str, stream: bool) -> None:
+    """A token is a character here."""
+
+    def outcome(**fields: Any) -> tuple[str, str, str | int | None]:
+        fields |= {"max_tokens": 16, "speculation": {"mode": mode, "proposer": "ngram"}}
+        events = events_of(real_server, "/v1/completions", **fields) if stream else [ask(real_server, **fields)]
+        choices = [event["choices"][0] for event in events]
+        return "".join(choice["text"] for choice in choices), choices[-1]["finish_reason"], choices[-1]["stop_reason"]
+
+    text, reason, _ = outcome()
+    assert reason == "length"
+    stop = text[6:10]
+    end = text.index(stop)
+    for min_tokens in range(end + 4):
+        assert outcome(stop=[stop], min_tokens=min_tokens) == (text[:end], "stop", stop)
+    assert outcome(stop=[stop], min_tokens=8, include_stop_str_in_output=True) == (text[: end + 4], "stop", stop)
+    assert outcome(stop=[stop], min_tokens=end + 4) == (text, "length", None)
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+def test_the_end_token_is_not_the_stop_string_of_its_digits(real_server: StackThread, path: str) -> None:
+    fields = {"logit_bias": {"0": 100}, "temperature": 0}  # which ends the answer
+    for given, reason in (({"stop": ["0"]}, None), ({"stop": ["0"], "stop_token_ids": [0]}, 0)):
+        (choice,) = ask(real_server, path, **fields, **given)["choices"]
+        assert (choice["finish_reason"], choice["stop_reason"]) == ("stop", reason)
+    (digit,) = real_server.http.post("/tokenize", json={"prompt": "0"}).json()["tokens"]
+    (choice,) = ask(real_server, path, logit_bias={str(digit): 100}, temperature=0, stop=["0"])["choices"]
+    assert (choice["finish_reason"], choice["stop_reason"]) == ("stop", "0")
 
 
 def test_an_emulated_answer_is_as_long_as_is_asked(emulated_server: StackThread) -> None:

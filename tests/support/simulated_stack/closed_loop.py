@@ -39,16 +39,15 @@ class Client:
 
 def closed_loop_tokens_per_s(
     stack: SimulatedStack,
-    controller: Callable[[], Controller],
-    concurrency: int,
+    controllers: Sequence[Callable[[], Controller]],
     answer_tokens: Sequence[int],
     *,
     warm_up_s: float,
     duration_s: float,
 ) -> float:
-    """Of so many clients, after the warm-up."""
-    for number in range(concurrency):
-        Client(stack, controller, answer_tokens, number, concurrency)
+    """Of all clients, after the warm-up. controllers: one for each client, of its requests."""
+    for number, controller in enumerate(controllers):
+        Client(stack, controller, answer_tokens, number, len(controllers))
     begin_s = stack.world.now_s + warm_up_s
     stack.world.run(begin_s)
     before = stack.num_tokens

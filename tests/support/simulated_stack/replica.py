@@ -40,6 +40,7 @@ class Replica:
         """Of the last step."""
         self._prefill_ns = 0.0
         """Of all steps."""
+        self._num_steps = 0
         self._world = world
         self._cost = cost
         self._max_rows = max_rows
@@ -97,11 +98,13 @@ class Replica:
         num_rows = sum(rows.num_rows for rows in batch)
         num_prefill_rows = sum(rows.num_rows for rows in batch if rows.is_prefill)
         self._prefill_ns += self._costs.add(num_rows, num_prefill_rows, step_s * _NS)
+        self._num_steps += 1
         return LoadReport(
             num_sequences_decoding=num_decoding,
             num_step_tokens=num_rows,
             step_time_ns=round(step_s * _NS),
             prefill_time_ns=round(self._prefill_ns),
+            num_steps=self._num_steps,
             step_table=self._costs.table,
         )
 

@@ -176,7 +176,7 @@ class SimulatedSequence:
         if self._is_stopped:
             return
         now_s = self._world.now_s
-        arrived = Arrived(peer, message, now_s, self._stack.target.load.prefill_time_ns)
+        arrived = Arrived(peer, message, now_s, self._stack.target.load)
         self._take(self._machine.on_event(arrived, now_s))
 
     def _take(self, progress: Progress) -> None:

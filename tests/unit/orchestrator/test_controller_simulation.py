@@ -81,7 +81,7 @@ def test_never_slower_beside_prefills(concurrency: int, acceptance: float) -> No
         stack = SimulatedStack(A100, acceptance, prompt_tokens=(150, 900, 250, 80, 330), ahead=0.3)
         make = partial(controller, mode, fresh(), 5)
         tokens_per_s[mode] = closed_loop_tokens_per_s(
-            stack, make, concurrency, (96, 160, 128), warm_up_s=2.0, duration_s=8.0
+            stack, [make] * concurrency, (96, 160, 128), warm_up_s=2.0, duration_s=8.0
         )
     assert tokens_per_s["auto"] >= 0.97 * max(tokens_per_s["off"], tokens_per_s["on"]), tokens_per_s
 
@@ -104,11 +104,38 @@ def test_never_slower_with_a_drafter_that_often_has_no_answer(
         stack = SimulatedStack(load_profile(profile_name), acceptance, answered=answered)
         make = partial(controller, mode, fresh(), 5)
         tokens_per_s[mode] = closed_loop_tokens_per_s(
-            stack, make, concurrency, (96, 160, 128), warm_up_s=2.0, duration_s=max(2.0, 20 / concurrency)
+            stack, [make] * concurrency, (96, 160, 128), warm_up_s=2.0, duration_s=max(2.0, 20 / concurrency)
         )
     # With 64 of which every other has a draft, those that have none wait for the steps of the others.
     bound = 0.9 if (concurrency, answered) == (64, 0.5) else CLOSE
     assert tokens_per_s["auto"] >= bound * max(tokens_per_s["off"], tokens_per_s["on"]), tokens_per_s
+
+
+MIXTURES: tuple[tuple[Mode, int, int, float], ...] = (
+    ("off", 3, 8, 0.3),
+    ("off", 6, 5, 0.3),
+    ("off", 12, 20, 0.9),
+    ("off", 26, 6, 0.9),
+    ("on", 4, 1, 0.3),
+    ("on", 13, 51, 0.3),
+    ("on", 32, 32, 0.6),
+)
+
+
+@pytest.mark.parametrize(("others", "num_others", "num_own", "acceptance"), MIXTURES)
+def test_never_slower_beside_requests_of_another_mode(others: Mode, num_others, num_own, acceptance) -> None:
+    """All of the replica's tokens: what drafts cost those that do without counts as well."""
+    rates = {}
+    modes: tuple[Mode, ...] = ("off", "on", "auto")
+    for mode in modes:
+        state, stack = fresh(), SimulatedStack(A100, acceptance)
+        for _ in range(num_others):
+            SimulatedSequence(stack, controller(others, state, 5))
+        for _ in range(num_own):
+            SimulatedSequence(stack, controller(mode, state, 5))
+        stack.world.run(1.0)
+        rates[mode] = rate_between(stack, 4.0)
+    assert rates["auto"] >= CLOSE * max(rates["off"], rates["on"]), rates
 
 
 def rate_between(stack: SimulatedStack, seconds: float) -> float:
@@ -188,7 +215,7 @@ def test_never_slower_in_the_noise_of_a_busy_machine(concurrency: int, acceptanc
         for name, make in arms.items():
             stack = SimulatedStack(A100, acceptance, seed, ahead=0.5, noise=BUSY_MACHINE)
             rates[name] += closed_loop_tokens_per_s(
-                stack, make, concurrency, (96, 160, 128), warm_up_s=1.0, duration_s=max(1.5, 12 / concurrency)
+                stack, [make] * concurrency, (96, 160, 128), warm_up_s=1.0, duration_s=max(1.5, 12 / concurrency)
             )
     assert rates["auto"] >= 0.975 * max(rates["off"], rates["on"]), rates
 

@@ -8,7 +8,7 @@ from pilotfish.errors import InvalidRequestError
 from pilotfish.messages import Verdict
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import types_pb2
-from pilotfish.types import AcceptanceMode, Grammar, GrammarKind, SamplingParams, TokenLogprobs, TokenOrigin
+from pilotfish.types import MAX_SEED, AcceptanceMode, Grammar, GrammarKind, SamplingParams, TokenLogprobs, TokenOrigin
 from tests.support.byte_tokenizer import byte_tokenizer
 
 DEFAULTS = SpeculationConfig()
@@ -37,6 +37,7 @@ def test_what_is_given_is_taken_zeros_included() -> None:
         logit_bias=[types_pb2.LogitBias(token_id=4, bias=-100)],
         stop=["a", "b"],
         stop_token_ids=[9],
+        allowed_token_ids=[9, 4],
         ignore_eos=True,
         speculation=pb.SpeculationOptions(
             mode=pb.SPECULATION_MODE_OFF,
@@ -58,6 +59,7 @@ def test_what_is_given_is_taken_zeros_included() -> None:
         num_logprobs=0,
         logit_bias=((4, -100.0),),
         stop_token_ids=(9,),
+        allowed_token_ids=(9, 4),
         acceptance=AcceptanceMode.REJECTION,
     )
     assert options.speculation == SpeculationOptions(mode="off", num_speculative_tokens=0, proposer="ngram")
@@ -89,6 +91,11 @@ def test_a_chunk_carries_origins_and_logprobs(toy_tokenizer) -> None:
     assert list(proto.origins) == [TokenOrigin.ACCEPTED, TokenOrigin.RECOVERED]
     assert proto.logprobs[0].logprob == -0.5
     assert list(proto.logprobs[0].top_token_ids) == [3, 4]
+
+
+def test_a_negative_seed_is_a_seed_of_its_own_as_over_http() -> None:
+    seeds = [options_from_proto(pb.GenerateRequest(seed=seed), DEFAULTS, TOKENIZER).sampling.seed for seed in (-1, 5)]
+    assert seeds == [MAX_SEED, 5]
 
 
 def test_what_http_has_by_vllms_names_grpc_has_too() -> None:

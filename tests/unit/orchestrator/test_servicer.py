@@ -1,7 +1,12 @@
+import contextvars
+from typing import Any
+
 import pytest
 
+from orchestrator import servicer
 from orchestrator.api_security import MAX_CLIENT_ID_CHARACTERS, Authenticator
-from orchestrator.servicer import CLIENT_ID_KEY, caller_of
+from orchestrator.requests.caller import Caller
+from orchestrator.servicer import CLIENT_ID_KEY
 from pilotfish.config import PublicSecurityConfig
 from pilotfish.errors import AuthenticationError
 from pilotfish.security.api_key import ApiKey, digest_of
@@ -17,6 +22,10 @@ class FakeContext:
         self._metadata = metadata
         self._peer = peer
         self._time_remaining = time_remaining
+        self.trailing = {}
+
+    def set_trailing_metadata(self, metadata):
+        self.trailing = dict(metadata)
 
     def invocation_metadata(self):
         return self._metadata
@@ -28,9 +37,21 @@ class FakeContext:
         return self._time_remaining
 
 
+def caller_of(context: Any, arrival_ns: int, authenticator: Authenticator) -> Caller:
+    """As within a call's own task: it says there which request is logged about."""
+    return contextvars.copy_context().run(servicer.caller_of, context, arrival_ns, authenticator)
+
+
 def test_the_metadata_name_the_client() -> None:
     caller = caller_of(FakeContext(("user-agent", "x"), (CLIENT_ID_KEY, "team-a"), time_remaining=2.5), 7, NOBODY)
     assert (caller.client_id, caller.arrival_ns, caller.timeout_s) == ("team-a", 7, 2.5)
+
+
+def test_the_answer_says_what_the_request_is_called() -> None:
+    trace_id = "0af7651916cd43dd8448eb211c80319c"
+    context = FakeContext(("x-request-id", "mine"), ("traceparent", f"00-{trace_id}-b7ad6b7169203331-01"))
+    assert caller_of(context, 0, NOBODY).identity.request_id == "mine"
+    assert context.trailing == {"x-request-id": "mine", "x-trace-id": trace_id}
 
 
 @pytest.mark.parametrize(

@@ -47,10 +47,33 @@ def test_stop_strings_count_behind_the_least_length(toy_tokenizer) -> None:
     assert (chunk.text, chunk.finish_reason) == ("AB", FinishReason.LENGTH)
 
 
+@pytest.mark.parametrize(
+    ("stop", "blocks", "text", "num_tokens", "stopped_by"),
+    [
+        (("CD",), ["ABCDE"], "AB", 4, "CD"),
+        (("CD",), ["AB", "C", "DE"], "AB", 4, "CD"),
+        (("BCD", "C"), ["ABC", "DE"], "A", 4, "BCD"),  # the shorter one ends within
+        (("BCD", "C"), ["ABC", "EC"], "ABCE", 5, "C"),
+        (("BC",), ["ABC", "DE"], "ABCDE", 5, None),
+        (("CD",), ["ABC"], "ABC", 3, None),
+        (("CX",), ["ABC", "DE"], "ABCDE", 5, None),
+    ],
+)
+def test_a_stop_string_may_begin_within_the_least_length(
+    toy_tokenizer, stop, blocks, text, num_tokens, stopped_by
+) -> None:
+    output = output_of(toy_tokenizer, stop=stop, min_tokens=3)
+    chunks = [output.push(verdict(block, 0)) for block in blocks[:-1]]
+    chunks.append(output.push(verdict(blocks[-1], 0, finish=FinishReason.LENGTH)))
+    assert "".join(chunk.text for chunk in chunks) == text
+    assert sum(len(chunk.token_ids) for chunk in chunks) == num_tokens
+    assert chunks[-1].stopped_by == stopped_by
+
+
 def test_held_text_comes_out_when_the_answer_ends_otherwise(toy_tokenizer) -> None:
     output = output_of(toy_tokenizer, stop=("XYZ",))
     chunk = output.push(verdict("AX", 1, finish=FinishReason.LENGTH))
-    assert (chunk.text, chunk.finish_reason, chunk.stopped_by) == ("AX", FinishReason.LENGTH, "")
+    assert (chunk.text, chunk.finish_reason, chunk.stopped_by) == ("AX", FinishReason.LENGTH, None)
 
 
 def test_a_stop_string_before_the_stop_token_wins(toy_tokenizer) -> None:
@@ -69,4 +92,4 @@ def test_an_incomplete_character_waits_and_comes_out_at_the_end() -> None:
 
 def test_a_stop_token_ends_the_tokens_but_is_not_text(toy_tokenizer) -> None:
     chunk = output_of(toy_tokenizer, stop_token_ids=(2,)).push(verdict("ABC", 2, finish=FinishReason.STOP))
-    assert (chunk.text, chunk.token_ids, chunk.stopped_by) == ("AB", (0, 1, 2), "2")
+    assert (chunk.text, chunk.token_ids, chunk.stopped_by) == ("AB", (0, 1, 2), 2)

@@ -61,10 +61,21 @@ def test_operators_rules_are_not_for_requests_that_ask_for_drafts(virtual_replic
     assert request.latest == Decision(3, 1, Reason.REQUESTED)
 
 
-def test_off_from_a_batch_size_on_with_hysteresis(virtual_replica) -> None:
-    replica = virtual_replica(disable_by_batch_size=12, disable_by_batch_size_hysteresis=8)
+@pytest.mark.parametrize(
+    ("rule", "sizes", "off"),
+    [
+        ({"disable_by_batch_size": 12, "disable_by_batch_size_hysteresis": 8}, (11, 12, 11, 4, 3, 11, 12), "-###--#"),
+        ({"disable_by_batch_size": 8}, (7, 8, 7, 6, 5, 7, 8), "-###--#"),
+        ({"disable_by_batch_size": 4}, (3, 4, 3, 2, 3), "-##--"),
+        ({"disable_by_batch_size": 2}, (1, 2, 1), "-#-"),
+        ({"disable_by_batch_size": 3, "disable_by_batch_size_hysteresis": 8}, (2, 3, 2, 1, 2), "-##--"),
+    ],
+)
+def test_off_from_a_batch_size_on_with_hysteresis(virtual_replica, rule, sizes, off: str) -> None:
+    """Without one of the operator's own: a quarter of the limit."""
+    replica = virtual_replica(**rule)
     replica.acceptance = 1.0
-    request, others = replica.begin(), list(replica.begin_many(10))
+    request, others = replica.begin(), []
 
     def is_off(num_sequences: int) -> bool:
         while len(others) + 1 > num_sequences:
@@ -73,7 +84,7 @@ def test_off_from_a_batch_size_on_with_hysteresis(virtual_replica) -> None:
         replica.run(3.0)
         return request.latest.reason is Reason.BATCH_SIZE
 
-    assert [is_off(n) for n in (11, 12, 11, 5, 4, 3, 11, 12)] == [False, True, True, True, True, False, False, True]
+    assert "".join("#" if is_off(size) else "-" for size in sizes) == off
 
 
 def test_below_the_acceptance_floor_only_probes_are_drafted(virtual_replica) -> None:
@@ -111,7 +122,7 @@ def test_a_request_that_has_ended_counts_nowhere(virtual_replica) -> None:
     request.controller.close()
     request.controller.close()
     state = replica.state.replicas["a"]
-    assert (state.num_own, state.num_speculating, state.num_rows) == (0, 0, 0)
+    assert (state.own.num, state.own.num_speculating, state.own.num_rows) == (0, 0, 0)
     assert not any(state.draft_limits.values())
 
 
@@ -153,6 +164,24 @@ def test_a_request_whose_answer_is_one_run_counts_from_its_first_token(virtual_r
     replica = virtual_replica()
     request = replica.begin("off")
     request.controller.begin(RoundResult(now_s=0.0, num_output_tokens=1, num_remaining_tokens=9, replica_id="a"))
-    assert replica.state.replicas["a"].num_own == 1
+    assert replica.state.replicas["a"].own.num == 1
     request.controller.close()
-    assert replica.state.replicas["a"].num_own == 0
+    assert replica.state.replicas["a"].own.num == 0
+
+
+@pytest.mark.parametrize(("draft_token_s", "least", "most"), [(0.0005, 1.5, 2.5), (0.02, 0.1, 0.5)])
+def test_the_speed_over_plain_decoding_is_measured_in_mode_on_as_well(
+    virtual_replica, draft_token_s, least, most
+) -> None:
+    replica = virtual_replica()
+    replica.draft_token_s = draft_token_s
+    request = replica.begin("on", k=4)
+    replica.run(20.0)
+    measured = replica.state.replicas["a"].proposers["draft"].measured_gain.value
+    assert least < measured < most
+    assert measured == pytest.approx(speed(replica, request), rel=0.1)
+
+
+def speed(replica, request) -> float:
+    """Over plain decoding's."""
+    return request.num_tokens * (replica.base_s + replica.row_s) / replica.now_s

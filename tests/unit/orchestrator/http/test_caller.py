@@ -4,19 +4,21 @@ import pytest
 from starlette.requests import Request
 
 from orchestrator.http.caller import CLIENT_ID_HEADER, TIMEOUT_HEADER, caller_of
+from orchestrator.requests.identity import RequestIdentity
 from pilotfish.errors import InvalidRequestError
 
 
 def request(host: str | None = "10.0.0.7", **headers: str) -> Request:
     raw = [(name.replace("_", "-").encode(), value.encode("latin-1")) for name, value in headers.items()]
-    return Request({"type": "http", "headers": raw, "client": None if host is None else (host, 51000)})
+    scope = {"type": "http", "headers": raw, "client": None if host is None else (host, 51000)}
+    return Request({**scope, "pilotfish.identity": RequestIdentity.of(headers)})
 
 
 def test_who_asks_and_within_which_trace() -> None:
     traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     caller = caller_of(request(**{CLIENT_ID_HEADER: "team-a", "traceparent": traceparent}))
     assert caller.client_id == "team-a"
-    assert caller.trace.traceparent == traceparent
+    assert f"{caller.identity.trace.trace_id:032x}" in traceparent
     assert caller_of(request()).client_id == "10.0.0.7"
     assert caller_of(request(host=None)).client_id == ""
 

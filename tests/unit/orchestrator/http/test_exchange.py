@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from orchestrator.http.exchange import Endpoint, Exchange
+from orchestrator.http.identity_middleware import IdentityMiddleware
 from pilotfish.errors import InvalidRequestError
 
 
@@ -29,9 +30,9 @@ class Connection:
     def text(self) -> str:
         return b"".join(message.get("body", b"") for message in self.sent).decode()
 
-    async def ask(self, handler) -> None:
-        scope = {"type": "http", "method": "POST", "path": "/x", "headers": []}
-        await Endpoint(handler, 100)(scope, self.receive, self.send)
+    async def ask(self, handler, *headers: tuple[bytes, bytes]) -> None:
+        scope = {"type": "http", "method": "POST", "path": "/x", "headers": headers}
+        await IdentityMiddleware(Endpoint(handler, 100))(scope, self.receive, self.send)
 
 
 async def test_an_error_within_a_stream_is_an_event() -> None:
@@ -75,6 +76,21 @@ async def test_the_work_is_cancelled_when_the_client_leaves() -> None:
     await connection.ask(handler)
     assert was_cancelled
     assert connection.sent == []
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_a_deadline_that_passes_after_the_last_byte_changes_nothing(is_stream: bool) -> None:
+    async def handler(exchange: Exchange) -> None:
+        if is_stream:
+            await exchange.write_event(b"data: 1\n\n")
+            await exchange.end_events()
+        else:
+            await exchange.reply({"sea": 1})
+        await asyncio.Event().wait()
+
+    connection = Connection()
+    await connection.ask(handler, (b"x-request-timeout-ms", b"1"))
+    assert connection.text == ("data: 1\n\ndata: [DONE]\n\n" if is_stream else '{"sea":1}')
 
 
 async def test_nothing_is_left_when_the_server_cancels() -> None:

@@ -13,6 +13,13 @@ def caller(timeout_s: float | None, age_s: float = 0.0) -> Caller:
     return Caller(client_id="a", arrival_ns=time.monotonic_ns() - int(age_s * 1e9), timeout_s=timeout_s)
 
 
+def test_replicas_know_a_client_by_a_name_that_does_not_tell_who_it_is() -> None:
+    first, again, other = (Caller(client_id=name, arrival_ns=0).alias for name in ("key bob", "key bob", "key eve"))
+    assert first == again != other
+    assert "bob" not in first
+    assert Caller(client_id="\udcff", arrival_ns=0).alias
+
+
 async def test_a_deadline_ends_what_lasts_longer() -> None:
     with pytest.raises(DeadlineExceededError, match=r"before the answer was complete, after 0\.01 s"):
         async with caller(0.01).deadline():

@@ -90,3 +90,16 @@ def test_the_template_tells_how_a_model_thinks() -> None:
     assert reasoning_marks("auto", "<|user|>{{ message }}<|end|>") is None
     assert reasoning_marks("none", "</think>") is None
     assert reasoning_marks("deepseek_r1", "") == THINK
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 60, 500])
+@pytest.mark.parametrize("max_calls", [1, 2, None])
+def test_calls_beyond_those_wanted_are_left_out(size: int, max_calls: int | None) -> None:
+    calls = [f'<tool_call>{{"name": "f", "arguments": {{"n": {number}}}}}</tool_call>' for number in range(3)]
+    text = f"So: {calls[0]} and {calls[1]}{calls[2]} then"
+    parser = AnswerParser(None, ToolCallParser(), max_calls)
+    answers = [parser.push(text[at : at + size]) for at in range(0, len(text), size)]
+    answers.append(parser.finish())
+    told = joined_calls(piece for answer in answers for piece in answer.calls)
+    assert [call.arguments for call in told] == [f'{{"n": {number}}}' for number in range(3)][:max_calls]
+    assert "".join(answer.content for answer in answers).split() == ["So:", "and", "then"]

@@ -44,12 +44,31 @@ def test_a_prompt_that_fills_the_context_is_refused(num_tokens: int) -> None:
     [
         (options(sampling=SamplingParams(logit_bias=((100, 1.0),))), "logit_bias holds token id 100"),
         (options(sampling=SamplingParams(stop_token_ids=(3, 200))), "stop_token_ids holds token id 200"),
+        (options(sampling=SamplingParams(allowed_token_ids=(3, 200))), "allowed_token_ids holds token id 200"),
+        (options(sampling=SamplingParams(logit_bias=((3, 1.0), (3, 1.0)))), "logit_bias holds a token twice"),
         (options(speculation=SpeculationOptions(num_speculative_tokens=9)), "is 9; the target takes at most 8"),
     ],
 )
 def test_values_beyond_the_model_are_refused(given: GenerationOptions, message: str) -> None:
     with pytest.raises(InvalidRequestError, match=message):
         bind_request(given, [1], MODEL)
+
+
+@pytest.mark.parametrize("name", ["logit_bias", "stop_token_ids", "allowed_token_ids"])
+def test_a_list_of_tokens_has_a_limit(name: str) -> None:
+    model = replace(MODEL, max_listed_tokens=3)
+    entries = [(at, 1.0) if name == "logit_bias" else at for at in range(4)]
+    bind_request(options(sampling=SamplingParams(**{name: tuple(entries[:3])})), [1], model)
+    with pytest.raises(InvalidRequestError, match=f"{name} holds 4 tokens; this service takes at most 3") as caught:
+        bind_request(options(sampling=SamplingParams(**{name: tuple(entries)})), [1], model)
+    assert caught.value.param == name
+
+
+def test_an_answer_in_a_format_needs_an_end_among_the_allowed_tokens() -> None:
+    grammar = Grammar(GrammarKind.REGEX, "a")
+    bind_request(options(sampling=SamplingParams(grammar=grammar, allowed_token_ids=(0, 5))), [1], MODEL)
+    with pytest.raises(InvalidRequestError, match="must be able to end; allow token 0"):
+        bind_request(options(sampling=SamplingParams(grammar=grammar, allowed_token_ids=(5,))), [1], MODEL)
 
 
 @pytest.mark.parametrize(("asked", "expected"), [(None, 5), (0, 0), (8, 8)])

@@ -41,7 +41,7 @@ class Asked:
 
     def hear(self, message, now_s: float = 0.0) -> Verdict | None:
         assert self.target.peer is not None
-        verdict = self.target.hear(Arrived(self.target.peer, message, now_s, 0), now_s)
+        verdict = self.target.hear(Arrived(self.target.peer, message, now_s, LoadReport()), now_s)
         if verdict is not None:
             self.sequence.commit(verdict)
         return verdict

@@ -1,16 +1,21 @@
 import pytest
 
 from orchestrator.rounds.timing import Mark, RoundTiming
+from pilotfish.types import LoadReport
 
 SECOND = 10**9
 
 
+def mark(at_s: float, length: int, prefill_s: float = 0.0, num_steps: int = 0) -> Mark:
+    return Mark(at_s, length, LoadReport(prefill_time_ns=round(prefill_s * SECOND), num_steps=num_steps))
+
+
 def timing(*moments: tuple[float, int, float]) -> RoundTiming:
     """Asked at the first of (time, committed tokens, seconds of prefills), with a verdict at each other."""
-    first, *rest = (Mark(at_s, length, round(prefill_s * SECOND)) for at_s, length, prefill_s in moments)
+    first, *rest = (mark(*moment) for moment in moments)
     made = RoundTiming(first)
-    for mark in rest:
-        made = made.arrived(mark)
+    for moment in rest:
+        made = made.arrived(moment)
     return made
 
 
@@ -32,10 +37,16 @@ def test_one_verdict_tells_no_tokens_time() -> None:
 
 
 def test_what_was_asked_for_again_tells_no_time() -> None:
-    again = timing((1.0, 10, 0.0)).asked_again().arrived(Mark(5.0, 11, 0)).arrived(Mark(6.0, 12, 0))
+    again = timing((1.0, 10, 0.0)).asked_again().arrived(mark(5.0, 11)).arrived(mark(6.0, 12))
     assert (again.elapsed_s, again.token_s) == (0, 0)
 
 
 @pytest.mark.parametrize("at_s", [0.5, 1.0])
 def test_a_clock_that_stands_is_no_negative_time(at_s: float) -> None:
     assert timing((1.0, 10, 0.0), (at_s, 11, 0.0)).elapsed_s == 0
+
+
+def test_the_steps_of_a_round_are_counted() -> None:
+    asked = RoundTiming(mark(1.0, 10, num_steps=5))
+    assert asked.num_steps == 0
+    assert asked.arrived(mark(2.0, 11, num_steps=7)).arrived(mark(3.0, 12, num_steps=8)).num_steps == 3

@@ -109,7 +109,7 @@ class World:
         for link in (*self.targets.links, *self.drafts.links):
             assert not link.mailboxes
             assert not link.tokens
-        assert not any(replica.num_own for replica in self.control.replicas.values())
+        assert not any(replica.own.num for replica in self.control.replicas.values())
 
     @staticmethod
     async def collect(session: Session) -> list[OutputChunk]:

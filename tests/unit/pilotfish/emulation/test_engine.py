@@ -11,6 +11,7 @@ from pilotfish.emulation.core import EmulatedCore
 from pilotfish.emulation.engine import EmulatedEngine
 from pilotfish.emulation.language_model import HashLanguageModel
 from pilotfish.emulation.profiles import RooflineCost
+from pilotfish.engine.core.scheduler import LONG_IDLE_NS
 from pilotfish.errors import UnavailableError
 from pilotfish.messages import (
     CloseSequence,
@@ -104,11 +105,16 @@ def test_prompts_are_computed_in_chunks_beside_decodes() -> None:
     assert shapes == [(16, 1, 16.0), (16, 1, 16.0), (10, 1, 10.0), (1, 1, 1.0)]
 
 
-def test_a_full_cache_takes_blocks_from_who_is_idle_and_computes_them_again() -> None:
-    engine = core(kv_cache_tokens=48)
+def test_a_full_cache_takes_blocks_from_who_is_idle_for_long_and_computes_them_again() -> None:
+    now_ns = 0
+    engine = core(kv_cache_tokens=48, clock_ns=lambda: now_ns)
     for sequence_id in (1, 2):
         engine.submit(OpenSequence(sequence_id, (sequence_id,) * 32, GREEDY))
         drain(engine)
+    engine.submit(Decode(2, 32, 1))
+    assert drain(engine) == []
+    now_ns += LONG_IDLE_NS
+    assert len(drain(engine)) == 2
     assert engine.load().num_preemptions == 1
     engine.submit(Decode(1, 32, 1))
     verdicts = [event for event in drain(engine) if isinstance(event, Verdict)]

@@ -19,7 +19,7 @@ from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.eagle3.module import Eagle3Head
 from pilotfish.speculation.trees.tree import MAX_TREE_NODES
 from pilotfish.types import ModelInfo
-from tests.support.engine_events import GreedyText, MakeCore
+from tests.support.engine_events import GreedyText, MakeCore, ticking_clock
 from tests.support.tiny_llama import tiny_llama as make_tiny_llama
 from tests.support.tiny_models import greedy_text as make_greedy_text
 from tests.support.tiny_models import tiny_eagle3_config
@@ -72,6 +72,7 @@ def make_core(tiny_llama: LlamaForCausalLM) -> MakeCore:
             drafter=None if make_drafter is None else make_drafter(decoder),
             features=FeatureStore(decoder, feature_layers) if feature_layers else None,
             grammars=grammars,
+            clock_ns=ticking_clock(),
         )
 
     return make

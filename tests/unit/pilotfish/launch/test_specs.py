@@ -5,7 +5,14 @@ from pathlib import Path
 import pytest
 
 from pilotfish.config import Config, config_from_yaml, load_config
-from pilotfish.launch.specs import prepare, ray_environment, standalone_specs, with_link_token, with_local_addresses
+from pilotfish.launch.specs import (
+    prepare,
+    ray_environment,
+    ray_specs,
+    standalone_specs,
+    with_link_token,
+    with_local_addresses,
+)
 from pilotfish.security.link_token import LinkToken
 
 FOLDER = Path("/tmp/x")
@@ -16,6 +23,12 @@ def test_standalone_runs_each_service_once_and_only_the_draft_may_end() -> None:
     assert set(specs) == {"target_service", "draft_service", "orchestrator"}
     assert [name for name, spec in specs.items() if not spec.essential] == ["draft_service"]
     assert all("/tmp/x/config.yaml" in spec.argv for spec in specs.values())
+
+
+def test_nobody_is_killed_while_it_finishes_requests() -> None:
+    config = load_config(overrides=["deployment.orchestrator.drain_s=600"])
+    for spec in (*standalone_specs(config, FOLDER), *ray_specs(config, FOLDER)):
+        assert spec.stop_timeout_s > 600
 
 
 def test_local_addresses_agree_and_leave_the_public_one_alone() -> None:

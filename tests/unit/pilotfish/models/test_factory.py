@@ -1,5 +1,6 @@
 """Which decoder a model gets, and which models get none."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ from pilotfish.config import EngineConfig, Quantization
 from pilotfish.errors import ConfigError, UnsupportedModelError
 from pilotfish.models.factory import BuiltDecoder, build_decoder
 from pilotfish.models.loading import LoadedModel
+from pilotfish.models.native import layout
 from tests.support.tiny_llama import tiny_llama
+from tests.support.tiny_models import tiny_model
 
 CONTEXT = 128
 
@@ -57,3 +60,25 @@ def test_quantised_weights_without_the_kernels_are_refused(tmp_path: Path, monke
 def test_blocks_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="intermediate_size is 48, not a multiple of 32"):
         build(tmp_path, quantization="int8")
+
+
+def test_kernels_that_would_answer_otherwise_are_not_used(
+    kernel_cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = tiny_model("mistral", torch.bfloat16)
+
+    def build_it() -> str:
+        own = LoadedModel(copy.deepcopy(model), Path(), "tiny", model.config.vocab_size, CONTEXT, "none")
+        return build(kernel_cache, own).decoder.name
+
+    assert build_it() == "native"
+    monkeypatch.setattr(layout, "_sliding_window", lambda _: None)
+    assert build_it() == "transformers"
+    assert "their logits differ from transformers'" in caplog.text
+
+
+def test_a_model_that_would_be_answered_wrongly_is_refused(tmp_path: Path) -> None:
+    own = loaded()
+    own.model.config.is_causal = False
+    with pytest.raises(UnsupportedModelError, match=r"'llama' cannot be served.*take a model of another one"):
+        build(tmp_path, own)

@@ -41,6 +41,8 @@ def edit_config(folder: Path, **changes: object) -> None:
     [
         ({"is_encoder_decoder": True, "model_type": "t5"}, "encoder-decoder"),
         ({"model_type": "made_up"}, "unknown architecture 'made_up'"),
+        ({"model_type": "falcon_h1"}, "'falcon_h1' cannot be served"),
+        ({"model_type": "phi3"}, "'phi3' cannot be served"),
         ({"model_type": "made_up", "auto_map": {"AutoModelForCausalLM": "code.Model"}}, "never run"),
     ],
 )

@@ -10,6 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 from transformers import (
+    ApertusConfig,
+    ApertusForCausalLM,
     Gemma3ForCausalLM,
     Gemma3TextConfig,
     LlamaConfig,
@@ -61,6 +63,8 @@ def tiny(kind: str) -> PreTrainedModel:
         case "gemma3":
             layers = ["sliding_attention", "full_attention"]
             model = Gemma3ForCausalLM(Gemma3TextConfig(**SIZES, head_dim=16, sliding_window=20, layer_types=layers))
+        case "apertus":  # its activation has buffers in the checkpoint
+            model = ApertusForCausalLM(ApertusConfig(**SIZES))
         case _:
             raise AssertionError(kind)
     with torch.no_grad():

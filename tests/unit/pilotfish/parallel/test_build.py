@@ -38,7 +38,6 @@ def test_heads_that_do_not_divide(target: TargetConfig) -> None:
     [
         (1, {}, "is 2, and this machine has 1 GPU: each rank needs one"),
         (4, {"device": "cuda:2"}, r"device is cuda:2, which is one GPU, .* set it to cuda, and CUDA_VISIBLE"),
-        (2, {"kv_cache_tokens": 0}, r"kv_cache_tokens is 0, .*pilotfish plan --model .* --gpus N says how many"),
     ],
 )
 def test_gpus_that_do_not_fit(

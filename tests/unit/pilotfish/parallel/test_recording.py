@@ -13,16 +13,16 @@ import pytest
 import torch
 
 from pilotfish.config import EngineConfig
-from pilotfish.errors import InternalError
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.parallel import decoder as parallel_decoder
 from pilotfish.parallel import ranks
 from pilotfish.parallel.channel import RankPeer, accept_ranks, dial, listen
 from pilotfish.parallel.decoder import ParallelDecoder
 from pilotfish.parallel.group import ProcessGroup
-from pilotfish.parallel.messages import Join, Loaded, Setup
+from pilotfish.parallel.messages import Abilities, Join, Loaded, Setup
 from pilotfish.parallel.rank import serve
 from pilotfish.parallel.ranks import start_ranks
+from pilotfish.parallel.rehearsal import RankPart
 from tests.unit.pilotfish.parallel.test_sharded_model import conversation
 
 SIZES = (1, 4, 8, 32)
@@ -55,6 +55,10 @@ class Fake:
             raise self._error
 
 
+def part_of(fake: Fake) -> RankPart:
+    return RankPart(fake, SimpleNamespace())  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("failing", [None, 0, 1])
 def test_all_ranks_record_and_an_error_ends_the_rank_that_has_it(
     failing: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -71,13 +75,13 @@ def test_all_ranks_record_and_an_error_ends_the_rank_that_has_it(
 
     def be_rank_1() -> None:
         try:
-            serve(peer, fakes[1], SimpleNamespace())  # type: ignore[arg-type]
+            serve(peer, part_of(fakes[1]), EngineConfig())
         except Exception as error:  # which ends the process of a rank, see rank.run
             ends.append(error)
 
     thread = threading.Thread(target=be_rank_1)
     thread.start()
-    decoder = ParallelDecoder(fakes[0], channel)  # type: ignore[arg-type]
+    decoder = ParallelDecoder(part_of(fakes[0]), channel, Abilities(kernels=True, compiled=False))
     if failing == 0:
         with pytest.raises(SystemExit, match="failed on rank 0: MemoryError: no room: this replica ends"):
             decoder.record_graphs()
@@ -109,23 +113,11 @@ def with_rank_1(folder: Path, answer: Callable[[RankPeer], None]) -> Iterator[No
     rank.join(30)
 
 
-def test_ranks_that_would_record_other_graphs_do_not_start(saved_model: Callable[[str], Any], tmp_path: Path) -> None:
-    def answer(peer: RankPeer) -> None:
-        peer.send(Loaded(15))
-        peer.wait_for_loss(20)
-
-    with (
-        with_rank_1(tmp_path, answer),
-        pytest.raises(InternalError, match=r"rank 0 would record 0 graphs, and another answered .*15"),
-    ):
-        start_ranks(setup_of(saved_model("llama")[1]), tmp_path)
-
-
 def test_a_rank_that_is_lost_while_the_others_wait_for_it_ends_the_start(
     saved_model: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def answer(peer: RankPeer) -> None:
-        peer.send(Loaded(0))
+        peer.send(Loaded(Abilities(kernels=False, compiled=False)))
         assert isinstance(peer.receive(), Join)
         peer.close()
 

@@ -23,6 +23,7 @@ from pilotfish.speculation.trees.tree import DraftTree
 SavedModel = Callable[[str], tuple[PreTrainedModel, Path]]
 BLOCKS = [5, 2, 9, 7]
 SIZES = [("llama", 2), ("llama", 4), ("smollm2", 3), ("qwen2", 2), ("qwen3", 4), ("gemma3", 2)]
+NOT_PLANNED = [("apertus", 2)]
 
 
 def step(tokens: list[int], start: int, *, tree: DraftTree | None = None) -> StepInput:
@@ -49,12 +50,13 @@ def conversation(decoder: Any) -> dict[str, Tensor]:
     return {name: value.float().clone() for name, value in logits.items()}
 
 
-@pytest.mark.parametrize(("kind", "num_ranks"), SIZES)
+@pytest.mark.parametrize(("kind", "num_ranks"), SIZES + NOT_PLANNED)
 def test_ranks_together_equal_one_process(
     saved_model: SavedModel, in_ranks: Callable[..., Any], kind: str, num_ranks: int
 ) -> None:
     model, folder = saved_model(kind)
-    ModelShape.of_config(model.config.to_dict())  # `plan --model` knows it, to which operators are sent
+    if (kind, num_ranks) in SIZES:
+        ModelShape.of_config(model.config.to_dict())  # `plan --model` knows it, to which operators are sent
     whole = conversation(TransformersDecoder(copy.deepcopy(model), deterministic=False, max_context_tokens=256))
     parts = conversation(in_ranks(folder, num_ranks))
     assert whole["tree"].std() > 0.1

@@ -58,11 +58,11 @@ def test_what_restarts_what() -> None:
     everything = {"pilotfish-target", "pilotfish-draft", "pilotfish"}
     assert restarted("orchestrator.speculation.num_speculative_tokens=3") == {"pilotfish"}
     assert restarted("security.public.max_connections=9") == {"pilotfish"}
-    assert restarted("deployment.orchestrator.drain_s=9") == {"pilotfish"}
     assert restarted("target.engine.kv_cache_tokens=4096") == {"pilotfish-target"}
     assert restarted("draft.engine.num_threads=2") == {"pilotfish-draft"}
     assert restarted("target.model=other") == everything
     assert restarted("emulation.profile=instant") == everything
+    assert restarted("deployment.orchestrator.drain_s=9") == everything
 
 
 def test_args_load_as_what_the_pool_runs_with() -> None:
@@ -71,6 +71,6 @@ def test_args_load_as_what_the_pool_runs_with() -> None:
     )
     assert config_from_dict(application_args(config, "target")).target == config.target
     assert config_from_dict(application_args(config, "draft")).draft == config.draft
-    orchestrator = config_from_dict(application_args(config, "orchestrator"))
-    assert orchestrator.orchestrator == config.orchestrator
-    assert orchestrator.deployment.orchestrator.drain_s == 9
+    assert config_from_dict(application_args(config, "orchestrator")).orchestrator == config.orchestrator
+    for pool in APPLICATIONS:
+        assert config_from_dict(application_args(config, pool)).deployment.orchestrator.drain_s == 9

@@ -50,10 +50,15 @@ def starter(service: FakeService) -> Callable:
     return start
 
 
-def test_a_second_signal_ends_the_drain(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("settings", "drain_s"), [((), 30.0), (("--set", "deployment.orchestrator.drain_s=600"), 600.0)]
+)
+def test_a_second_signal_ends_the_drain(
+    settings: tuple[str, ...], drain_s: float, capsys: pytest.CaptureFixture[str]
+) -> None:
     service = FakeService(hangs_in_drain=True)
-    assert run(starter(service)) == 0
-    assert service.graces == [10.0, 0]
+    assert run(starter(service), *settings) == 0
+    assert service.graces == [drain_s, 0]
 
 
 def test_a_signal_while_it_starts_cancels_the_start(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,7 @@ from pilotfish.rpc.hosting import reachable_address
 
 LOST = """
 import asyncio
+from pilotfish.config import Config
 from pilotfish.errors import UnavailableError
 from pilotfish.rpc.hosting import HostedService
 
@@ -17,7 +18,7 @@ class Lost:
         raise UnavailableError("the engine ended")
 
 async def main():
-    HostedService(Lost())
+    HostedService(Lost(), Config())
     await asyncio.Event().wait()
 
 asyncio.run(main())

@@ -13,6 +13,9 @@ class Aborted(grpc.aio.AbortError):
 class FakeContext:
     """Keeps what the call was ended with."""
 
+    def trailing_metadata(self) -> tuple:
+        return (("x-request-id", "r"),)
+
     async def abort(self, code: grpc.StatusCode, details: str, trailing_metadata: tuple) -> None:
         self.code, self.details, self.metadata = code, details, trailing_metadata
         raise Aborted

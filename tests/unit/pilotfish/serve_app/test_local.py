@@ -60,6 +60,11 @@ class FakeServe:
 
     def start(self, **_options: Any) -> None: ...
 
+    def delete(self, name: str, **_options: Any) -> None: ...
+
+    def status(self) -> Any:
+        return SimpleNamespace(applications={})
+
     def run_many(self, *_targets: Any, **_options: Any) -> None:
         raise RayServeException("Controller is overloaded")
 
@@ -67,6 +72,34 @@ class FakeServe:
         raise TimeoutError("Shutdown took too long")
 
     RunTarget = SimpleNamespace
+
+
+class DrainingServe(FakeServe):
+    """Its replicas take a while to finish what is open."""
+
+    def __init__(self) -> None:
+        self.num_looks = 0
+        self.is_over = False
+
+    def run_many(self, *_targets: Any, **_options: Any) -> None: ...
+
+    def status(self) -> Any:
+        self.num_looks += 1
+        return SimpleNamespace(applications={local.APPLICATION: None} if self.num_looks < 5 else {})
+
+    def shutdown(self) -> None:
+        assert self.num_looks == 5, "it would kill them"
+        self.is_over = True
+
+
+def test_replicas_finish_what_is_open_before_serve_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    draining = DrainingServe()
+    monkeypatch.setattr(local, "ray", FakeRay())
+    monkeypatch.setattr(local, "serve", draining)
+    monkeypatch.setattr(local, "START_INTERVAL_S", 0)
+    with local.running(config()):
+        pass
+    assert draining.is_over
 
 
 def test_a_ray_that_does_not_start_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -57,8 +57,8 @@ def stream(stops, pieces):
     return text + matcher.flush(), None
 
 
-def by_definition(stops, text):
-    for end in range(1, len(text) + 1):
+def by_definition(stops, text, num_passed=0):
+    for end in range(num_passed + 1, len(text) + 1):
         complete = [stop for stop in stops if text[:end].endswith(stop)]
         if complete:
             stop = max(complete, key=len)
@@ -69,6 +69,21 @@ def by_definition(stops, text):
 @given(st.lists(st.text("ab", min_size=1, max_size=4), max_size=3), st.lists(st.text("abc", max_size=5), max_size=8))
 def test_matching_does_not_depend_on_the_pieces(stops, pieces):
     assert stream(stops, pieces) == by_definition(stops, "".join(pieces))
+
+
+@given(
+    st.lists(st.text("ab", min_size=1, max_size=4), max_size=3),
+    st.lists(st.text("abc", max_size=5), max_size=5),
+    st.lists(st.text("abc", max_size=5), max_size=5),
+)
+def test_no_match_ends_in_what_is_passed_by(stops, passed, pieces):
+    matcher = StopStringMatcher(stops)
+    text, matched = "".join(map(matcher.pass_by, passed)), None
+    for piece in pieces:
+        safe, matched = matcher.push(piece)
+        text += safe
+    expected = by_definition(stops, "".join(passed + pieces), len("".join(passed)))
+    assert (text + matcher.flush(), matched) == expected
 
 
 def test_holds_back_only_what_could_begin_a_stop_string():

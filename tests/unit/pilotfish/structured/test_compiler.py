@@ -96,3 +96,67 @@ def test_what_is_kept_has_a_size(tokens: LLTokenizer, monkeypatch: pytest.Monkey
     assert compiler.compile(regex("7")) is large
     assert compiler.compile(regex("4")) is not small
     compiler.close()
+
+
+class GatedGuard(Guard):
+    """Checks a grammar for each time that it is let to, and remembers which."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.checked: list[str] = []
+        self.is_asked, self.may_answer = threading.Semaphore(0), threading.Semaphore(0)
+
+    def check(self, grammar: Grammar) -> int:
+        self.checked.append(grammar.text)
+        self.is_asked.release()
+        assert self.may_answer.acquire(timeout=30)
+        return 1
+
+
+@pytest.fixture
+def gated(tokens: LLTokenizer) -> Iterator[tuple[GrammarCompiler, GatedGuard]]:
+    """While it compiles a first grammar, of client a."""
+    guard = GatedGuard()
+    compiler = GrammarCompiler(lambda: tokens, guard)
+    compiler.compile(regex("0"), "a")
+    assert guard.is_asked.acquire(timeout=30)
+    yield compiler, guard
+    guard.may_answer.release(100)
+    compiler.close()
+
+
+def test_one_clients_grammars_do_not_hold_up_anothers(gated: tuple[GrammarCompiler, GatedGuard]) -> None:
+    compiler, guard = gated
+    many = [compiler.compile(regex(str(number)), "a") for number in range(10, 40)]
+    other = compiler.compile(regex("7"), "b")
+    assert compiler.compile(regex("39"), "c") is many[-1]
+    guard.may_answer.release(3)
+    other.result(timeout=30)
+    many[-1].result(timeout=30)
+    assert set(guard.checked[:3]) == {"0", "7", "39"}, "whoever asks for it next is served, though another asked first"
+    guard.may_answer.release(100)
+    for future in many:
+        future.result(timeout=30)
+    assert len(guard.checked) == len(set(guard.checked)) == 32
+
+
+def test_what_is_cancelled_is_not_compiled_unless_it_is_asked_for_again(
+    gated: tuple[GrammarCompiler, GatedGuard],
+) -> None:
+    compiler, guard = gated
+    gone, back, last = (compiler.compile(regex(text), "a") for text in ("1", "2", "3"))
+    assert gone.cancel()
+    assert back.cancel()
+    again = compiler.compile(regex("2"), "a")
+    guard.may_answer.release(100)
+    last.result(timeout=30)
+    again.result(timeout=30)
+    assert sorted(guard.checked) == ["0", "2", "3"]
+
+
+def test_closing_cancels_what_waits(gated: tuple[GrammarCompiler, GatedGuard]) -> None:
+    compiler, guard = gated
+    waiting = compiler.compile(regex("1"), "a")
+    guard.may_answer.release(100)
+    compiler.close()
+    assert waiting.done()

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from pilotfish.errors import DeadlineExceededError
-from pilotfish.telemetry.logs import configure_logging, set_trace_id
+from pilotfish.telemetry.logs import configure_logging, set_request_ids
 
-TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
+TRACE_ID, REQUEST_ID = "0af7651916cd43dd8448eb211c80319c", "req_1"
 
 
 @pytest.fixture(autouse=True)
@@ -27,14 +27,14 @@ def in_trace(*messages: str) -> None:
     """Log in a task of its own that has a trace."""
 
     def run() -> None:
-        set_trace_id(TRACE_ID)
+        set_request_ids(trace_id=TRACE_ID, request_id=REQUEST_ID)
         for message in messages:
             logging.getLogger("pilotfish.some").warning(message)
 
     contextvars.copy_context().run(run)
 
 
-def test_json_lines_carry_the_trace_of_their_request_only() -> None:
+def test_json_lines_carry_the_ids_of_their_request_only() -> None:
     stream = io.StringIO()
     configure_logging("INFO", "json", "orchestrator", stream)
     in_trace('a "quoted"\nmessage')
@@ -43,18 +43,18 @@ def test_json_lines_carry_the_trace_of_their_request_only() -> None:
     first, second = (json.loads(line) for line in stream.getvalue().splitlines())
     assert first["message"] == 'a "quoted"\nmessage'
     assert (first["severity"], first["logger"], first["service"]) == ("WARNING", "pilotfish.some", "orchestrator")
-    assert first["trace_id"] == TRACE_ID
-    assert "trace_id" not in second
+    assert (first["trace_id"], first["request_id"]) == (TRACE_ID, REQUEST_ID)
+    assert not {"trace_id", "request_id"} & second.keys()
     assert first["timestamp"].endswith("Z")
 
 
-def test_lines_for_people_end_with_the_trace() -> None:
+def test_lines_for_people_end_with_the_request() -> None:
     stream = io.StringIO()
     configure_logging("INFO", "human", "x", stream)
     in_trace("lost a replica")
     logging.getLogger("pilotfish").info("ready")
     first, second = stream.getvalue().splitlines()
-    assert first.endswith(f"WARNING pilotfish.some: lost a replica [trace {TRACE_ID}]")
+    assert first.endswith(f"WARNING pilotfish.some: lost a replica [trace {TRACE_ID}, request {REQUEST_ID}]")
     assert second.endswith("INFO pilotfish: ready")
 
 
@@ -63,7 +63,7 @@ async def test_a_trace_is_its_tasks_own() -> None:
     configure_logging("INFO", "json", "x", stream)
 
     async def request(trace_id: str) -> None:
-        set_trace_id(trace_id)
+        set_request_ids(trace_id=trace_id, request_id=REQUEST_ID)
         await asyncio.sleep(0)
         logging.getLogger("pilotfish").info("from %s", trace_id)
 

@@ -5,19 +5,32 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from pilotfish.config.telemetry import TelemetryConfig
-from pilotfish.telemetry.tracing import RemoteContext, Tracing, trace_id
+from pilotfish.telemetry.tracing import RemoteContext, Tracing
 from tests.support.otlp_collector import OtlpCollector
 
 NOWHERE = "http://127.0.0.1:1"
 
 
 @pytest.mark.parametrize("header", ["nonsense", "00-zz-b7ad6b7169203331-01", "00-" + "0" * 32 + "-b7ad6b7169203331-01"])
-async def test_a_caller_that_talks_nonsense_begins_a_trace(header) -> None:
-    tracing = Tracing(TelemetryConfig(), "x")
-    span = tracing.begin("request", 1, RemoteContext(header))
-    assert int(trace_id(span), 16) > 0
-    assert trace_id(span) not in header
-    await tracing.close()
+def test_a_caller_that_talks_nonsense_begins_a_trace(header) -> None:
+    first, second = RemoteContext.of(header), RemoteContext.of(header)
+    assert first.trace_id > 0
+    assert first.trace_id != second.trace_id
+    assert f"{first.trace_id:032x}" not in header
+
+
+async def test_spans_that_begin_a_trace_have_its_id() -> None:
+    async with OtlpCollector() as collector:
+        tracing = Tracing(TelemetryConfig(otlp_endpoint=collector.endpoint), "x")
+        remote = RemoteContext.of("")
+        for _ in range(2):
+            tracing.begin("one of two", 1, remote).end(2)
+        tracing.begin("another", 1).end(2)
+        await tracing.close()
+        ids = [span.trace_id for span in collector.named("one of two")]
+        (other,) = collector.named("another")
+    assert ids == [f"{remote.trace_id:032x}"] * 2
+    assert other.trace_id not in ids
 
 
 async def test_sampling_decides_for_whole_traces() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from orchestrator.http.responses.format import ResponseEvents
+from orchestrator.http.responses.request import ResponsesRequest
 from orchestrator.requests.reasoning import AnswerParser
 from orchestrator.requests.tool_calls import ToolCallParser
 
@@ -16,7 +17,7 @@ TEXT = 'So: <tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>\nDon
 @pytest.mark.parametrize("size", [1, 3, 7, 40, 41, 55, 60, 200])
 def test_words_behind_a_call_come_after_its_arguments(size: int) -> None:
     text = TEXT + '"arguments": {}}</tool_call>'
-    answer_format: Any = SimpleNamespace(response=lambda *_: None)
+    answer_format: Any = SimpleNamespace(response=lambda *_: None, request=ResponsesRequest(input=""))
     events = ResponseEvents(answer_format, AnswerParser(None, ToolCallParser()))
     chunks: list[Any] = [SimpleNamespace(text=text[at : at + size], token_ids=()) for at in range(0, len(text), size)]
     data = b"".join(map(events.chunk, chunks))

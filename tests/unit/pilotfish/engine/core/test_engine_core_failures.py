@@ -135,7 +135,7 @@ def make_core(tiny_llama: LlamaForCausalLM, fault: Fault, compiler: GrammarCompi
         decoder.fault = BrokenIndex.fault = fault
         drafters = {
             "drafter": BrokenDrafter(fault),
-            "index": InTargetLookup("suffix", lambda: BrokenIndex(min_probability=0.1), None, 0.0),
+            "index": InTargetLookup("suffix", lambda _: BrokenIndex(min_probability=0.1), None, 0.0),
         }
         return EngineCore(
             decoder,

@@ -13,7 +13,17 @@ from llguidance import LLMatcher
 
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.grammars import Grammars
-from pilotfish.messages import Decode, Event, OpenSequence, Proposal, Propose, SequenceError, Verdict, Verify
+from pilotfish.messages import (
+    CloseSequence,
+    Decode,
+    Event,
+    OpenSequence,
+    Proposal,
+    Propose,
+    SequenceError,
+    Verdict,
+    Verify,
+)
 from pilotfish.speculation.trees.tree import DraftTree
 from pilotfish.structured.compiler import GrammarCompiler
 from pilotfish.structured.grammar import engine_grammar
@@ -85,6 +95,28 @@ def plain(core: EngineCore, compiler: GrammarCompiler, params: SamplingParams) -
 def is_valid(token_ids: Sequence[int], schema: Any) -> bool:
     assert token_ids[-1] == EOS_TOKEN_ID
     return Draft202012Validator(schema).is_valid(json.loads(VOCABULARY.decode(token_ids)))
+
+
+def test_a_grammar_and_allowed_tokens_hold_together(make_core: MakeCore, compiler: GrammarCompiler) -> None:
+    digits = Grammar(GrammarKind.REGEX, "[0-9]{6}")
+    allowed = (*(VOCABULARY.encode(digit)[0] for digit in "123"), EOS_TOKEN_ID)
+    output = plain(make_core(), compiler, sampling(grammar=digits, allowed_token_ids=allowed))
+    assert len(output) == 7
+    assert {*output} <= {*allowed}
+
+
+def test_a_grammar_that_goes_on_with_no_allowed_token_ends_in_an_error(
+    make_core: MakeCore, compiler: GrammarCompiler
+) -> None:
+    core, one = make_core(), VOCABULARY.encode("1")[0]
+    params = sampling(grammar=Grammar(GrammarKind.REGEX, "1{3}2"), allowed_token_ids=(one, EOS_TOKEN_ID))
+    ready(core, compiler, OpenSequence(1, PROMPT, params))
+    core.submit(Decode(1, len(PROMPT), 10))
+    events = settle(core)
+    assert text_of(events) == [one] * 3
+    (error,) = (event for event in events if isinstance(event, SequenceError))
+    assert (error.code, error.param) == (SequenceErrorCode.INVALID, "allowed_token_ids")
+    assert core.load().num_kv_blocks_used == 0
 
 
 MODES = [
@@ -187,7 +219,7 @@ def test_a_grammar_that_is_being_compiled_holds_up_its_own_sequence_only(
         def __init__(self) -> None:
             self.future: Future[LLMatcher] = Future()
 
-        def compile(self, grammar: Grammar) -> Future[LLMatcher]:
+        def compile(self, grammar: Grammar, client: str = "") -> Future[LLMatcher]:
             return self.future
 
     slow = Slow()
@@ -209,8 +241,36 @@ def test_a_grammar_that_is_being_compiled_holds_up_its_own_sequence_only(
     assert not core.is_waiting
 
 
+class Stopped(GrammarCompiler):
+    """Compiles nothing; what it is asked for stays."""
+
+    num_deaths = 0
+
+    def __init__(self) -> None:
+        self.futures: dict[Grammar, Future[LLMatcher]] = {}
+
+    def compile(self, grammar: Grammar, client: str = "") -> Future[LLMatcher]:
+        return self.futures.setdefault(grammar, Future())
+
+
+def test_a_grammar_whose_sequences_are_all_closed_is_not_compiled(make_core: MakeCore) -> None:
+    stopped = Stopped()
+    core = make_core(Grammars(stopped))
+    shared, own = (Grammar(GrammarKind.REGEX, text) for text in ("a", "b"))
+    for sequence_id, grammar in ((1, shared), (2, shared), (3, own)):
+        core.submit(OpenSequence(sequence_id, PROMPT, sampling(grammar=grammar), client="c"))
+    core.submit(CloseSequence(1))
+    core.submit(CloseSequence(3))
+    assert stopped.futures[own].cancelled()
+    assert not stopped.futures[shared].cancelled()
+    core.submit(CloseSequence(2))
+    assert stopped.futures[shared].cancelled()
+    settle(core)
+    assert not core.is_waiting
+
+
 class Broken(Grammars):
-    def begin(self, sequence: Any, grammar: Grammar) -> None:
+    def begin(self, sequence: Any, grammar: Grammar, client: str) -> None:
         raise KeyError("dictionary is empty")
 
 
@@ -220,7 +280,7 @@ class Unreadable(Grammars):
     def __init__(self, _: GrammarCompiler) -> None:
         failed: Future[LLMatcher] = Future()
         failed.set_exception(OSError("no tokenizer.json"))
-        super().__init__(SimpleNamespace(compile=lambda _: failed))
+        super().__init__(SimpleNamespace(compile=lambda *_: failed))
 
 
 @pytest.mark.parametrize(

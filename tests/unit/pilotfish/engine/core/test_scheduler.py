@@ -3,7 +3,7 @@
 from pilotfish.engine.core.block_pool import BlockPool
 from pilotfish.engine.core.drafts import Drafts
 from pilotfish.engine.core.kv_cache import KVCache
-from pilotfish.engine.core.scheduler import Scheduler
+from pilotfish.engine.core.scheduler import LONG_IDLE_NS, Scheduler
 from pilotfish.engine.core.sequence import DecodeTask, EngineSequence, VerifyTask
 from pilotfish.messages import OpenSequence
 from pilotfish.types import SamplingParams
@@ -154,15 +154,52 @@ def test_blocks_are_taken_from_the_latest_opened() -> None:
     assert pool.num_used == 5
 
 
-def test_idle_holders_give_way_before_anybody_who_waits() -> None:
-    scheduler, _ = make(num_blocks=5, budget=100)
+def idle_and_worker(now_ns: list[int]) -> tuple[Scheduler, EngineSequence, EngineSequence]:
+    """Two that fill the cache: the earlier is asked for nothing, the later needs a block more."""
+    pool = BlockPool(5, BLOCK, prefix_caching=False)
+    scheduler = Scheduler(KVCache(pool), max_batch_tokens=100, max_draft_tokens=4, clock_ns=lambda: now_ns[0])
     idle, worker = sequence(1, 8), sequence(2, 8)
     holding(scheduler, idle, worker)
-    idle.task = None
+    idle.task, idle.last_served_ns = None, now_ns[0]
     worker.append([1], committed=True)
+    return scheduler, idle, worker
+
+
+def test_a_sequence_between_two_rounds_keeps_its_blocks() -> None:
+    now_ns = [0]
+    scheduler, idle, worker = idle_and_worker(now_ns)
+    now_ns[0] += LONG_IDLE_NS - 1
+    assert scheduler.schedule([idle, worker]) == []
+    assert not idle.is_preempted
+    assert scheduler.num_preemptions == 0
+
+
+def test_holders_that_are_idle_for_long_give_way_before_anybody_who_waits() -> None:
+    now_ns = [0]
+    scheduler, idle, worker = idle_and_worker(now_ns)
+    now_ns[0] += LONG_IDLE_NS
     assert [rows.sequence for rows in scheduler.schedule([idle, worker])] == [worker]
     assert idle.is_preempted
     assert idle.num_pending_rows == 0, "and does not come back before it is asked for something"
+
+
+def test_what_is_computed_before_it_is_asked_for_takes_no_blocks() -> None:
+    scheduler, _ = make(num_blocks=5)
+    early, late = sequence(1, 16), sequence(2, 8)
+    holding(scheduler, late)
+    early.task = late.task = None
+    assert scheduler.schedule([early, late]) == []
+    early.task = DecodeTask(20, 0, 0)
+    assert [rows.sequence for rows in scheduler.schedule([early, late])] == [early]
+    assert late.is_preempted
+
+
+def test_nobody_loses_blocks_to_one_that_cannot_run_even_so() -> None:
+    scheduler, _ = make(num_blocks=7)
+    first, middle, last = sequence(1, 16), sequence(2, 16), sequence(3, 8)
+    holding(scheduler, first, last)
+    assert [rows.sequence for rows in scheduler.schedule([middle, last])] == [last]
+    assert not last.is_preempted
 
 
 def test_what_the_whole_pool_cannot_hold_is_named() -> None:

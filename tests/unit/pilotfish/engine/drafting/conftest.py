@@ -14,6 +14,7 @@ from pilotfish.engine.drafting.head_core import HeadCore
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.eagle3.module import Eagle3Head
 from pilotfish.models.eagle3.torch_head import TorchEagle3Head
+from tests.support.engine_events import ticking_clock
 from tests.support.head_rounds import CONTEXT, LAYERS, MakeHeadCore, engine_config, info
 
 
@@ -39,6 +40,6 @@ def make_head_core(target_model: LlamaForCausalLM, module: Eagle3Head) -> MakeHe
         embeddings = nn.Embedding.from_pretrained(target_model.get_input_embeddings().weight.clone())
         head = TorchEagle3Head(copy.deepcopy(module), embeddings, deterministic=True)
         model = info(proposer="eagle3", feature_layers=LAYERS)
-        return HeadCore(head, engine_config(**changes), model, top_m=8, grammars=grammars)
+        return HeadCore(head, engine_config(**changes), model, top_m=8, grammars=grammars, clock_ns=ticking_clock())
 
     return make

@@ -7,9 +7,11 @@ import msgspec
 import pytest
 
 from pilotfish.engine.core.engine_core import EngineCore
+from pilotfish.engine.core.scheduler import LONG_IDLE_NS
 from pilotfish.features import FeatureRequest
 from pilotfish.messages import CloseSequence, Decode, OpenSequence, Proposal, Propose, SequenceError
 from pilotfish.types import SequenceErrorCode
+from tests.support.engine_events import TICK_NS
 from tests.support.head_rounds import GREEDY, NUM_DRAFTS, PROMPTS, VOCAB, MakeHeadCore, Rounds, ask, drafts_of
 
 
@@ -93,14 +95,31 @@ def test_replaced_tokens_make_the_replica_forget(running: Rounds) -> None:
     assert running.head.load().num_kv_blocks_used == 0
 
 
-def test_blocks_go_to_whoever_asks_and_the_longest_unserved_is_forgotten(
+def test_a_sequence_between_two_rounds_is_not_forgotten_for_a_later_one(
+    running: Rounds, make_head_core: MakeHeadCore
+) -> None:
+    text, features = tuple(running.texts[0]), running.all_features()
+    core = make_head_core(kv_cache_tokens=128)
+    for number, has_room in ((1, True), (2, True), (3, False)):
+        answers = ask(core, OpenSequence(number, text, GREEDY), Propose(number, len(text), (), 4, features))
+        assert bool(drafts_of(answers)) == has_room
+    for _ in range(3):
+        assert [bool(drafts_of(ask(core, Propose(number, len(text), (), 4)))) for number in (1, 2, 3)] == [
+            True,
+            True,
+            False,
+        ]
+
+
+def test_blocks_go_to_whoever_asks_and_who_was_idle_for_long_is_forgotten(
     running: Rounds, make_head_core: MakeHeadCore
 ) -> None:
     text, features = tuple(running.texts[0]), running.all_features()
     core = make_head_core(kv_cache_tokens=128)
     for number in (1, 2):
         assert drafts_of(ask(core, OpenSequence(number, text, GREEDY), Propose(number, len(text), (), 4, features)))
-    assert drafts_of(ask(core, Propose(1, len(text), (), 4)))
+    for _ in range(LONG_IDLE_NS // TICK_NS):
+        assert drafts_of(ask(core, Propose(1, len(text), (), 4)))
     assert drafts_of(ask(core, OpenSequence(3, text, GREEDY), Propose(3, len(text), (), 4, features)))
     assert drafts_of(ask(core, Propose(1, len(text), (), 4)))
     (error,) = ask(core, Propose(2, len(text), (), 4))

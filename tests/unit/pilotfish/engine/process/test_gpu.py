@@ -13,6 +13,7 @@ from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.process import gpu
 from pilotfish.errors import ConfigError
 from pilotfish.messages import Decode, OpenSequence, Verdict, Verify
+from pilotfish.models import gpu_memory
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.graphs.recorder import EagerRecorder
 from pilotfish.models.graphs.runner import GraphPlan
@@ -33,7 +34,7 @@ def decoder_of(model: LlamaForCausalLM, **graphs: Any) -> TransformersDecoder:
 @pytest.fixture
 def on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """torch's account of a GPU of 1 GB with 1 MB of weights, on which a step takes 2 MB."""
-    monkeypatch.setattr(gpu, "CONTEXT_BYTES", 100 * 10**6)
+    monkeypatch.setattr(gpu_memory, "CONTEXT_BYTES", 100 * 10**6)
     cuda = SimpleNamespace(
         mem_get_info=lambda _device: (900 * 10**6, 10**9),
         empty_cache=lambda: None,
@@ -42,7 +43,7 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         synchronize=lambda _device: None,
         max_memory_allocated=lambda _device: 3 * 10**6,
     )
-    monkeypatch.setattr(gpu.torch, "cuda", cuda)
+    monkeypatch.setattr(gpu_memory.torch, "cuda", cuda)
 
 
 class _OnGpu(TransformersDecoder):
@@ -79,7 +80,7 @@ def test_on_a_gpu_the_cache_takes_what_is_left(tiny_llama: LlamaForCausalLM) -> 
 @pytest.mark.usefixtures("on_gpu")
 def test_what_other_processes_hold_is_not_ours(tiny_llama: LlamaForCausalLM) -> None:
     decoder = _OnGpu(copy.deepcopy(tiny_llama), deterministic=False, max_context_tokens=128)
-    gpu.torch.cuda.mem_get_info = lambda _device: (10**8, 10**9)  # type: ignore[assignment]
+    gpu_memory.torch.cuda.mem_get_info = lambda _device: (10**8, 10**9)  # type: ignore[assignment]
     engine = EngineConfig(kv_cache_tokens=0, gpu_memory_utilization=0.9)
     assert gpu.with_kv_cache_tokens(engine, decoder).kv_cache_tokens == (98 * 10**6 // 20_000 - 1) * 16
 
@@ -94,14 +95,16 @@ def test_recorded_steps_take_memory_and_gather_nothing(tiny_llama: LlamaForCausa
         graphs=PLAN,
     )
     engine = EngineConfig(kv_cache_tokens=0, gpu_memory_utilization=0.5)
-    left = 500 * 10**6 - 101 * 10**6 - 2 * 2 * 10**6 - 3 * gpu.GRAPH_BYTES
+    left = 500 * 10**6 - 101 * 10**6 - 2 * 2 * 10**6 - 3 * gpu_memory.GRAPH_BYTES
     assert gpu.with_kv_cache_tokens(engine, decoder).kv_cache_tokens == (left // 10_000 - 1) * 16
 
 
 @pytest.mark.usefixtures("on_gpu")
 def test_where_nothing_is_left_the_engine_does_not_start(tiny_llama: LlamaForCausalLM) -> None:
     decoder = _OnGpu(copy.deepcopy(tiny_llama), deterministic=False, max_context_tokens=128)
-    with pytest.raises(ConfigError, match=r"of 1\.0 GB .* weights take 0\.1 GB .* step 0\.0 GB.*quantization"):
+    with pytest.raises(
+        ConfigError, match=r"on cuda:0: of 1\.0 GB .* weights take 0\.1 GB.* step 0\.0 GB.*quantization"
+    ):
         gpu.with_kv_cache_tokens(EngineConfig(kv_cache_tokens=0, gpu_memory_utilization=0.1), decoder)
 
 

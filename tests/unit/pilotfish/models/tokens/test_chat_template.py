@@ -69,12 +69,36 @@ def test_arguments_are_written_as_json_again() -> None:
         ("{{ f.arguments | tojson }}", '{"a": -1e999}'),
         ("{{ f.arguments | tojson }}", '{"a": NaN}'),
         ("{{ f.arguments | tojson }}", '{"a": -Infinity}'),
-        ("{{ f.arguments | tojson }}", "{"),
+        ("{{ f.arguments | tojson }}", '{"a": 1e999'),
+        ("{{ f.arguments | tojson }}", "x"),
     ],
 )
 def test_arguments_that_are_no_text_or_no_json_are_invalid_requests(source: str, arguments: str) -> None:
     with pytest.raises(InvalidRequestError):
         call_in(source, arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "written"),
+    [
+        ("{", "{}"),
+        ('{"q": "a', '{"q": "a"}'),
+        ('{"q": "a\\', '{"q": "a"}'),
+        ('{"n": [1, {"b": 2.5', '{"n": [1, {"b": 2.5}]}'),
+        ('{"n": 1, "q', '{"n": 1}'),
+        ('{"n": 1, "q": tr', '{"n": 1}'),
+    ],
+)
+def test_of_arguments_that_are_cut_off_there_is_what_is_certain(arguments: str, written: str) -> None:
+    assert call_in(
+        "{% for name, _ in f.arguments.items() %}{{ name }}{% endfor %}{{ f.arguments | tojson }}", arguments
+    )
+    assert call_in("{{ f.arguments | tojson }}", arguments) == written
+
+
+def test_a_models_object_that_is_no_json_is_text() -> None:
+    arguments = '{"a": nonsense}'
+    assert json.loads(call_in("{{ f.arguments | tojson }}", arguments)) == arguments
 
 
 def test_template_that_does_not_compile() -> None:

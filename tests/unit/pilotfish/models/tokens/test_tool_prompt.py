@@ -54,4 +54,4 @@ def test_a_template_that_knows_none_is_told_in_words() -> None:
 def test_arguments_that_are_not_json_are_refused() -> None:
     template = ChatTemplate("{{ tools }}{{ messages | tojson }}", {})
     with pytest.raises(InvalidRequestError, match="get_time"):
-        template.render([ChatMessage("assistant", "", (ToolCall("c", "get_time", "{"),))])
+        template.render([ChatMessage("assistant", "", (ToolCall("c", "get_time", "soon"),))])

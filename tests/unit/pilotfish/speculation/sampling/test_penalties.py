@@ -24,6 +24,8 @@ def by_definition(row: list[float], sampling: SamplingParams, prompt: list[int],
         row[token_id] -= sampling.presence_penalty
     for token_id, bias in sampling.logit_bias:
         row[token_id] += bias
+    if sampling.allowed_token_ids:
+        row = [value if token_id in sampling.allowed_token_ids else -math.inf for token_id, value in enumerate(row)]
     forbidden = set(sampling.stop_token_ids if len(output) < sampling.min_tokens else ())
     for *before, last in sampling.bad_words:
         if output[len(output) - len(before) :] == before and len(output) >= len(before):
@@ -40,6 +42,7 @@ SAMPLINGS = st.builds(
     min_tokens=st.integers(0, 9),
     stop_token_ids=st.sampled_from([(), (4,), (2, VOCAB_SIZE)]),
     bad_words=st.sampled_from([(), ((5,),), ((0, 1), (1, 1), (2, 3, 0))]),
+    allowed_token_ids=st.sampled_from([(), (8, 3, 6, 7, 9)]),
 )
 
 

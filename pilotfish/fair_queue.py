@@ -1,4 +1,4 @@
-"""Who is next among the requests that wait: fair to clients by the tokens they were served.
+"""Who is next among what waits: fair to clients by what they were served.
 
 A start-time fair queue (Goyal et al. 1996) in the currency of the virtual token counter (Sheng et al., "Fairness in
 Serving Large Language Models", OSDI 2024): a client's counter grows by what its requests cost, estimated when one is
@@ -23,7 +23,7 @@ ItemT = TypeVar("ItemT")
 class _Client(Generic[ItemT]):
     client_id: str
     counter: float
-    """Token costs of what was served, and of the service that was missed by being away."""
+    """Costs of what was served, and of the service that was missed by being away."""
     waiting: deque[tuple[ItemT, float]] = field(default_factory=deque)
     """With their costs, oldest first."""
 
@@ -49,7 +49,7 @@ class FairQueue(Generic[ItemT]):
         return 0 if client is None else len(client.waiting)
 
     def push(self, client_id: str, item: ItemT, cost: float) -> None:
-        """Let an item of the client wait. cost: in tokens, as far as it can be told."""
+        """Let an item of the client wait. cost: in any unit, the queue's own, as far as it can be told."""
         client = self._seen(client_id)
         if not client.waiting:
             client.counter = max(client.counter, self._start)

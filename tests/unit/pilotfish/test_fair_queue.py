@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.requests import fair_queue
-from orchestrator.requests.fair_queue import FairQueue
+from pilotfish import fair_queue
+from pilotfish.fair_queue import FairQueue
 
 
 def drained(queue: FairQueue[str]) -> list[str]:

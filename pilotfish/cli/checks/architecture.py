@@ -1,0 +1,54 @@
+"""The models' architectures: whether the engines would answer right with them, found out without their weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from pilotfish.cli.checks.finding import Finding, Verdict
+from pilotfish.cli.checks.probe import ask_process
+from pilotfish.config import Config
+from pilotfish.errors import ModelError
+from pilotfish.models.store.catalogue import resolve
+from pilotfish.models.store.model_store import ModelCache
+from pilotfish.models.store.pull import cached_folder
+
+RefusalProbe = Callable[[Sequence[str]], dict[str, str]]
+"""Model folders to what a start would say to each; empty: it serves the model."""
+
+
+def probe_refusals(folders: Sequence[str]) -> dict[str, str]:
+    """What `model_probe` says. Raises OSError, with its last words, if it says nothing."""
+    return ask_process("pilotfish.cli.checks.model_probe", folders)
+
+
+def check_architectures(config: Config, probe: RefusalProbe = probe_refusals) -> Iterator[Finding]:
+    """Each model that an engine would compute and that is there. Emulated engines compute none."""
+    names = {config.target.model}
+    if config.draft.num_replicas and config.draft.proposer == "model":
+        names.add(config.draft.model)
+    cache = ModelCache(Path(config.cache_dir).expanduser())
+    folders: dict[str, str] = {}
+    for name in () if config.emulation.is_on else sorted(names):
+        if (found := _folder(name, cache)) is not None:
+            folders[str(found)] = name
+    if not folders or find_spec("torch") is None:
+        return
+    try:
+        refusals = probe(sorted(folders))
+    except OSError as error:
+        yield Finding("architecture", Verdict.PROBLEM, f"it cannot be checked: {error}", "install Pilotfish again")
+        return
+    for folder, refusal in refusals.items():
+        if refusal:
+            yield Finding("architecture", Verdict.PROBLEM, refusal, f"choose another model than {folders[folder]}")
+        else:
+            yield Finding("architecture", Verdict.OK, f"{folders[folder]} is answered as by transformers")
+
+
+def _folder(name: str, cache: ModelCache) -> Path | None:
+    try:
+        return cached_folder(resolve(name), cache)
+    except (ModelError, OSError):  # the check of the cache has said so
+        return None

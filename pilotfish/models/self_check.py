@@ -1,0 +1,164 @@
+"""Refuses a model that would be answered wrongly, by its config.json alone.
+
+The model's twin says what is right, by transformers' own forward over whole texts. Our decoder must agree in the steps
+that a service takes: prompts in pieces, single tokens, two texts in one step, a tree of drafts, all beyond the lengths
+at which the model changes its ways.
+
+Legend: T tokens of a text, R rows whose logits are wanted, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from pilotfish.errors import UnsupportedModelError
+from pilotfish.models.attention.paged import SequenceSlice
+from pilotfish.models.decoder import Decoder, StepInput
+from pilotfish.models.decoder_transformers import TransformersDecoder, check_rotary_scaling, unsupported
+from pilotfish.models.twin import CONTEXT, NUM_TOKENS, twin_of
+from pilotfish.speculation.trees.tree import DraftTree
+
+TOLERANCE, BFLOAT16_TOLERANCE = 3e-3, 0.25
+"""Of the logits' standard deviation. Right decoders were seen to differ by 0.0001 at most and wrong ones by 0.03 at
+least, right ones in bfloat16 by 0.08 at most."""
+_SEEDS = (1, 2)
+_PIECES = (
+    ((0, 0, 19),),
+    ((1, 0, 11), (0, 19, 20)),
+    ((0, 20, 43), (1, 11, 12)),
+    ((0, 43, 44),),
+    ((0, 44, 45), (1, 12, 13)),
+    ((1, 13, 24), (0, 45, 51)),
+)
+"""Steps of the check: which text's tokens, from where to where. The last token of text 0 is the root of the tree."""
+_LENGTHS, _BLOCKS = (52, 24), ((3, 1, 6, 4), (2, 5))
+_TREE = DraftTree((-1, -1, 1, 1, 3))
+_NUM_BLOCKS = 7
+
+Forward = Callable[[Sequence[int]], Tensor]
+"""Token ids [T] to logits [T, V]."""
+
+
+@dataclass(frozen=True)
+class _Text:
+    token_ids: Sequence[int]
+    blocks: Sequence[int]
+    logits: Tensor
+    """[T, V] that are right."""
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Threads that wait for each other at every narrow product take twenty times as long, on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@_one_thread()
+def require_served_right(config: PreTrainedConfig, kind: type[PreTrainedModel] | None = None) -> None:
+    """Raise UnsupportedModelError, which names the architecture, unless our decoder computes a model of this config
+    as transformers does. kind: see twin_of."""
+    for seed in _SEEDS:
+        # Rounding decides between experts whose scores are all but equal: it may do so in one twin, not in each.
+        deviation = _twin_deviation(config, seed, kind)
+        if deviation < TOLERANCE:
+            return
+    raise unsupported(config, f"on a paged KV cache its logits differ by {deviation:.2g} of their standard deviation")
+
+
+@_one_thread()
+def bfloat16_deviation(config: PreTrainedConfig, take_over: Callable[[PreTrainedModel], Decoder]) -> float:
+    """Of another decoder, which takes over the twin in bfloat16, from the twin's own logits in float32 by the same
+    weights, in standard deviations of these."""
+    twin = twin_of(config, _SEEDS[0]).bfloat16().float()
+    steps = list(_steps(_forward_of(twin), _SEEDS[0]))
+    decoder = take_over(twin.bfloat16())
+    decoder.allocate(_NUM_BLOCKS)
+    return _deviation(decoder, steps)
+
+
+def _twin_deviation(config: PreTrainedConfig, seed: int, kind: type[PreTrainedModel] | None) -> float:
+    """Of our decoder's logits from the twin's own, in standard deviations. Raises UnsupportedModelError where either
+    cannot be computed."""
+    try:
+        check_rotary_scaling(config)
+        twin = twin_of(config, seed, kind)
+        steps = list(_steps(_forward_of(twin), seed))
+    except UnsupportedModelError:
+        raise
+    except Exception as error:
+        raise unsupported(
+            config, f"transformers cannot compute a small one to compare with ({_short(error)})"
+        ) from error
+    try:
+        decoder = TransformersDecoder(twin, deterministic=False, max_context_tokens=CONTEXT)
+        decoder.allocate(_NUM_BLOCKS)
+        return _deviation(decoder, steps)
+    except UnsupportedModelError:
+        raise
+    except Exception as error:
+        raise unsupported(config, f"it does not run on a paged KV cache ({_short(error)})") from error
+
+
+def _forward_of(model: PreTrainedModel) -> Forward:
+    @torch.inference_mode()
+    def forward(token_ids: Sequence[int]) -> Tensor:
+        logits: Tensor = model(input_ids=torch.tensor([list(token_ids)]), use_cache=False).logits[0]
+        return logits
+
+    return forward
+
+
+def _deviation(decoder: Decoder, steps: Sequence[tuple[StepInput, Tensor]]) -> float:
+    """The largest difference of the decoder's logits from those that are right, in standard deviations of these."""
+    worst = 0.0
+    for step, right in steps:
+        logits = decoder.forward(step).float()
+
+        worst = max(worst, (logits - right).abs().max().item() / right.std().item())
+    return worst
+
+
+def _short(error: Exception) -> str:
+    return textwrap.shorten(f"{type(error).__name__}: {error}", 120)
+
+
+def _steps(own_logits: Forward, seed: int) -> Iterator[tuple[StepInput, Tensor]]:
+    """Steps in their order, each with the logits [R, V] that are right."""
+    generator = torch.Generator().manual_seed(seed)
+    long, short, drafts = (
+        torch.randint(0, NUM_TOKENS, (length,), generator=generator).tolist() for length in (*_LENGTHS, len(_TREE))
+    )
+    paths = [[*long, *(drafts[node] for node in path)] for path in _TREE.paths]
+    after_paths = torch.stack([own_logits(path)[-1] for path in paths])
+    texts = [_Text(long, _BLOCKS[0], own_logits(long)), _Text(short, _BLOCKS[1], own_logits(short))]
+    for pieces in _PIECES:
+        yield _step([(texts[text], start, end) for text, start, end in pieces])
+    root = len(long) - 1
+    part = SequenceSlice(0, 1 + len(_TREE), root, _BLOCKS[0], _TREE)
+    yield StepInput([long[root], *drafts], part.positions(), [part], range(len(paths))), after_paths
+
+
+def _step(pieces: Sequence[tuple[_Text, int, int]]) -> tuple[StepInput, Tensor]:
+    """The step of some texts' tokens from start to end; of more than one row the first one's logits are not wanted."""
+    token_ids: list[int] = []
+    positions: list[int] = []
+    slices, right = [], []
+    for text, start, end in pieces:
+        slices.append(SequenceSlice(len(token_ids), end - start, start, text.blocks))
+        token_ids += text.token_ids[start:end]
+        positions += range(start, end)
+        right.append(text.logits[start:end])
+    wanted = range(min(1, len(token_ids) - 1), len(token_ids))
+    return StepInput(token_ids, positions, slices, wanted), torch.cat(right)[wanted.start :]

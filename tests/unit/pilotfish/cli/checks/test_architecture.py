@@ -1,0 +1,47 @@
+"""The architectures of the configured models, without weights."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from pilotfish.cli.checks.architecture import check_architectures, probe_refusals
+from pilotfish.cli.checks.finding import Finding, Verdict
+from pilotfish.config import load_config
+
+
+def folder_of(parent: Path, model_type: str) -> Path:
+    folder = parent / model_type
+    folder.mkdir()
+    config = {"model_type": model_type, "vocab_size": 100, "max_position_embeddings": 128, "num_hidden_layers": 2}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def check(*overrides: str) -> dict[str, Finding]:
+    def probe(folders: Sequence[str]) -> dict[str, str]:
+        return {folder: "no layers" if folder.endswith("phi3") else "" for folder in folders}
+
+    return {finding.found: finding for finding in check_architectures(load_config(overrides=overrides), probe)}
+
+
+def test_a_model_that_cannot_be_served_is_a_problem(tmp_path: Path) -> None:
+    llama, phi3 = folder_of(tmp_path, "llama"), folder_of(tmp_path, "phi3")
+    assert check(f"target.model={phi3}", "draft.num_replicas=0")["no layers"].verdict is Verdict.PROBLEM
+    draft = check(f"target.model={llama}", f"draft.model={phi3}", "draft.proposer=model", "draft.num_replicas=1")
+    assert sorted(finding.verdict for finding in draft.values()) == [Verdict.OK, Verdict.PROBLEM]
+    tokenizer_only = check(f"target.model={llama}", f"draft.model={phi3}", "draft.proposer=ngram")
+    assert [finding.verdict for finding in tokenizer_only.values()] == [Verdict.OK]
+
+
+def test_what_is_not_there_or_not_computed_is_not_asked_for(tmp_path: Path) -> None:
+    assert check(f"cache_dir={tmp_path}") == {}
+    assert check(f"target.model={folder_of(tmp_path, 'phi3')}", "emulation.profile=instant") == {}
+
+
+def test_a_process_of_its_own_asks_each_folder(tmp_path: Path) -> None:
+    folders = [str(folder_of(tmp_path, kind)) for kind in ("llama", "phi3", "falcon_h1")]
+    refusals = probe_refusals(folders)
+    assert list(refusals) == folders
+    assert refusals[folders[0]] == ""
+    assert "'phi3' cannot be served" in refusals[folders[1]]
+    assert "'falcon_h1' cannot be served" in refusals[folders[2]]
