@@ -96,7 +96,7 @@ class World:
         for link in self.request.links:
             assert not link.mailboxes
             assert not link.tokens
-        assert not any(replica.num_own for replica in self.control.replicas.values())
+        assert not any(replica.own.num for replica in self.control.replicas.values())
 
 
 class Life:
