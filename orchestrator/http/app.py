@@ -42,7 +42,8 @@ def build_app(
 
     def route(method: str, path: str, handler: Handler) -> Route:
         refuses = is_draining if method == "POST" else lambda: False
-        return Route(path, Endpoint(handler, config.max_prompt_bytes, refuses), methods=[method])
+        max_bytes = config.max_prompt_bytes if method == "POST" else 0
+        return Route(path, Endpoint(handler, max_bytes, refuses), methods=[method])
 
     routes = [
         route("POST", "/v1/chat/completions", generation.chat),

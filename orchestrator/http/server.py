@@ -45,6 +45,7 @@ class HttpServer:
         """Listen on host:port (0: a free port). certificates: for TLS. Raises UnavailableError when the address cannot
         be had."""
         listener = _listen(host, port)
+        _limit_stalls(listener, limits.response_write_timeout_s)
         config = LimitedConfig(
             app,
             limits=limits,
@@ -124,6 +125,14 @@ class _Server(uvicorn.Server):
         for connection in tuple(self.server_state.connections):
             if connection.transport is not None:
                 connection.transport.abort()
+
+
+def _limit_stalls(listener: socket.socket, timeout_s: float) -> None:
+    """A peer that takes none of what it is sent for so long is disconnected by the kernel: listening sockets hand the
+    option on. It sees what a process does not, such as what is left to send of a connection that is closed."""
+    option = getattr(socket, "TCP_USER_TIMEOUT", None)
+    if option is not None:
+        listener.setsockopt(socket.IPPROTO_TCP, option, round(1000 * timeout_s))
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -78,9 +78,14 @@ class PublicSecurityConfig:
     request_read_timeout_s: PositiveFloat = 30.0
     """An HTTP connection whose request is incomplete after this is closed."""
     max_header_bytes: Annotated[int, Field(ge=4096)] = 32 * 1024
-    """Maximum size of an HTTP request's line and headers, or of a gRPC call's metadata."""
+    """Maximum size of an HTTP request's line, headers and trailers, or of a gRPC call's metadata."""
     max_connections: PositiveInt = 8192
-    """Maximum HTTP connections; more are closed."""
+    """Maximum HTTP connections. One more takes the place of the one that has waited longest for its client; if all are
+    being answered, it is closed."""
+    max_connections_per_address: PositiveInt = 4096
+    """The same for one client address (IPv6: a /64 network). A proxy in front of the API is one address."""
+    response_write_timeout_s: PositiveFloat = 60.0
+    """An HTTP connection whose client takes nothing of its answer for this long is closed (on Linux)."""
 
     def __post_init__(self) -> None:
         require(
