@@ -68,7 +68,8 @@ def build_app(
 
 def _middleware(config: OrchestratorConfig, authenticator: Authenticator) -> list[Middleware]:
     cors_origins = config.http.cors_origins
-    auth_middleware = Middleware(AuthMiddleware, authenticator, host=config.http_host, cors_origins=cors_origins)
+    hosts = (config.http_host, *config.http.allowed_hosts)
+    auth_middleware = Middleware(AuthMiddleware, authenticator, hosts=hosts, cors_origins=cors_origins)
     if not cors_origins:
         return [auth_middleware]
     cors = Middleware(

@@ -13,8 +13,8 @@ _MAX_DISCARDED_BYTES = 32_000_000
 class Lingering:
     """Closes a connection for writing, and for reading when its client is done, or too long at it.
 
-    A connection that is closed over unread bytes is reset, and its answer may be lost with it (RFC 9112, 9.6). It stands
-    in for the transport of an answer that ends before its request does.
+    A connection that is closed over unread bytes is reset, and its answer may be lost with it (RFC 9112, 9.6). This is
+    the transport of answers that end before their requests do.
     """
 
     def __init__(self, transport: asyncio.Transport, flow: FlowControl) -> None:

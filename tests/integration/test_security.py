@@ -195,3 +195,32 @@ async def test_no_prompt_and_no_key_shows_in_any_log(
 
 def _trust(ca_file: str) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=ca_file)
+
+
+async def test_probes_are_answered_whatever_the_api_is_at(tmp_path: Path) -> None:
+    files = certificate(tmp_path / "public", trustme.CA())
+    sections = {"public": files | {"max_connections": 1}}
+    config = config_from_dict(
+        {
+            "emulation": {"profile": "instant"},
+            "cache_dir": str(tmp_path / "cache"),
+            "security": sections,
+            "orchestrator": {"http": {"probe_port": 0}},
+        }
+    )
+    async with running_stack(config, with_draft=False) as stack, httpx.AsyncClient() as probe:
+        url = stack.orchestrator.probe_url
+        assert url.startswith("http://"), "the kubelet has no certificate"
+        for path in ("/health", "/ready"):
+            assert (await probe.get(url + path, headers={"host": "10.1.2.3"})).status_code == 200
+        for path in ("/v1/models", "/metrics", "/"):
+            assert (await probe.get(url + path)).status_code == 404
+
+
+@pytest.mark.parametrize("path", ["/health", "/ready", "/v1/models", "/metrics"])
+async def test_a_get_takes_no_body(start: Start, path: str) -> None:
+    async with start({}) as server, httpx.AsyncClient(base_url=server.http_url) as http:
+        for body in (b"x", b"x" * 100_000):
+            answer = await http.request("GET", path, content=body)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (413, "request_too_large")
+        assert (await http.request("GET", path, content=b"")).status_code == 200
