@@ -205,7 +205,7 @@ class LimitedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
             self.abort()
 
 
-def _close_delimited(app: Any, cycle: RequestResponseCycle) -> ASGIApp:
+def _close_delimited(app: Any, cycle: RequestResponseCycle) -> Any:
     """HTTP/1.0 knows no chunks: an answer of unknown length ends with its connection (RFC 9112, 6.1)."""
 
     async def run(scope: Scope, receive: Receive, send: Send) -> None:
