@@ -8,6 +8,7 @@ import logging
 import grpc.aio
 
 from orchestrator.api_security import ApiSecurity
+from orchestrator.call_guard import CallGuard
 from orchestrator.http.app import build_app
 from orchestrator.http.operations.information import InformationApi
 from orchestrator.http.operations.probes import serve_probes
@@ -60,7 +61,7 @@ class OrchestratorServer:
         _check_proposer(config)
         directory = directory or ReplicaDirectory.from_config(config)
         links = LinkSecurity(config.security.internal)
-        public = ApiSecurity(config)
+        public, security = ApiSecurity(config), config.security.public
         await _require_free_ports(config.orchestrator)
         tokenizer = await find_tokenizer(config, directory, links)
         service = _service(config, directory, tokenizer, links)
@@ -77,10 +78,11 @@ class OrchestratorServer:
             port_setting="orchestrator.port",
             options=public.grpc_options,
             credentials=public.grpc_credentials,
+            interceptors=(CallGuard(SERVICE_NAME, public.authenticator, security.request_read_timeout_s),),
         )
         self = cls(service, server, config.telemetry.metrics_prefix)
         try:
-            await self._start_http(config.orchestrator, config.security.public, public)
+            await self._start_http(config.orchestrator, security, public)
         except BaseException:
             await self.drain_and_stop(0)
             raise

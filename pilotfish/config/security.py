@@ -76,14 +76,21 @@ class PublicSecurityConfig:
     api_key_sha256: tuple[str, ...] = ()
     """SHA-256 of further API keys, without limits. Without this and `api_keys_file` no key is needed."""
     request_read_timeout_s: PositiveFloat = 30.0
-    """An HTTP connection whose request is incomplete after this is closed."""
+    """An HTTP connection whose request is incomplete after this is closed; a gRPC call whose message is, ended."""
     max_header_bytes: Annotated[int, Field(ge=4096)] = 32 * 1024
     """Maximum size of an HTTP request's line, headers and trailers, or of a gRPC call's metadata."""
     max_connections: PositiveInt = 8192
-    """Maximum HTTP connections. One more takes the place of the one that has waited longest for its client; if all are
-    being answered, it is closed."""
+    """Maximum connections, of HTTP and of gRPC each. One more over HTTP takes the place of the one that has waited
+    longest for its client; if all are being answered, or over gRPC, it is closed."""
     max_connections_per_address: PositiveInt = 4096
-    """The same for one client address (IPv6: a /64 network). A proxy in front of the API is one address."""
+    """The same for one client address over HTTP (IPv6: a /64 network). A proxy in front of the API is one address."""
+    grpc_max_streams: PositiveInt = 4096
+    """Maximum calls at once on one gRPC connection. The client's library keeps more back, unless they are a connection's
+    first burst: of that the rest is UNAVAILABLE."""
+    grpc_max_connection_age_s: PositiveFloat = 3600.0
+    """A gRPC connection takes no new calls after this; the client's library opens another."""
+    grpc_max_connection_idle_s: PositiveFloat = 300.0
+    """The same for one without calls, which is closed."""
     response_write_timeout_s: PositiveFloat = 60.0
     """An HTTP connection whose client takes nothing of its answer for this long is closed (on Linux)."""
 

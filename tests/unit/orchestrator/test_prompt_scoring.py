@@ -2,9 +2,9 @@ import asyncio
 from typing import Any
 
 from orchestrator.prompt_scoring import PromptScores
-from orchestrator.requests.request import GenerationRequest
+from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from pilotfish.errors import UnavailableError
-from pilotfish.types import SamplingParams, SpeculationOptions
+from pilotfish.types import SamplingParams
 
 
 def request_of(*token_ids: int) -> GenerationRequest:
