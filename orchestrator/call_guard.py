@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from orchestrator.api_security import Authenticator
 from pilotfish.errors import AuthenticationError, DeadlineExceededError, InvalidRequestError
@@ -41,22 +42,25 @@ class CallGuard(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # Any in grp
             return grpc.stream_stream_rpc_method_handler(_refusing(error))
         # gRPC reads the one message of a unary call before any code of ours runs, and waits for it for ever.
         return grpc.stream_stream_rpc_method_handler(
-            self._reading(handler.unary_stream or handler.unary_unary),
-            handler.request_deserializer,
-            handler.response_serializer,
+            self._reading(handler.unary_stream or handler.unary_unary, handler.request_deserializer),
+            response_serializer=handler.response_serializer,
         )
 
-    def _reading(self, behavior: Behavior) -> Behavior:
+    def _reading(self, behavior: Behavior, decode: Callable[[bytes], Any]) -> Behavior:
         async def run(_: Any, context: Context) -> None:
             async with aborting_on_error(context):
-                message = await self._message(context)
+                data = await self._message(context)
+                try:
+                    message = decode(data)
+                except DecodeError:
+                    raise InvalidRequestError("the message cannot be decoded") from None
             answer = await behavior(message, context)
             if answer is not None:
                 await context.write(answer)
 
         return run
 
-    async def _message(self, context: Context) -> Any:
+    async def _message(self, context: Context) -> bytes:
         try:
             async with asyncio.timeout(self._read_timeout_s):
                 message = await context.read()
@@ -66,7 +70,7 @@ class CallGuard(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # Any in grp
             ) from None
         if message is grpc.aio.EOF:
             raise InvalidRequestError("the call has no message")
-        return message
+        return bytes(message)
 
 
 def _refusing(error: AuthenticationError) -> Behavior:

@@ -83,10 +83,10 @@ class PublicSecurityConfig:
     """Maximum connections, of HTTP and of gRPC each. One more over HTTP takes the place of the one that has waited
     longest for its client; if all are being answered, or over gRPC, it is closed."""
     max_connections_per_address: PositiveInt = 4096
-    """The same for one client address over HTTP (IPv6: a /64 network). A proxy in front of the API is one address."""
+    """The same for one client address over HTTP (IPv6: a /64 network). A proxy before the API is one address."""
     grpc_max_streams: PositiveInt = 4096
-    """Maximum calls at once on one gRPC connection. The client's library keeps more back, unless they are a connection's
-    first burst: of that the rest is UNAVAILABLE."""
+    """Maximum calls at once on one gRPC connection. The client's library keeps more back; of a connection's first burst
+    they are UNAVAILABLE."""
     grpc_max_connection_age_s: PositiveFloat = 3600.0
     """A gRPC connection takes no new calls after this; the client's library opens another."""
     grpc_max_connection_idle_s: PositiveFloat = 300.0

@@ -233,49 +233,60 @@ GENERATE = f"/{SERVICE_NAME}/Generate"
 
 
 async def test_without_a_key_no_message_is_taken(start: Start, tmp_path: Path) -> None:
-    async with start({"public": keys(tmp_path / "keys", "ann")}) as server:
-        async with grpc.aio.insecure_channel(server.address) as channel:
-            # A client that never comes to send its message, and one that never ends it.
-            for method in ("Generate", "Tokenize", "GetModelInfo"):
-                call = channel.stream_stream(f"/{SERVICE_NAME}/{method}")()
-                assert await call.code() is grpc.StatusCode.UNAUTHENTICATED
-            call = channel.stream_stream(GENERATE)(metadata=[("authorization", "Bearer pf-bob")])
+    async with (
+        start({"public": keys(tmp_path / "keys", "ann")}) as server,
+        grpc.aio.insecure_channel(server.address) as channel,
+    ):
+        # A client that never comes to send its message, and one that never ends it.
+        for method in ("Generate", "Tokenize", "GetModelInfo"):
+            call = channel.stream_stream(f"/{SERVICE_NAME}/{method}")()
             assert await call.code() is grpc.StatusCode.UNAUTHENTICATED
+        call = channel.stream_stream(GENERATE)(metadata=[("authorization", "Bearer pf-bob")])
+        assert await call.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
 async def test_a_message_has_to_come_in_time(start: Start) -> None:
-    async with start({"public": {"request_read_timeout_s": 0.05}}) as server:
-        async with grpc.aio.insecure_channel(server.address) as channel:
-            call = channel.stream_stream(GENERATE)()
-            assert await call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-            assert "security.public.request_read_timeout_s" in await call.details()
-            call = channel.stream_stream(GENERATE)(iter(()))
-            assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+    async with (
+        start({"public": {"request_read_timeout_s": 0.05}}) as server,
+        grpc.aio.insecure_channel(server.address) as channel,
+    ):
+        call = channel.stream_stream(GENERATE)()
+        assert await call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert "security.public.request_read_timeout_s" in await call.details()
+        call = channel.stream_stream(GENERATE)(iter(()))
+        assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_a_message_that_is_none_is_the_callers_fault(start: Start) -> None:
+    async with start({}) as server, grpc.aio.insecure_channel(server.address) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as failure:
+            await channel.unary_unary(GENERATE)(b"\xff\xff", timeout=20)
+        assert failure.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
 async def test_grpc_connections_are_bounded(start: Start) -> None:
-    async with start({"public": {"max_connections": 1}}) as server:
-        async with AsyncInferenceClient(server.address, access=Access(), connect_timeout_s=2) as client:
-            assert (
-                await client.follow("Hello", OPTIONS, timeout_s=20, on_tokens=lambda _: None)
-            ).num_output_tokens == 4
-            host, _, port = server.address.rpartition(":")
-            reader, writer = await asyncio.open_connection(host, int(port))
-            assert await reader.read() == b""
-            writer.close()
-            assert (
-                await client.follow("Hello", OPTIONS, timeout_s=20, on_tokens=lambda _: None)
-            ).num_output_tokens == 4
+    async with (
+        start({"public": {"max_connections": 1}}) as server,
+        AsyncInferenceClient(server.address, access=Access(), connect_timeout_s=2) as client,
+    ):
+        assert (await client.follow("Hello", OPTIONS, timeout_s=20, on_tokens=lambda _: None)).num_output_tokens == 4
+        host, _, port = server.address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        assert await reader.read() == b""
+        writer.close()
+        assert (await client.follow("Hello", OPTIONS, timeout_s=20, on_tokens=lambda _: None)).num_output_tokens == 4
 
 
 async def test_calls_of_a_grpc_connection_are_bounded_and_the_others_wait(start: Start) -> None:
-    async with start({"public": {"grpc_max_streams": 1}}) as server:
-        async with grpc.aio.insecure_channel(server.address) as channel:
-            first = channel.stream_stream(GENERATE)()
-            await first.wait_for_connection()
-            health = channel.unary_unary("/grpc.health.v1.Health/Check")
-            with pytest.raises(grpc.aio.AioRpcError) as late:
-                await health(b"", timeout=0.2)
-            assert late.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-            first.cancel()
-            await health(b"", timeout=20)
+    async with (
+        start({"public": {"grpc_max_streams": 1}}) as server,
+        grpc.aio.insecure_channel(server.address) as channel,
+    ):
+        first = channel.stream_stream(GENERATE)()
+        await first.wait_for_connection()
+        health = channel.unary_unary("/grpc.health.v1.Health/Check")
+        with pytest.raises(grpc.aio.AioRpcError) as late:
+            await health(b"", timeout=0.2)
+        assert late.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        first.cancel()
+        await health(b"", timeout=20)
