@@ -49,6 +49,7 @@ async def tell_hostile(report: Report) -> None:
     """Clients that mean harm beside one that does not."""
     report.columns = {name: name for name in ("clients", *ASKED)}
     async for row in measure_hostile():
+        print(row, flush=True)
         report.row(**row)
         for name, most in ASKED.items():
             report.check(f"{row['clients']}: {name}", row[name], most, "", "at most")

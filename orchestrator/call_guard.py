@@ -19,7 +19,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 Behavior = Callable[[Any, Context], Awaitable[Any]]
 
 
-class CallGuard(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # Any in grpc-stubs
+class CallGuard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in grpc-stubs alone
     """Of the calls of one service. A call without a key that is known ends before any of its message is read."""
 
     def __init__(self, service_name: str, authenticator: Authenticator, read_timeout_s: float) -> None:
@@ -68,7 +68,7 @@ class CallGuard(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # Any in grp
             raise DeadlineExceededError(
                 f"the request was not sent within {self._read_timeout_s:g} s (security.public.request_read_timeout_s)"
             ) from None
-        if message is grpc.aio.EOF:
+        if message is grpc.aio.EOF:  # type: ignore[attr-defined]  # absent from grpc-stubs
             raise InvalidRequestError("the call has no message")
         return bytes(message)
 

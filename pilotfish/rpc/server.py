@@ -6,7 +6,7 @@ import asyncio
 import errno
 import socket
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import grpc
 import grpc.aio
@@ -99,7 +99,7 @@ class GrpcServer:
         port_setting: str,
         options: Sequence[tuple[str, int]] = SERVER_OPTIONS,
         credentials: grpc.ServerCredentials | None = None,
-        interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
+        interceptors: Sequence[grpc.aio.ServerInterceptor[Any, Any]] = (),
     ) -> GrpcServer:
         """Listen on host:port (0: a free port).
 
