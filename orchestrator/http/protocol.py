@@ -18,8 +18,9 @@ from orchestrator.http.message_bounds import BadMessageError, MessageBounds
 from orchestrator.http.request_head import check_head, origin_form, without_offer
 from pilotfish.config import PublicSecurityConfig
 
-_READ_BYTES = 8192
-"""Of one connection at a time: its smallest chunks are parsed in about a millisecond."""
+_READ_BYTES = 2048
+"""Of one connection at a time: of 64 that send nothing but the smallest chunks, with 8192 the loop was held for 195 ms
+(measured). A body of 4 MB takes 2,000 reads, far less time than its tokens."""
 _MAX_PIPELINED = 16
 """Requests of one connection that wait for the answers to earlier ones."""
 
