@@ -7,6 +7,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from orchestrator.http.exchange import Endpoint
+from orchestrator.http.identity_middleware import IdentityMiddleware
 from orchestrator.http.operations.information import InformationApi
 from orchestrator.http.server import HttpServer
 from pilotfish.config import PublicSecurityConfig
@@ -19,5 +20,10 @@ async def serve_probes(information: InformationApi, host: str, port: int) -> Htt
     handlers = {"/health": information.health, "/ready": information.ready}
     app = Starlette(routes=[Route(path, Endpoint(handler, 0), methods=["GET"]) for path, handler in handlers.items()])
     return await HttpServer.start(
-        app, host, port, keep_alive_timeout_s=5, limits=_LIMITS, port_setting="orchestrator.http.probe_port"
+        IdentityMiddleware(app),
+        host,
+        port,
+        keep_alive_timeout_s=5,
+        limits=_LIMITS,
+        port_setting="orchestrator.http.probe_port",
     )
