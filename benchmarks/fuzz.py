@@ -4,6 +4,7 @@ Input that Hypothesis makes, surface by surface. One that crashes is made small 
 that surface begins with it.
 """
 
+import asyncio
 import logging
 import os
 import resource
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fuzz.grammars import GrammarsSurface
+from fuzz.hostile import ASKED, measure_hostile
 from fuzz.replica import ReplicaSurface, RepliesSurface
 from fuzz.requests import GrpcSurface, HttpSurface
 from fuzz.sessions import SessionsSurface
@@ -23,6 +25,8 @@ from shared.report import Report, parser
 
 MAX_DATA_BYTES = 4 << 30
 """What asks for more is a crash, and takes nothing from others on the machine."""
+HOSTILE_SURFACE = "hostile"
+"""Not inputs but clients, whose harm is measured: on a machine that does nothing else."""
 QUICK = 100
 """So many times fewer inputs."""
 
@@ -41,11 +45,21 @@ def surfaces() -> list[tuple[Surface, int]]:
     ]
 
 
+async def tell_hostile(report: Report) -> None:
+    """Clients that mean harm beside one that does not."""
+    report.columns = {name: name for name in ("clients", *ASKED)}
+    async for row in measure_hostile():
+        print(row, flush=True)
+        report.row(**row)
+        for name, most in ASKED.items():
+            report.check(f"{row['clients']}: {name}", row[name], most, "", "at most")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     options_parser = parser(__doc__)
     options_parser.add_argument("--minutes", type=float, help="this long in all, instead of the counts asked for")
     options_parser.add_argument("--seed", type=int, help="default: another one each time")
-    names = [surface.name for surface, _ in surfaces()]
+    names = [surface.name for surface, _ in surfaces()] + [HOSTILE_SURFACE]
     options_parser.add_argument("--surface", action="append", choices=names, help="only this one; may be repeated")
     options_parser.add_argument(
         "--corpus", type=Path, default=Path("build/fuzz-corpus"), help="default build/fuzz-corpus"
@@ -77,6 +91,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for told in tally.crashes.values():
             print(f"{surface.name}:\n{told}\n", flush=True)
         report.check(f"{surface.name}: crashes", len(tally.crashes), 0, "", "equal to")
+    if HOSTILE_SURFACE in (options.surface or ()):
+        asyncio.run(tell_hostile(report))
     report.finish(options)
     return 0
 

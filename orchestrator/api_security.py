@@ -59,9 +59,9 @@ class ApiSecurity:
             )
             self.certificates = CertificateSource(files)
         self.grpc_options = public_server_options(
+            security,
             # More than is taken: a prompt that is too long is told so in our words, not in gRPC's.
             max_message_bytes=max(4 * config.orchestrator.max_prompt_bytes, _MIN_MESSAGE_BYTES),
-            max_metadata_bytes=security.max_header_bytes,
         )
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections import abc
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from orchestrator.answers.output import OutputChunk, OutputText
 from orchestrator.answers.sequence import Sequence
 from orchestrator.control.controller import Controller, InTargetController
 from orchestrator.control.replica_state import ControlState
-from orchestrator.prompt_scoring import PromptScorer
+from orchestrator.prompt_scoring import PromptScorer, PromptScores, Scores
 from orchestrator.replicas.exchange import Exchange
 from orchestrator.replicas.link import ReplicaLink
 from orchestrator.replicas.pool import ReplicaPool
@@ -21,8 +22,9 @@ from orchestrator.request_telemetry.observer import ObservedRequest, RequestObse
 from orchestrator.request_telemetry.statistics import RequestStatistics
 from orchestrator.request_telemetry.trace import Report
 from orchestrator.requests.caller import Caller
+from orchestrator.requests.fair_threads import FairThreads
 from orchestrator.requests.grammar_check import GrammarCheck
-from orchestrator.requests.prompt import Prompt, token_ids_of
+from orchestrator.requests.prompt import Prompt, Run, token_ids_of
 from orchestrator.requests.reasoning import reasoning_marks
 from orchestrator.requests.request import GenerationOptions, GenerationRequest, ServedModel, bind_request, lossy_by_of
 from orchestrator.requests.request_queue import RequestQueue, actual_cost, estimated_cost, grammar_cost
@@ -62,15 +64,17 @@ class Answer:
     allowance: Allowance | None
     scorer: PromptScorer | None
     """Where the prompt is to be scored."""
+    scores: PromptScores
 
     async def chunks(self) -> AsyncGenerator[OutputChunk, None]:
         """Close it with `aclosing`: that frees everything at every await."""
-        prompt_logprobs = () if self.scorer is None else await self.scorer.logprobs(self.session.sequence.request)
+        request, prompt_logprobs = self.session.sequence.request, Scores()
+        if self.scorer is not None:
+            prompt_logprobs = await self.scores.logprobs(request, self.scorer, self.spend)
         async with self.session.running() as committed:
             while (chunk := await committed.take()) is not None:
                 self.observed.add_chunk(len(chunk.token_ids))
-                if self.allowance is not None:
-                    self.allowance.spend(len(chunk.token_ids))
+                self.spend(len(chunk.token_ids))
                 if prompt_logprobs:
                     chunk, prompt_logprobs = msgspec.structs.replace(chunk, prompt_logprobs=prompt_logprobs), ()
                 yield chunk
@@ -79,8 +83,13 @@ class Answer:
     def cost(self) -> float:
         """What it has cost so far, in the fair queue's currency."""
         sequence = self.session.sequence
-        num_readings = 1 if self.scorer is None else 2
+        num_readings = 1 + self.scores.is_scored_by(sequence.request)
         return actual_cost(num_readings * len(sequence.request.prompt_token_ids), sequence.num_output_tokens)
+
+    def spend(self, num_tokens: int) -> None:
+        """Count tokens against the caller's limits."""
+        if self.allowance is not None:
+            self.allowance.spend(num_tokens)
 
     @property
     def has_more_at_hand(self) -> bool:
@@ -122,6 +131,7 @@ class InferenceService:
         self.observer = RequestObserver(config)
         self.request_queue = RequestQueue(config.orchestrator, lambda: targets.num_places)
         targets.on_room(self.request_queue.grant)
+        self.threads = FairThreads(config.orchestrator)
         self._lookups = {name: lookup(config.draft) for name, lookup in LOOKUPS.items()}
         self.grammar_check = GrammarCheck(GrammarGuard(tokenizer.folder, tokenizer.vocab_size, tokenizer.eos_token_ids))
         speculation = config.orchestrator.speculation
@@ -141,13 +151,20 @@ class InferenceService:
         connected = (link.model.max_context_tokens for link in self.targets.links if link.is_connected)
         return max((self.tokenizer.max_context_tokens, *connected))
 
-    async def token_ids_of(self, prompt: Prompt) -> abc.Sequence[int]:
+    async def token_ids_of(self, prompt: Prompt, client_id: str) -> abc.Sequence[int]:
         """See `prompt.token_ids_of`."""
-        return await token_ids_of(prompt, self.tokenizer, self.max_context_tokens)
+        return await token_ids_of(prompt, self.tokenizer, self.max_context_tokens, self.run_for(client_id))
+
+    def run_for(self, client_id: str) -> Run:
+        """Does a client's work on a thread when it is its turn."""
+        return functools.partial(self.threads.run, client_id)
 
     @contextlib.asynccontextmanager
-    async def serving(self, prompt: Prompt, options: GenerationOptions, caller: Caller) -> AsyncIterator[Answer]:
-        """Wait for the caller's turn, then hold its place inside the block.
+    async def serving(
+        self, prompt: Prompt, options: GenerationOptions, caller: Caller, scores: PromptScores | None = None
+    ) -> AsyncIterator[Answer]:
+        """Wait for the caller's turn, then hold its place inside the block. scores: of the request that this is an
+        answer of several to.
 
         Raises what `RequestQueue.place` does, InvalidRequestError for what the caller can mend, and UnavailableError
         without a target. The caller's own deadline is around it.
@@ -163,20 +180,25 @@ class InferenceService:
             async with self.request_queue.place(caller, cost + compile_cost) as place:
                 # All that a request has cost that fails before it is bound.
                 place.cost = compile_cost
-                answer = await self._answer(prompt, options, observed, caller)
+                answer = await self._answer(prompt, options, observed, caller, scores or PromptScores())
                 try:
                     yield answer
                 finally:
                     place.cost = answer.cost + compile_cost
 
     async def _answer(
-        self, prompt: Prompt, options: GenerationOptions, observed: ObservedRequest, caller: Caller
+        self,
+        prompt: Prompt,
+        options: GenerationOptions,
+        observed: ObservedRequest,
+        caller: Caller,
+        scores: PromptScores,
     ) -> Answer:
         """Validate a request and make ready to serve it.
 
         Raises InvalidRequestError for what the caller can mend, UnavailableError without a target.
         """
-        token_ids = await self.token_ids_of(prompt)
+        token_ids = await self.token_ids_of(prompt, caller.client_id)
         link = await self.ready_target()
         request = bind_request(
             options,
@@ -190,9 +212,9 @@ class InferenceService:
         session = self._session(request, link, observed.rounds)
         model = self.named(link.model)
         observed.begin(session, request, model.model_id)
-        if caller.allowance is not None:
-            caller.allowance.spend(len(request.prompt_token_ids))
-        return Answer(session, model, observed, caller.allowance, scorer)
+        answer = Answer(session, model, observed, caller.allowance, scorer, scores)
+        answer.spend(len(request.prompt_token_ids))
+        return answer
 
     async def ready_target(self) -> ReplicaLink:
         """A connected target replica, to learn the model from. Raises UnavailableError."""

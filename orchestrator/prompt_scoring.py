@@ -6,8 +6,10 @@ its own: the blocks before it are in the prefix cache, and so is the whole promp
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import time
+from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 
 from orchestrator.answers.output import OutputText
@@ -31,6 +33,39 @@ _MAX_UNREAD = 8
 """A block has two messages: that it is opened, and its verdict."""
 
 
+Scores = tuple[TokenLogprobs | None, ...]
+"""One for each token of a prompt; empty where the target tells none."""
+
+
+class PromptScores:
+    """Of the prompts of one request. Of several answers to a prompt the first has it scored, and the others wait."""
+
+    def __init__(self) -> None:
+        self._scores: dict[tuple[int, ...], asyncio.Future[Scores]] = {}
+        self._scoring_ids: set[str] = set()
+
+    def is_scored_by(self, request: GenerationRequest) -> bool:
+        """Whether it is this one that the prompt was read for."""
+        return request.request_id in self._scoring_ids
+
+    async def logprobs(self, request: GenerationRequest, scorer: PromptScorer, spend: Callable[[int], None]) -> Scores:
+        """See `PromptScorer.logprobs`. spend: told how many tokens the target reads for it."""
+        token_ids = request.prompt_token_ids
+        known = self._scores.get(token_ids)
+        if known is not None:
+            return await asyncio.shield(known)
+        self._scoring_ids.add(request.request_id)
+        scores = self._scores[token_ids] = asyncio.get_running_loop().create_future()
+        try:
+            spend(len(token_ids))
+            found = await scorer.logprobs(request)
+        except BaseException:
+            scores.cancel()  # all answers of the request end with this one
+            raise
+        scores.set_result(found)
+        return found
+
+
 class PromptScorer:
     """Scores prompts, each on its own. Raises what Target.hear does."""
 
@@ -44,7 +79,7 @@ class PromptScorer:
         # Whole blocks of the KV cache, where possible: then none is computed twice.
         self._block_tokens = max_draft_tokens // BLOCK_SIZE * BLOCK_SIZE or max_draft_tokens
 
-    async def logprobs(self, request: GenerationRequest, begin: int = 0) -> tuple[TokenLogprobs | None, ...]:
+    async def logprobs(self, request: GenerationRequest, begin: int = 0) -> Scores:
         """One for each token of the prompt from this one on: the prompt's first has none. Empty where the target tells
         none, as an emulated one."""
         token_ids = request.prompt_token_ids

@@ -8,7 +8,10 @@ import logging
 import grpc.aio
 
 from orchestrator.api_security import ApiSecurity
+from orchestrator.call_guard import CallGuard
 from orchestrator.http.app import build_app
+from orchestrator.http.operations.information import InformationApi
+from orchestrator.http.operations.probes import serve_probes
 from orchestrator.http.server import HttpServer
 from orchestrator.inference import InferenceService
 from orchestrator.metrics.collector import OrchestratorCollector
@@ -41,6 +44,7 @@ class OrchestratorServer:
         self._names: NameFollower | None = None
         self._server = server
         self._http: HttpServer | None = None
+        self._probes: HttpServer | None = None
         self._is_draining = False
         self._closed = asyncio.Event()
         self._health_changed = asyncio.Event()
@@ -57,7 +61,7 @@ class OrchestratorServer:
         _check_proposer(config)
         directory = directory or ReplicaDirectory.from_config(config)
         links = LinkSecurity(config.security.internal)
-        public = ApiSecurity(config)
+        public, security = ApiSecurity(config), config.security.public
         await _require_free_ports(config.orchestrator)
         tokenizer = await find_tokenizer(config, directory, links)
         service = _service(config, directory, tokenizer, links)
@@ -74,10 +78,11 @@ class OrchestratorServer:
             port_setting="orchestrator.port",
             options=public.grpc_options,
             credentials=public.grpc_credentials,
+            interceptors=(CallGuard(SERVICE_NAME, public.authenticator, security.request_read_timeout_s),),
         )
         self = cls(service, server, config.telemetry.metrics_prefix)
         try:
-            await self._start_http(config.orchestrator, config.security.public, public)
+            await self._start_http(config.orchestrator, security, public)
         except BaseException:
             await self.drain_and_stop(0)
             raise
@@ -97,6 +102,11 @@ class OrchestratorServer:
         """Where the HTTP API is; empty: it is off."""
         return "" if self._http is None else self._http.url
 
+    @property
+    def probe_url(self) -> str:
+        """Where probes may ask; empty: nowhere but there."""
+        return "" if self._probes is None else self._probes.url
+
     async def wait_ready(self, timeout_s: float) -> bool:
         """Wait for a target replica; False if none came in time."""
         try:
@@ -110,13 +120,14 @@ class OrchestratorServer:
         self._is_draining = True
         self._health_changed.set()
         await self._server.set_ready(False)
-        stops = [self._server.stop(grace_s)] + ([] if self._http is None else [self._http.stop(grace_s)])
-        await asyncio.gather(*stops)
+        servers = (self._server, self._http, self._probes)
+        await asyncio.gather(*(server.stop(grace_s) for server in servers if server is not None))
         self._health_task.cancel()
         await asyncio.gather(self._health_task, return_exceptions=True)
         if self._names is not None:
             await self._names.close()
         await asyncio.gather(self.service.targets.close(), self.service.drafts.close())
+        self.service.threads.close()
         await asyncio.to_thread(self.service.grammar_check.close)
         await self.service.observer.close()
         self._closed.set()
@@ -126,6 +137,9 @@ class OrchestratorServer:
         await self._closed.wait()
 
     async def _start_http(self, config: OrchestratorConfig, limits: PublicSecurityConfig, public: ApiSecurity) -> None:
+        if config.http.probe_port >= 0:
+            information = InformationApi(self.service, lambda: self._is_draining, self.metrics)
+            self._probes = await serve_probes(information, config.http_host, config.http.probe_port)
         if config.http_port < 0:
             return
         self._http = await HttpServer.start(
@@ -149,6 +163,7 @@ async def _require_free_ports(config: OrchestratorConfig) -> None:
     """Before the tokenizer is looked for: that may take a model's download."""
     await require_free_port(config.host, config.port, "orchestrator.port")
     await require_free_port(config.http_host, config.http_port, "orchestrator.http.port")
+    await require_free_port(config.http_host, config.http.probe_port, "orchestrator.http.probe_port")
 
 
 def _check_proposer(config: Config) -> None:

@@ -64,10 +64,12 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
             with caller.request():
                 check_request_bytes(request.ByteSize(), self._config.max_prompt_bytes)
                 prompt = prompt_from_proto(request, request.WhichOneof("input"))
-                token_ids = await self._service.token_ids_of(prompt)
+                token_ids = await self._service.token_ids_of(prompt, caller.client_id)
                 # A text that is somewhat too long has a length nonetheless.
                 limit = self._service.max_context_tokens if isinstance(prompt, TokenPrompt) else len(token_ids)
-                text = await text_of_tokens("the prompt", token_ids, self._service.tokenizer, limit)
+                text = await text_of_tokens(
+                    "the prompt", token_ids, self._service.tokenizer, limit, self._service.run_for(caller.client_id)
+                )
             return inference_pb2.TokenizeResponse(token_ids=token_ids, text=text)
 
     async def GetModelInfo(  # noqa: N802

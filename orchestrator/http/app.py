@@ -45,7 +45,8 @@ def build_app(
 
     def route(method: str, path: str, handler: Handler) -> Route:
         refuses = is_draining if method == "POST" else lambda: False
-        return Route(path, Endpoint(handler, config.max_prompt_bytes, refuses), methods=[method])
+        max_bytes = config.max_prompt_bytes if method == "POST" else 0
+        return Route(path, Endpoint(handler, max_bytes, refuses), methods=[method])
 
     routes = [
         route("POST", "/v1/chat/completions", generation.chat),
@@ -81,7 +82,8 @@ def _without_last_slash(app: ASGIApp) -> ASGIApp:
 
 def _middleware(config: OrchestratorConfig, authenticator: Authenticator) -> list[Middleware]:
     cors_origins = config.http.cors_origins
-    auth_middleware = Middleware(AuthMiddleware, authenticator, host=config.http_host, cors_origins=cors_origins)
+    hosts = (config.http_host, *config.http.allowed_hosts)
+    auth_middleware = Middleware(AuthMiddleware, authenticator, hosts=hosts, cors_origins=cors_origins)
     if not cors_origins:
         return [auth_middleware]
     cors = Middleware(

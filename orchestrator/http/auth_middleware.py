@@ -12,7 +12,7 @@ from orchestrator.api_security import Authenticator
 from orchestrator.http.errors import describe_error, error_body, error_response
 from pilotfish.errors import AuthenticationError
 from pilotfish.security.allowance import Allowance
-from pilotfish.security.hosts import is_loopback
+from pilotfish.security.hosts import is_address
 
 OPEN_PATHS = frozenset({"/", "/health", "/ready"})
 """Without a key: probes have none, and the playground is where a person types one in."""
@@ -33,13 +33,15 @@ class AuthMiddleware:
     it send a key; without keys, where a request says it comes from has to do.
     """
 
-    def __init__(self, app: ASGIApp, authenticator: Authenticator, *, host: str, cors_origins: tuple[str, ...]) -> None:
-        """host: that the server listens on."""
+    def __init__(
+        self, app: ASGIApp, authenticator: Authenticator, *, hosts: tuple[str, ...], cors_origins: tuple[str, ...]
+    ) -> None:
+        """hosts: names of the server, `*.example` for all below one, `*` for any."""
         self._app = app
         self._authenticator = authenticator
-        self._is_local = is_loopback(host)
         self._origins = frozenset(cors_origins)
-        self._names = {host, *(urlsplit(origin).hostname for origin in cors_origins)}
+        names = [*hosts, *(urlsplit(origin).hostname or "" for origin in cors_origins)]
+        self._names = tuple(name.lower() for name in names if name)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -67,20 +69,28 @@ class AuthMiddleware:
         if "*" in self._origins:
             return None
         name = _name_of(host)
-        if self._is_local and name and not is_loopback(name) and name not in self._names:
+        if name and not self._is_known(name):
             # A page whose site's name was made to lead here: to the browser the two are the same site.
             return _forbidden(
-                f"this server does not go by the name {host!r}; orchestrator.http.cors_origins names more"
+                f"this server does not go by the name {host!r}; orchestrator.http.allowed_hosts names more"
             )
         if origin and origin not in self._origins and origin.partition("://")[2] != host:
             return _forbidden(f"pages of {origin} may not use this server; orchestrator.http.cors_origins lets them")
         return None
 
+    def _is_known(self, name: str) -> bool:
+        """Whether a request to `name` is one to this server. Nobody can make an address lead elsewhere."""
+        return (
+            is_address(name)
+            or name == "localhost"
+            or any(name == own or own == "*" or (own[:2] == "*." and name.endswith(own[1:])) for own in self._names)
+        )
+
 
 def _name_of(host: str) -> str:
-    """Without the port."""
+    """Without the port, in lower case."""
     try:
-        return urlsplit(f"//{host}").hostname or ""
+        return (urlsplit(f"//{host}").hostname or "").removesuffix(".")
     except ValueError:
         return host
 

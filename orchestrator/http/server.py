@@ -41,10 +41,12 @@ class HttpServer:
         keep_alive_timeout_s: int,
         limits: PublicSecurityConfig,
         certificates: CertificateSource | None = None,
+        port_setting: str = "orchestrator.http.port",
     ) -> HttpServer:
-        """Listen on host:port (0: a free port). certificates: for TLS. Raises UnavailableError when the address cannot
-        be had."""
-        listener = _listen(host, port)
+        """Listen on host:port (0: a free port). certificates: for TLS. port_setting: the configuration key of the port,
+        for messages. Raises UnavailableError when the address cannot be had."""
+        listener = _listen(host, port, port_setting)
+        _limit_stalls(listener, limits.response_write_timeout_s)
         config = LimitedConfig(
             app,
             limits=limits,
@@ -126,10 +128,18 @@ class _Server(uvicorn.Server):
                 connection.transport.abort()
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _limit_stalls(listener: socket.socket, timeout_s: float) -> None:
+    """A peer that takes none of what it is sent for so long is disconnected by the kernel: listening sockets hand the
+    option on. It sees what a process does not, such as what is left to send of a connection that is closed."""
+    option = getattr(socket, "TCP_USER_TIMEOUT", None)
+    if option is not None:
+        listener.setsockopt(socket.IPPROTO_TCP, option, round(1000 * timeout_s))
+
+
+def _listen(host: str, port: int, port_setting: str) -> socket.socket:
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server((str(address[0]), port), family=family, backlog=_BACKLOG)
     except OSError as error:
-        reason = explain(error, host, port, "orchestrator.http.port")
+        reason = explain(error, host, port, port_setting)
         raise UnavailableError(f"{reason} (-1: no HTTP)") from None

@@ -47,6 +47,12 @@ class Caller:
         with contextlib.nullcontext() if self.allowance is None else self.allowance.request():
             yield
 
+    @contextlib.contextmanager
+    def preparation(self) -> Iterator[None]:
+        """What has to be done before it is known what is requested. Raises as `request`."""
+        with contextlib.nullcontext() if self.allowance is None else self.allowance.preparation():
+            yield
+
     @contextlib.asynccontextmanager
     async def deadline(self) -> AsyncIterator[None]:
         """Ends the block, with DeadlineExceededError, when the call's time is up.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, assert_never
+from typing import Any, ClassVar, Protocol, TypeVar, assert_never
 
 from orchestrator.requests.request import check_token_ids
 from pilotfish.chat import ChatMessage
@@ -51,9 +51,16 @@ class ChatPrompt:
 
 
 Prompt = TextPrompt | TokenPrompt | ChatPrompt
+ResultT = TypeVar("ResultT")
 
 
-async def token_ids_of(prompt: Prompt, tokenizer: Tokenizer, max_context_tokens: int) -> Sequence[int]:
+class Run(Protocol):
+    """Does work on a thread, in its client's turn: see `FairThreads.run`."""
+
+    async def __call__(self, cost: float, work: Callable[[], ResultT], /) -> ResultT: ...
+
+
+async def token_ids_of(prompt: Prompt, tokenizer: Tokenizer, max_context_tokens: int, run: Run) -> Sequence[int]:
     """Token ids of the prompt, which may be more than the context has room for.
 
     Raises InvalidRequestError for an empty text or chat, PromptTooLongError for one that is far beyond the context.
@@ -66,28 +73,32 @@ async def token_ids_of(prompt: Prompt, tokenizer: Tokenizer, max_context_tokens:
                 raise InvalidRequestError("the prompt is empty; it must have at least one character")
             if len(prompt.text) <= _MAX_INLINE_CHARS:
                 return tokenizer.encode(prompt.text)
-            return await asyncio.to_thread(tokenizer.encode, prompt.text, max_tokens=max_context_tokens)
+            encode = functools.partial(tokenizer.encode, prompt.text, max_tokens=max_context_tokens)
+            return await run(len(prompt.text), encode)
         case ChatPrompt():
             # Always on a thread: a template may do anything.
-            return await asyncio.to_thread(
+            encode = functools.partial(
                 tokenizer.apply_chat_template,
                 prompt.messages,
                 prompt.tools,
                 prompt.options,
                 max_tokens=max_context_tokens,
             )
+            return await run(sum(len(message.content) for message in prompt.messages), encode)
         case _:
             assert_never(prompt)
 
 
-async def prompt_text(prompt: TextPrompt | TokenPrompt, tokenizer: Tokenizer, max_context_tokens: int) -> str:
+async def prompt_text(prompt: TextPrompt | TokenPrompt, tokenizer: Tokenizer, max_context_tokens: int, run: Run) -> str:
     """The prompt as it was given, special tokens included. Raises as `text_of_tokens`."""
     if isinstance(prompt, TextPrompt):
         return prompt.text
-    return await text_of_tokens("the prompt", prompt.token_ids, tokenizer, max_context_tokens)
+    return await text_of_tokens("the prompt", prompt.token_ids, tokenizer, max_context_tokens, run)
 
 
-async def text_of_tokens(name: str, token_ids: Sequence[int], tokenizer: Tokenizer, max_context_tokens: int) -> str:
+async def text_of_tokens(
+    name: str, token_ids: Sequence[int], tokenizer: Tokenizer, max_context_tokens: int, run: Run
+) -> str:
     """Their text, special tokens included. name: the parameter, perhaps with an article.
 
     Raises InvalidRequestError for tokens that do not exist, PromptTooLongError for more than the context has: while
@@ -98,4 +109,4 @@ async def text_of_tokens(name: str, token_ids: Sequence[int], tokenizer: Tokeniz
             f"{name} has {len(token_ids)} tokens and the context {max_context_tokens}", param=name.removeprefix("the ")
         )
     check_token_ids(name, token_ids, tokenizer.vocab_size)
-    return await asyncio.to_thread(tokenizer.decode, token_ids, False)
+    return await run(len(token_ids), functools.partial(tokenizer.decode, token_ids, False))

@@ -49,6 +49,12 @@ class HttpConfig:
     """Address to listen on; empty: orchestrator.host."""
     port: OptionalPort | None = None
     """Port; 0: a free one, -1: no HTTP. null: 8000, or a free one if orchestrator.port is 0."""
+    probe_port: OptionalPort = -1
+    """Port of `/health` and `/ready` alone, for Kubernetes' probes: without TLS, and whatever the API's connections are
+    at. -1: none."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Names that clients may call the server by if no API keys are set, such as `models.example` or `*.example`; `*`:
+    any. IP addresses and localhost need no entry. Against DNS rebinding ([SECURITY.md](../SECURITY.md))."""
     cors_origins: tuple[str, ...] = ()
     """Origins whose pages may call the API, such as `https://chat.example`; `*`: all. The playground needs none."""
     max_choices: PositiveInt = 128
@@ -125,6 +131,11 @@ class OrchestratorConfig:
     """Output tokens buffered for a slow client before its sequence pauses."""
     stream_interval_tokens: PositiveInt = 1
     """Minimum tokens per message (vLLM's stream_interval), except at an answer's start and end."""
+    num_threads: PositiveInt = 2
+    """Threads that read prompts and write long log-probabilities, in turns fair to clients."""
+    max_prompt_logprobs: PositiveInt = 131_072
+    """Maximum log-probabilities of prompt tokens a request may ask for: tokens, times one more than the likeliest that
+    are told, times answers."""
     http: HttpConfig = field(default_factory=HttpConfig)
     """The OpenAI-compatible HTTP API."""
     routing: RoutingConfig = field(default_factory=RoutingConfig)

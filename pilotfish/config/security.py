@@ -76,11 +76,23 @@ class PublicSecurityConfig:
     api_key_sha256: tuple[str, ...] = ()
     """SHA-256 of further API keys, without limits. Without this and `api_keys_file` no key is needed."""
     request_read_timeout_s: PositiveFloat = 30.0
-    """An HTTP connection whose request is incomplete after this is closed."""
+    """An HTTP connection whose request is incomplete after this is closed; a gRPC call whose message is, ended."""
     max_header_bytes: Annotated[int, Field(ge=4096)] = 32 * 1024
-    """Maximum size of an HTTP request's line and headers, or of a gRPC call's metadata."""
+    """Maximum size of an HTTP request's line, headers and trailers, or of a gRPC call's metadata."""
     max_connections: PositiveInt = 8192
-    """Maximum HTTP connections; more are closed."""
+    """Maximum connections, of HTTP and of gRPC each. One more over HTTP takes the place of the one that has waited
+    longest for its client; if all are being answered, or over gRPC, it is closed."""
+    max_connections_per_address: PositiveInt = 4096
+    """The same for one client address over HTTP (IPv6: a /64 network). A proxy before the API is one address."""
+    grpc_max_streams: PositiveInt = 4096
+    """Maximum calls at once on one gRPC connection. The client's library keeps more back; of a connection's first burst
+    they are UNAVAILABLE."""
+    grpc_max_connection_age_s: PositiveFloat = 3600.0
+    """A gRPC connection takes no new calls after this; the client's library opens another."""
+    grpc_max_connection_idle_s: PositiveFloat = 300.0
+    """The same for one without calls, which is closed."""
+    response_write_timeout_s: PositiveFloat = 60.0
+    """An HTTP connection whose client takes nothing of its answer for this long is closed (on Linux)."""
 
     def __post_init__(self) -> None:
         require(

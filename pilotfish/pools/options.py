@@ -153,7 +153,10 @@ def _max_replicas_per_node(config: Config, pool: Pool) -> int:
     if num_ranks(config, pool) > 1:
         return 0
     limit = placement(config, pool).max_replicas_per_node
-    has_fixed_port = config.orchestrator.port > 0 or config.orchestrator.http_port > 0
+    has_fixed_port = any(
+        port > 0
+        for port in (config.orchestrator.port, config.orchestrator.http_port, config.orchestrator.http.probe_port)
+    )
     if pool == "orchestrator" and has_fixed_port and config.orchestrator.num_replicas > 1:
         return 1
     return limit

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import grpc.aio
 
+from pilotfish.config import PublicSecurityConfig
+
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 """A frame carries whole prompts for many sequences; refusals by size are made above, with a clear message."""
 
@@ -69,14 +71,19 @@ _HANDSHAKE_TIMEOUT_MS = 10_000
 """A client that connects and says nothing more is let go; gRPC's own patience is two minutes."""
 
 
-def public_server_options(*, max_message_bytes: int, max_metadata_bytes: int) -> tuple[tuple[str, int], ...]:
+def public_server_options(limits: PublicSecurityConfig, *, max_message_bytes: int) -> tuple[tuple[str, int], ...]:
     """Of the orchestrator. What is larger is refused while it is read, with RESOURCE_EXHAUSTED."""
     return (
         *(option for option in PUBLIC_SERVER_OPTIONS if option[0] != "grpc.max_receive_message_length"),
         ("grpc.max_receive_message_length", max_message_bytes),
         # Above the first gRPC refuses more and more, above the second everything.
-        ("grpc.max_metadata_size", max_metadata_bytes),
-        ("grpc.absolute_max_metadata_size", max_metadata_bytes),
+        ("grpc.max_metadata_size", limits.max_header_bytes),
+        ("grpc.absolute_max_metadata_size", limits.max_header_bytes),
+        ("grpc.max_concurrent_streams", limits.grpc_max_streams),
+        ("grpc.max_allowed_incoming_connections", limits.max_connections),
+        # Calls that are being answered then go on for as long as they take.
+        ("grpc.max_connection_age_ms", round(1000 * limits.grpc_max_connection_age_s)),
+        ("grpc.max_connection_idle_ms", round(1000 * limits.grpc_max_connection_idle_s)),
         ("grpc.server_handshake_timeout_ms", _HANDSHAKE_TIMEOUT_MS),
     )
 

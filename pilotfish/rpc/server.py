@@ -6,7 +6,7 @@ import asyncio
 import errno
 import socket
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import grpc
 import grpc.aio
@@ -99,15 +99,16 @@ class GrpcServer:
         port_setting: str,
         options: Sequence[tuple[str, int]] = SERVER_OPTIONS,
         credentials: grpc.ServerCredentials | None = None,
+        interceptors: Sequence[grpc.aio.ServerInterceptor[Any, Any]] = (),
     ) -> GrpcServer:
         """Listen on host:port (0: a free port).
 
         register: adds the servicers. service_names: their full names, for health and reflection.
         port_setting: the configuration key of the port, for messages. options: of pilotfish.rpc.channel.
-        credentials: None for plain text.
+        credentials: None for plain text. interceptors: of all calls.
         Raises: UnavailableError when the address cannot be had.
         """
-        server = grpc.aio.server(options=options)
+        server = grpc.aio.server(options=options, interceptors=interceptors)
         try:
             if credentials is None:
                 bound_port = server.add_insecure_port(f"{host}:{port}")

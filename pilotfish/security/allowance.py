@@ -52,20 +52,39 @@ class Allowance:
     @contextlib.contextmanager
     def request(self) -> Iterator[None]:
         """One request, as long as the block lasts. Raises ResourceExhaustedError, with when to try again."""
-        self._check()
-        if self.key.limits.requests_per_min:
-            self._requests.take(1, self.key.limits.requests_per_min, self._clock())
-        self.num_requests += 1
-        try:
+        with self._place():
+            self._take_request()
             yield
-        finally:
-            self.num_requests -= 1
+
+    @contextlib.contextmanager
+    def preparation(self) -> Iterator[None]:
+        """What comes before requests, such as reading a prompt: counts among those at once, and as a request if it
+        fails, for then none follows. Raises as `request`."""
+        with self._place():
+            try:
+                yield
+            except BaseException:
+                self._take_request()
+                raise
 
     def spend(self, num_tokens: int) -> None:
         """Count tokens of a request that was let in."""
         per_min = self.key.limits.tokens_per_min
         if per_min:
             self._tokens.take(num_tokens, per_min, self._clock())
+
+    @contextlib.contextmanager
+    def _place(self) -> Iterator[None]:
+        self._check()
+        self.num_requests += 1
+        try:
+            yield
+        finally:
+            self.num_requests -= 1
+
+    def _take_request(self) -> None:
+        if self.key.limits.requests_per_min:
+            self._requests.take(1, self.key.limits.requests_per_min, self._clock())
 
     def _check(self) -> None:
         limits, now_s = self.key.limits, self._clock()

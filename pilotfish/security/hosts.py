@@ -1,4 +1,4 @@
-"""Which hosts are this machine."""
+"""What a host's text says: an address or a name, this machine or another."""
 
 from __future__ import annotations
 
@@ -11,3 +11,12 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def is_address(host: str) -> bool:
+    """Whether it is an IP address and no name."""
+    try:
+        ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    return True

@@ -72,6 +72,11 @@ def test_probes_ask_the_health_service_by_its_names(helm: Any) -> None:
             continue
         main = container(pod)
         ports = {port["name"]: port["containerPort"] for port in main["ports"]}
+        if name == "orchestrator":
+            assert main["startupProbe"]["httpGet"] == main["livenessProbe"]["httpGet"]
+            assert main["livenessProbe"]["httpGet"] == {"path": "/health", "port": "probes"}
+            assert main["readinessProbe"]["httpGet"] == {"path": "/ready", "port": "probes"}
+            continue
         assert main["startupProbe"]["grpc"] == {"port": ports["grpc"], "service": LIVENESS}
         assert main["livenessProbe"]["grpc"] == {"port": ports["grpc"], "service": LIVENESS}
         assert main["readinessProbe"]["grpc"] == {"port": ports["grpc"], "service": READINESS}
@@ -83,7 +88,7 @@ def test_with_tls_no_probe_speaks_plain_grpc(helm: Any, case: str) -> None:
         probes = [main[key] for key in ("startupProbe", "livenessProbe", "readinessProbe") if key in main]
         assert not any("grpc" in probe for probe in probes)
         if name == "orchestrator":
-            assert main["readinessProbe"]["httpGet"] == {"path": "/ready", "port": "http", "scheme": "HTTPS"}
+            assert main["readinessProbe"]["httpGet"] == {"path": "/ready", "port": "probes"}
 
 
 def test_gpus_and_nodes(helm: Any) -> None:
@@ -248,7 +253,7 @@ def test_under_ray_the_public_ports_are_the_orchestrators_own(helm: Any) -> None
     assert ports["serve"] not in (ports["grpc"], ports["http"]), "Serve's proxy would take the port"
     serve = yaml.safe_load(only(objects, "RayService")["spec"]["serveConfigV2"])
     assert serve["http_options"]["port"] == ports["serve"]
-    assert worker["readinessProbe"]["grpc"] == {"port": ports["grpc"], "service": READINESS}
+    assert worker["readinessProbe"]["httpGet"] == {"path": "/ready", "port": "probes"}
 
 
 @pytest.mark.parametrize("values", ["default", "rayservice"])
@@ -260,3 +265,26 @@ def test_a_network_policy_covers_every_pod(helm: Any, values: str) -> None:
     assert covered == set(pods(objects))
     open_to_all = [rule for rule in policy["ingress"] if "from" not in rule]
     assert open_to_all == []
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+
+
+@pytest.mark.parametrize("values", ["default", "rayservice", "draft-pool"])
+def test_by_default_the_public_ports_alone_are_open(helm: Any, values: str) -> None:
+    objects = helm.objects(values, False, "helm4")
+    policy = only(objects, "NetworkPolicy")["spec"]
+    assert policy["policyTypes"] == ["Ingress"]
+    open_ports = [port["port"] for rule in policy["ingress"] if "from" not in rule for port in rule["ports"]]
+    (service,) = (each for each in objects if each["kind"] == "Service" and not each["spec"].get("clusterIP"))
+    assert sorted(open_ports) == sorted(port["port"] for port in service["spec"]["ports"])
+
+
+def test_the_api_goes_by_the_names_that_the_values_give_it(helm: Any) -> None:
+    (configuration,) = (
+        each for each in helm.objects("default", True, "helm4") if "config.yaml" in each.get("data", {})
+    )
+    hosts = yaml.safe_load(configuration["data"]["config.yaml"])["orchestrator"]["http"]["allowed_hosts"]
+    assert "llm.example.com" in hosts
+    service = only(helm.objects("default", True, "helm4"), "Ingress")["spec"]["rules"][0]["http"]["paths"][0]["backend"]
+    namespace = configuration["metadata"]["namespace"]
+    name = service["service"]["name"]
+    assert {name, f"{name}.{namespace}", f"{name}.{namespace}.svc"} <= set(hosts)

@@ -1,5 +1,6 @@
 """A stack as strangers meet it: TLS, keys and limits over gRPC and HTTP, and internal links of its own."""
 
+import asyncio
 import logging
 import ssl
 from collections.abc import AsyncIterator, Callable
@@ -7,11 +8,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import grpc
+import grpc.aio
 import httpx
 import pytest
 import trustme
 
-from orchestrator.server import OrchestratorServer
+from orchestrator.server import SERVICE_NAME, OrchestratorServer
 from pilotfish.client.access import Access
 from pilotfish.client.answer import GenerateOptions
 from pilotfish.client.async_inference import AsyncInferenceClient
@@ -198,3 +201,95 @@ async def test_no_prompt_and_no_key_shows_in_any_log(
 
 def _trust(ca_file: str) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=ca_file)
+
+
+async def test_probes_are_answered_whatever_the_api_is_at(tmp_path: Path) -> None:
+    files = certificate(tmp_path / "public", trustme.CA())
+    sections = {"public": files | {"max_connections": 1}}
+    config = config_from_dict(
+        {
+            "emulation": {"profile": "instant"},
+            "cache_dir": str(tmp_path / "cache"),
+            "security": sections,
+            "orchestrator": {"http": {"probe_port": 0}},
+        }
+    )
+    async with running_stack(config, with_draft=False) as stack, httpx.AsyncClient() as probe:
+        url = stack.orchestrator.probe_url
+        assert url.startswith("http://"), "the kubelet has no certificate"
+        for path in ("/health", "/ready"):
+            assert (await probe.get(url + path, headers={"host": "10.1.2.3"})).status_code == 200
+        for path in ("/v1/models", "/metrics", "/"):
+            assert (await probe.get(url + path)).status_code == 404
+
+
+@pytest.mark.parametrize("path", ["/health", "/ready", "/v1/models", "/metrics"])
+async def test_a_get_takes_no_body(start: Start, path: str) -> None:
+    async with start({}) as server, httpx.AsyncClient(base_url=server.http_url) as http:
+        for body in (b"x", b"x" * 100_000):
+            answer = await http.request("GET", path, content=body)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (413, "request_too_large")
+        assert (await http.request("GET", path, content=b"")).status_code == 200
+
+
+GENERATE = f"/{SERVICE_NAME}/Generate"
+
+
+async def test_without_a_key_no_message_is_taken(start: Start, tmp_path: Path) -> None:
+    async with (
+        start({"public": keys(tmp_path / "keys", "ann")}) as server,
+        grpc.aio.insecure_channel(server.address) as channel,
+    ):
+        # A client that never comes to send its message, and one that never ends it.
+        for method in ("Generate", "Tokenize", "GetModelInfo"):
+            call = channel.stream_stream(f"/{SERVICE_NAME}/{method}")()
+            assert await call.code() is grpc.StatusCode.UNAUTHENTICATED
+        call = channel.stream_stream(GENERATE)(metadata=[("authorization", "Bearer pf-bob")])
+        assert await call.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_a_message_has_to_come_in_time(start: Start) -> None:
+    async with (
+        start({"public": {"request_read_timeout_s": 0.05}}) as server,
+        grpc.aio.insecure_channel(server.address) as channel,
+    ):
+        call = channel.stream_stream(GENERATE)()
+        assert await call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert "security.public.request_read_timeout_s" in await call.details()
+        call = channel.stream_stream(GENERATE)(iter(()))
+        assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_a_message_that_is_none_is_the_callers_fault(start: Start) -> None:
+    async with start({}) as server, grpc.aio.insecure_channel(server.address) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as failure:
+            await channel.unary_unary(GENERATE)(b"\xff\xff", timeout=20)
+        assert failure.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_grpc_connections_are_bounded(start: Start) -> None:
+    async with (
+        start({"public": {"max_connections": 1}}) as server,
+        AsyncInferenceClient(server.address, access=Access(), connect_timeout_s=2) as client,
+    ):
+        assert (await client.follow("Hello", OPTIONS, timeout_s=20, on_tokens=lambda _: None)).num_output_tokens == 4
+        host, _, port = server.address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        assert await reader.read() == b""
+        writer.close()
+        assert (await client.follow("Hello", OPTIONS, timeout_s=20, on_tokens=lambda _: None)).num_output_tokens == 4
+
+
+async def test_calls_of_a_grpc_connection_are_bounded_and_the_others_wait(start: Start) -> None:
+    async with (
+        start({"public": {"grpc_max_streams": 1}}) as server,
+        grpc.aio.insecure_channel(server.address) as channel,
+    ):
+        first = channel.stream_stream(GENERATE)()
+        await first.wait_for_connection()
+        health = channel.unary_unary("/grpc.health.v1.Health/Check")
+        with pytest.raises(grpc.aio.AioRpcError) as late:
+            await health(b"", timeout=0.2)
+        assert late.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        first.cancel()
+        await health(b"", timeout=20)

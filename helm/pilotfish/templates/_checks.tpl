@@ -68,7 +68,7 @@ and what to change. */ -}}
 
 {{- define "pilotfish.checkConfig" -}}
 {{- $config := .root.Values.config }}
-{{- $managed := dict "target.host" "listenHost" "target.port" "ports.target" "target.metrics_port" "ports.metrics" "target.num_replicas" "pools.target.replicas" "draft.host" "listenHost" "draft.port" "ports.draft" "draft.metrics_port" "ports.metrics" "draft.num_replicas" "pools.draft.replicas" "orchestrator.host" "listenHost" "orchestrator.port" "ports.grpc" "orchestrator.num_replicas" "pools.orchestrator.replicas" "orchestrator.http.port" "ports.http" "orchestrator.target_addresses" "pools.target" "orchestrator.draft_addresses" "pools.draft" "telemetry.metrics_host" "listenHost" "telemetry.otlp_endpoint" "otel.endpoint" "security.internal" "security.internal" "cache_dir" "modelCache" }}
+{{- $managed := dict "target.host" "listenHost" "target.port" "ports.target" "target.metrics_port" "ports.metrics" "target.num_replicas" "pools.target.replicas" "draft.host" "listenHost" "draft.port" "ports.draft" "draft.metrics_port" "ports.metrics" "draft.num_replicas" "pools.draft.replicas" "orchestrator.host" "listenHost" "orchestrator.port" "ports.grpc" "orchestrator.num_replicas" "pools.orchestrator.replicas" "orchestrator.http.port" "ports.http" "orchestrator.http.probe_port" "ports.probes" "orchestrator.target_addresses" "pools.target" "orchestrator.draft_addresses" "pools.draft" "telemetry.metrics_host" "listenHost" "telemetry.otlp_endpoint" "otel.endpoint" "security.internal" "security.internal" "cache_dir" "modelCache" }}
 {{- range $path, $value := $managed }}
 {{- $node := $config }}
 {{- range splitList "." $path }}
@@ -128,7 +128,7 @@ and what to change. */ -}}
 {{- if and $values.monitoring.podMonitor.enabled $values.monitoring.serviceMonitor.enabled }}
 {{- include "pilotfish.problem" (dict "checks" . "text" "monitoring.podMonitor and monitoring.serviceMonitor would both scrape every pod: enable one") }}
 {{- end }}
-{{- range $name := list "grpc" "http" "metrics" }}
+{{- range $name := list "grpc" "http" "probes" "metrics" }}
 {{- if and (eq $values.mode "rayservice") (eq (int (get $values.ports $name)) (int $values.ray.servePort)) }}
 {{- include "pilotfish.problem" (dict "checks" $ "text" (printf "ray.servePort is %d, as is ports.%s: both are bound in one pod, so choose another" (int $values.ray.servePort) $name)) }}
 {{- end }}

@@ -18,7 +18,9 @@ latter. */ -}}
 {{- $public := $config.orchestrator }}
 {{- $_ := set $public "host" .Values.listenHost }}
 {{- $_ := set $public "port" (int .Values.ports.grpc) }}
-{{- $_ := set $public "http" (merge (dict "port" (int .Values.ports.http)) (default dict $public.http)) }}
+{{- $http := default dict $public.http }}
+{{- $hosts := concat (default list $http.allowed_hosts) (include "pilotfish.hostNames" . | fromYamlArray) | uniq }}
+{{- $_ := set $public "http" (merge (dict "port" (int .Values.ports.http) "probe_port" (int .Values.ports.probes) "allowed_hosts" $hosts) $http) }}
 {{- if eq .Values.mode "deployments" }}
 {{- range $name := list "target" "draft" }}
 {{- if (get $.Values.pools $name).enabled }}
@@ -34,6 +36,24 @@ latter. */ -}}
 {{- $_ := set $config "security" $security }}
 {{- $_ := set $config "cache_dir" "/models" }}
 {{- toYaml $config }}
+{{- end }}
+
+{{- /* Names that clients have for the HTTP API, as far as the values tell. */ -}}
+{{- define "pilotfish.hostNames" -}}
+{{- $service := include "pilotfish.fullname" . }}
+{{- $namespace := .Release.Namespace }}
+- {{ $service }}
+- {{ $service }}.{{ $namespace }}
+- {{ $service }}.{{ $namespace }}.svc
+- {{ $service }}.{{ $namespace }}.svc.cluster.local
+{{- if and .Values.ingress.enabled .Values.ingress.host }}
+- {{ .Values.ingress.host | quote }}
+{{- end }}
+{{- if .Values.httpRoute.enabled }}
+{{- range .Values.httpRoute.hostnames }}
+- {{ . | quote }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{- /* The sections of the configuration that a pool reads: dict "pool" NAME "config" CONFIG. */ -}}

@@ -1,6 +1,7 @@
-{{- /* Probes of a pool: dict "root" $ "pool" NAME. gRPC's own health service, under its names `liveness` and
-`readiness`. Kubernetes' gRPC probe speaks no TLS: with TLS the orchestrator is asked over HTTPS, and replicas (which
-listen when their model is loaded) by a connection and, for liveness, by /metrics, which the same event loop answers. */ -}}
+{{- /* Probes of a pool: dict "root" $ "pool" NAME. An orchestrator is asked on a port of its own, which no client can
+fill. A replica is asked by gRPC's own health service, under its names `liveness` and `readiness`. Kubernetes' gRPC probe
+speaks no TLS: with TLS replicas (which listen when their model is loaded) are asked by a connection and, for liveness,
+by /metrics, which the same event loop answers. */ -}}
 {{- define "pilotfish.probes" -}}
 {{- $pool := get .root.Values.pools .pool }}
 startupProbe:
@@ -23,13 +24,7 @@ readinessProbe:
 {{- define "pilotfish.livenessCheck" -}}
 {{- $security := .root.Values.security }}
 {{- if eq .pool "orchestrator" }}
-{{- if not $security.public.tls.enabled }}
-grpc: {port: {{ .root.Values.ports.grpc }}, service: liveness}
-{{- else if $security.public.tls.clientCA }}
-tcpSocket: {port: grpc}
-{{- else }}
-httpGet: {path: /health, port: http, scheme: HTTPS}
-{{- end }}
+httpGet: {path: /health, port: probes}
 {{- else if $security.internal.tls.enabled }}
 httpGet: {path: /metrics, port: metrics}
 {{- else }}
@@ -40,13 +35,7 @@ grpc: {port: {{ get .root.Values.ports .pool }}, service: liveness}
 {{- define "pilotfish.readinessCheck" -}}
 {{- $security := .root.Values.security }}
 {{- if eq .pool "orchestrator" }}
-{{- if not $security.public.tls.enabled }}
-grpc: {port: {{ .root.Values.ports.grpc }}, service: readiness}
-{{- else if $security.public.tls.clientCA }}
-tcpSocket: {port: grpc}
-{{- else }}
-httpGet: {path: /ready, port: http, scheme: HTTPS}
-{{- end }}
+httpGet: {path: /ready, port: probes}
 {{- else if $security.internal.tls.enabled }}
 tcpSocket: {port: grpc}
 {{- else }}

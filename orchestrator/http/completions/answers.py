@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Sequence
+import functools
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
@@ -12,9 +13,11 @@ import msgspec
 
 from orchestrator.answers.chunk_writer import ChunkBuffer, WriteTurns, write_chunks
 from orchestrator.answers.output import OutputChunk
+from orchestrator.http.body import encode_body
 from orchestrator.http.errors import ErrorBody
 from orchestrator.http.exchange import Exchange, event_of
 from orchestrator.inference import InferenceService
+from orchestrator.prompt_scoring import PromptScores
 from orchestrator.request_telemetry.trace import Report
 from orchestrator.requests.caller import Caller
 from orchestrator.requests.prompt import Prompt, TokenPrompt
@@ -22,6 +25,9 @@ from orchestrator.requests.request import GenerationOptions
 from pilotfish.types import FinishReason
 
 ResultT = TypeVar("ResultT")
+
+_MAX_INLINE_LOGPROBS = 512
+"""Written at once; more would hold the event loop for longer than a few milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,12 @@ class Finished:
     report: Report
 
 
+class Document(Protocol):
+    """Makes one document of all answers in one API's shape."""
+
+    def document(self, answers: Sequence[Finished]) -> Any: ...
+
+
 class ChoiceEvents(Protocol):
     """Makes the events of one choice in one API's shape."""
 
@@ -75,20 +87,22 @@ class AnswerServer:
         self._interval_tokens = interval_tokens
         self._turns = WriteTurns()
 
-    async def collect(self, samples: Sequence[Sample], caller: Caller) -> list[Finished]:
+    async def document(self, samples: Sequence[Sample], answer_format: Document, caller: Caller) -> bytes:
         """All answers, in the samples' order. Raises what `InferenceService.serving` does, for the first that fails."""
-        return await _together([self._collect(sample, caller) for sample in samples])
+        scores = PromptScores()
+        answers = await _together([self._collect(sample, caller, scores) for sample in samples])
+        chunks = [answer.chunk for answer in answers]
+        return await self._written(chunks, caller, lambda: encode_body(answer_format.document(answers)))
 
     async def stream(
         self, samples: Sequence[Sample], choices: Sequence[ChoiceEvents], exchange: Exchange
     ) -> list[Report]:
-        """Write all answers as they come; choices: for each sample. Raises as `collect`, maybe within the stream."""
-        return await _together(
-            [self._stream(sample, choice, exchange) for sample, choice in zip(samples, choices, strict=True)]
-        )
+        """Write all answers as they come; choices: for each sample. Raises as `document`, maybe within the stream."""
+        pairs, scores = zip(samples, choices, strict=True), PromptScores()
+        return await _together([self._stream(sample, choice, exchange, scores) for sample, choice in pairs])
 
-    async def _collect(self, sample: Sample, caller: Caller) -> Finished:
-        async with self._service.serving(sample.prompt, sample.options, caller) as answer:
+    async def _collect(self, sample: Sample, caller: Caller, scores: PromptScores) -> Finished:
+        async with self._service.serving(sample.prompt, sample.options, caller, scores) as answer:
             buffer = ChunkBuffer(0)
             async with contextlib.aclosing(answer.chunks()) as chunks:
                 async for chunk in chunks:
@@ -96,24 +110,39 @@ class AnswerServer:
             chunk, report = buffer.take(), answer.report()
             return Finished(sample, *(_without_output(chunk, report) if sample.is_echo else (chunk, report)))
 
-    async def _stream(self, sample: Sample, choice: ChoiceEvents, exchange: Exchange) -> Report:
+    async def _stream(self, sample: Sample, choice: ChoiceEvents, exchange: Exchange, scores: PromptScores) -> Report:
         last: OutputChunk | None = None
 
         async def write(chunk: OutputChunk) -> None:
             nonlocal last
             if chunk.finish_reason is not None:
                 last = chunk  # it goes with the report
-            elif data := choice.chunk(chunk):
+            elif data := await self._written([chunk], exchange.caller, lambda: choice.chunk(chunk)):
                 await exchange.write_event(data)
 
-        async with self._service.serving(sample.prompt, sample.options, exchange.caller) as answer:
+        async with self._service.serving(sample.prompt, sample.options, exchange.caller, scores) as answer:
             await write_chunks(answer, write, self._turns, interval_tokens=self._interval_tokens)
             report = answer.report()
         assert last is not None
         if sample.is_echo:
             last, report = _without_output(last, report)
-        await exchange.write_event(choice.end(last, report))
+        end = functools.partial(choice.end, last, report)
+        await exchange.write_event(await self._written([last], exchange.caller, end))
         return report
+
+    async def _written(self, chunks: Sequence[OutputChunk], caller: Caller, write: Callable[[], bytes]) -> bytes:
+        """What is written of chunks: on a thread where it takes long."""
+        num_logprobs = sum(_num_logprobs(chunk) for chunk in chunks)
+        if num_logprobs <= _MAX_INLINE_LOGPROBS:
+            return write()
+        return await self._service.run_for(caller.client_id)(num_logprobs, write)
+
+
+def _num_logprobs(chunk: OutputChunk) -> int:
+    """About: by the likeliest that are told of the last token."""
+    scores = (*chunk.logprobs[-1:], *chunk.prompt_logprobs[-1:])
+    num_told = 1 + max((len(score.top_token_ids) for score in scores if score is not None), default=0)
+    return (len(chunk.logprobs) + len(chunk.prompt_logprobs)) * num_told
 
 
 def _without_output(chunk: OutputChunk, report: Report) -> tuple[OutputChunk, Report]:

@@ -13,6 +13,7 @@ from orchestrator.http.completions.chat_request import ChatCompletionRequest
 from orchestrator.http.completions.completion_request import CompletionRequest
 from orchestrator.http.completions.completion_response import CompletionFormat
 from orchestrator.http.completions.envelope import new_envelope
+from orchestrator.http.completions.prompt_reader import PromptReader
 from orchestrator.http.completions.request_fields import LOSSY_HEADER, RequestReader
 from orchestrator.http.completions.response_format import grammar_field, wanted_grammar
 from orchestrator.http.completions.sampling import (
@@ -20,7 +21,6 @@ from orchestrator.http.completions.sampling import (
     GenerationFields,
     check_num_choices,
     generation_options,
-    sample_options,
 )
 from orchestrator.http.completions.served_model import served_model
 from orchestrator.http.completions.usage import Usage, usage_of
@@ -30,7 +30,6 @@ from orchestrator.http.responses.format import ResponsesFormat
 from orchestrator.http.responses.request import ResponsesRequest
 from orchestrator.inference import InferenceService
 from orchestrator.requests.harmony import START, HarmonyIds, HarmonyParser
-from orchestrator.requests.prompt import Prompt, TextPrompt, TokenPrompt, prompt_text
 from orchestrator.requests.reasoning import (
     HARMONY,
     MAX_MARK_TOKENS,
@@ -39,7 +38,7 @@ from orchestrator.requests.reasoning import (
     ReasoningParser,
     reasoning_marks,
 )
-from orchestrator.requests.request import GenerationOptions, lossy_by_of
+from orchestrator.requests.request import lossy_by_of
 from orchestrator.requests.tool_forms import tool_form
 from orchestrator.requests.tool_forms.gpt_oss import GPT_OSS
 from orchestrator.requests.tools import ToolUse
@@ -76,6 +75,7 @@ class GenerationApi:
         self._end_mark_id = end_ids[0] if len(end_ids) == 1 else None
         self._harmony_ids = HarmonyIds.of(tokenizer) if self._marks is HARMONY else None
         self._answers = AnswerServer(service, interval_tokens=config.stream_interval_tokens)
+        self._prompts = PromptReader(service, config)
         self._chat_reader = RequestReader(ChatCompletionRequest, is_strict=config.http.strict_fields)
         self._completion_reader = RequestReader(CompletionRequest, is_strict=config.http.strict_fields)
         self._responses_reader = RequestReader(ResponsesRequest, is_strict=config.http.strict_fields)
@@ -142,8 +142,8 @@ class GenerationApi:
         if (marks is not None and self._has_special_marks) or has_special_calls:
             options = dataclasses.replace(options, skip_special_tokens=False)
         prompt = fields.prompt(tools)
-        samples = await self._samples(
-            fields, [prompt], options, model.max_context_tokens, is_tokenized=marks is not None
+        samples = await self._prompts.samples(
+            fields, [prompt], options, exchange.caller, model.max_context_tokens, is_tokenized=marks is not None
         )
         make_parser = self._reasoning(marks, samples[0], prompt.open_content, tools, is_told_apart=is_told_apart)
         answer_format = make_format(model, tools, make_parser)
@@ -195,10 +195,12 @@ class GenerationApi:
             tokenizer=self._service.tokenizer,
         )
         prompts = fields.prompts()
-        samples = await self._samples(fields, prompts, options, model.max_context_tokens)
+        samples = await self._prompts.samples(fields, prompts, options, exchange.caller, model.max_context_tokens)
         samples = [dataclasses.replace(sample, is_echo=fields.is_echo) for sample in samples]
         cut = samples if fields.truncate_prompt_tokens else ()
-        echoed = await self._echoed(prompts, cut, model.max_context_tokens) if fields.echo else []
+        echoed = (
+            await self._prompts.echoed(prompts, cut, exchange.caller, model.max_context_tokens) if fields.echo else []
+        )
         answer_format = CompletionFormat(
             new_envelope("cmpl", model),
             self._service.tokenizer,
@@ -208,43 +210,6 @@ class GenerationApi:
             **fields.told,
         )
         await self._answer(exchange, fields, samples, answer_format)
-
-    async def _echoed(
-        self, prompts: Sequence[TextPrompt | TokenPrompt], samples: Sequence[Sample], max_context_tokens: int
-    ) -> list[str]:
-        """Each prompt as it was given, or what is left of it. samples: none where no prompt can have been cut."""
-        token_ids = {sample.prompt_index: sample.prompt_token_ids for sample in samples}
-        texts = []
-        for index, prompt in enumerate(prompts):
-            kept = token_ids.get(index)
-            if kept is not None and len(kept) < len(await self._service.token_ids_of(prompt)):
-                prompt = TokenPrompt(kept)
-            texts.append(await prompt_text(prompt, self._service.tokenizer, max_context_tokens))
-        return texts
-
-    async def _samples(
-        self,
-        fields: GenerationFields,
-        prompts: Sequence[Prompt],
-        options: GenerationOptions,
-        max_context_tokens: int,
-        *,
-        is_tokenized: bool = False,
-    ) -> list[Sample]:
-        """As many answers to each prompt as are wanted."""
-        num_kept = _num_kept_tokens(fields.truncate_prompt_tokens, options, max_context_tokens)
-        num_choices = check_num_choices(fields.num_drawn, len(prompts), self._config.http.max_choices)
-        is_tokenized = is_tokenized or options.num_prompt_logprobs is not None
-        samples = []
-        for prompt_index, prompt in enumerate(prompts):
-            if is_tokenized or num_choices > 1 or num_kept or fields.return_token_ids or fields.has_running_usage:
-                # Tokenised once for all of them.
-                token_ids = await self._service.token_ids_of(prompt)
-                prompt = TokenPrompt(token_ids[-num_kept:] if num_kept else token_ids, prompt.is_chat)
-            for index in range(num_choices):
-                choice_index = prompt_index * num_choices + index
-                samples.append(Sample(choice_index, prompt_index, prompt, sample_options(options, index)))
-        return samples
 
     async def _answer(
         self,
@@ -257,7 +222,9 @@ class GenerationApi:
         if lossy_by and self._config.speculation.allow_lossy:
             exchange.extra_headers[LOSSY_HEADER] = lossy_by
         if not fields.stream:
-            await exchange.reply(answer_format.document(await self._answers.collect(samples, exchange.caller)))
+            await exchange.reply_bytes(
+                await self._answers.document(samples, answer_format, exchange.caller), "application/json"
+            )
             return
         choices = [answer_format.choice_events(sample) for sample in samples]
         exchange.failure_event = choices[0].failed
@@ -266,20 +233,6 @@ class GenerationApi:
             prompt_indexes = (sample.prompt_index for sample in samples)
             await exchange.write_event(answer_format.usage_event(usage_of(zip(prompt_indexes, reports, strict=True))))
         await exchange.end_events()
-
-
-def _num_kept_tokens(asked: int | None, options: GenerationOptions, max_context_tokens: int) -> int:
-    """Of the end of each prompt; 0: all. Raises InvalidRequestError."""
-    if asked is None:
-        return 0
-    if asked < -1 or asked == 0 or asked > max_context_tokens:
-        raise InvalidRequestError(
-            f"truncate_prompt_tokens is {asked}; it must be -1, or between 1 and {max_context_tokens}",
-            param="truncate_prompt_tokens",
-        )
-    # Where the answer may fill the context, it gets the one token that it needs.
-    num_output_tokens = options.sampling.max_tokens if options.sampling.max_tokens < max_context_tokens else 1
-    return max_context_tokens - num_output_tokens if asked == -1 else asked
 
 
 def _chat_grammar(wanted: Grammar | None, tools: ToolUse) -> Grammar | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import msgspec
@@ -78,18 +77,20 @@ class TokenizationApi:
 
     async def tokenize(self, exchange: Exchange) -> None:
         """POST /tokenize."""
+        caller = exchange.caller
         fields = self._tokenize_reader.read(exchange)
         model = await served_model(self._service, fields.model)
         tokenizer = self._service.tokenizer
         prompt = fields.text_or_chat()
         if isinstance(prompt, ChatPrompt):
             exchange.param_names = {"prompt": "messages"}
-        token_ids = list(await self._service.token_ids_of(prompt))
         token_strs = None
-        if fields.return_token_strs:
-            token_strs = await asyncio.to_thread(
-                lambda: [tokenizer.decode([token_id], skip_special=False) for token_id in token_ids]
-            )
+        with caller.request():
+            token_ids = list(await self._service.token_ids_of(prompt, caller.client_id))
+            if fields.return_token_strs:
+                token_strs = await self._service.run_for(caller.client_id)(
+                    len(token_ids), lambda: [tokenizer.decode([each], skip_special=False) for each in token_ids]
+                )
         await exchange.reply(
             TokenizeResponse(
                 count=len(token_ids), max_model_len=model.max_context_tokens, tokens=token_ids, token_strs=token_strs
@@ -98,10 +99,13 @@ class TokenizationApi:
 
     async def detokenize(self, exchange: Exchange) -> None:
         """POST /detokenize."""
+        caller = exchange.caller
         fields = self._detokenize_reader.read(exchange)
         model = await served_model(self._service, fields.model)
         if fields.tokens and min(fields.tokens) < 0:
             raise InvalidRequestError(f"token id {min(fields.tokens)} is not in the vocabulary", param="tokens")
         tokenizer = self._service.tokenizer
-        text = await text_of_tokens("tokens", fields.tokens, tokenizer, model.max_context_tokens)
+        run = self._service.run_for(caller.client_id)
+        with caller.request():
+            text = await text_of_tokens("tokens", fields.tokens, tokenizer, model.max_context_tokens, run)
         await exchange.reply(DetokenizeResponse(text))

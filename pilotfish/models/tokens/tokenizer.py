@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,9 @@ from pilotfish.models.tokens.token_bytes import TokenBytes
 
 _ALWAYS_ENCODED_CHARS = 65_536
 """Characters that are tokenised whatever the context: that is cheap, and some callers ask how many tokens they are."""
-_COMPOSED_BYTES = 4
-"""Unicode's normal forms make at most this many bytes one: of a mathematical letter NFKC leaves the letter."""
+_MAX_CONTEXTS = 4
+"""Of a text that is cut to the context, how many times as long it may be. Prose has some four characters a token: what
+fits is not counted beforehand."""
 
 
 class Tokenizer:
@@ -68,8 +68,8 @@ class Tokenizer:
     def encode(self, text: str, *, max_tokens: int | None = None, add_special_tokens: bool = True) -> list[int]:
         """Token ids of raw text, with the tokens that the model's tokenizer adds around it (as transformers does).
 
-        max_tokens: of a text that must have more than that, PromptTooLongError is raised before it is looked at; it
-        may still have more.
+        max_tokens: the context. Of a text of several contexts PromptTooLongError is raised before all of it is looked
+        at; of others the tokens may still be more.
         """
         return self._encode(text, max_tokens, add_special_tokens=add_special_tokens)
 
@@ -107,26 +107,28 @@ class Tokenizer:
         return self._encode(self._chat_template.render(messages, tools, options), max_tokens, add_special_tokens=False)
 
     def _encode(self, text: str, max_tokens: int | None, *, add_special_tokens: bool) -> list[int]:
-        # Tokens cost far more than bytes: 4 MB of digits take 20 s and 1.2 GB (measured).
-        if (
-            max_tokens is not None
-            and len(text) > max(max_tokens, _ALWAYS_ENCODED_CHARS)
-            and len(text.encode()) > max_tokens * self._max_token_bytes
-        ):
+        if max_tokens is not None and self._is_far_too_long(text, max_tokens):
             raise PromptTooLongError(
-                f"the prompt has {len(text)} characters, more than the context of {max_tokens} tokens can hold",
+                f"the prompt has {len(text)} characters, and more tokens than {_MAX_CONTEXTS} times the context of "
+                f"{max_tokens}",
                 param="prompt",
             )
         # A batch of one: `encode` keeps the GIL (3.5 s for 4 MB, measured), `encode_batch_fast` lets it go.
         (encoding,) = self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
         return list(encoding.ids)
 
-    @functools.cached_property
-    def _max_token_bytes(self) -> int:
-        """Bytes of text that one token stands for at most, unless the tokenizer takes text away: a bound that is far
-        from tight."""
-        longest = max(map(len if self.token_bytes.is_byte_level else _num_bytes, self._backend.get_vocab()))
-        return longest if self._backend.normalizer is None else longest * _COMPOSED_BYTES
+    def _is_far_too_long(self, text: str, max_tokens: int) -> bool:
+        """Whether a text has more tokens than a context, and may have more than several: what those cost is found out a
+        piece at a time. 4 MB of digits at once take 20 s and 1.2 GB (measured)."""
+        num_left = _MAX_CONTEXTS * max_tokens
+        if len(text) <= max(num_left, _ALWAYS_ENCODED_CHARS):
+            return False
+        for begin in range(0, len(text), _ALWAYS_ENCODED_CHARS):
+            (piece,) = self._backend.encode_batch_fast([text[begin : begin + _ALWAYS_ENCODED_CHARS]])
+            num_left -= len(piece.ids)
+            if num_left < 0:
+                return True
+        return False
 
     @property
     def chat_template(self) -> str:
@@ -152,7 +154,3 @@ class Tokenizer:
     def max_context_tokens(self) -> int:
         """Prompt plus output at most, by the model."""
         return self._metadata.max_context_tokens
-
-
-def _num_bytes(token: str) -> int:
-    return len(token.encode())

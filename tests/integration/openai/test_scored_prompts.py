@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -49,6 +50,27 @@ def test_echoes_of_several_prompts_are_scored(real_server: StackThread) -> None:
         assert alone["logprobs"] == told
         likeliest = max(told["top_logprobs"][-1].values())
         assert told["token_logprobs"][-1] == likeliest, "the answer is greedy"
+
+
+def test_all_answers_to_a_prompt_tell_its_scores(real_server: StackThread) -> None:
+    fields = {"prompt": [LONG, "ab"], "prompt_logprobs": 2, "max_tokens": 2, "temperature": 1, "seed": 3}
+    choices = ask(real_server, n=3, **fields)["choices"]
+    told = [choice["prompt_logprobs"] for choice in choices]
+    assert told[0] == told[1] == told[2] != told[3] == told[4] == told[5]
+    assert told[::3] == [choice["prompt_logprobs"] for choice in ask(real_server, **fields)["choices"]]
+
+
+@pytest.mark.parametrize(
+    "fields", [{"prompt_logprobs": 9}, {"logprobs": 9, "echo": True}, {"prompt_logprobs": 0, "n": 10}]
+)
+def test_so_many_scores_are_told_and_no_more(start_server: Callable[..., StackThread], fields: dict[str, Any]) -> None:
+    prompt = list(range(5, 15))
+    with start_server(max_prompt_logprobs=100) as server:
+        answer = server.http.post("/v1/completions", json={"prompt": prompt, "max_tokens": 1, **fields})
+        assert answer.status_code == 200
+        answer = server.http.post("/v1/completions", json={"prompt": [*prompt, 1], "max_tokens": 1, **fields})
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "prompt_logprobs")
+        assert "at most 100" in answer.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("max_tokens", [0, 5])

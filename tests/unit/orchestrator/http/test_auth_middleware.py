@@ -19,8 +19,10 @@ async def inner(scope, receive, send) -> None:
     await PlainTextResponse("-" if allowance is None else allowance.key.name)(scope, receive, send)
 
 
-def client(config: PublicSecurityConfig, *, host: str = "127.0.0.1", cors: tuple[str, ...] = ()) -> httpx.AsyncClient:
-    app = AuthMiddleware(inner, Authenticator(config), host=host, cors_origins=cors)
+def client(
+    config: PublicSecurityConfig, *, hosts: tuple[str, ...] = (), cors: tuple[str, ...] = ()
+) -> httpx.AsyncClient:
+    app = AuthMiddleware(inner, Authenticator(config), hosts=hosts, cors_origins=cors)
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1:8000")
 
 
@@ -64,21 +66,40 @@ async def test_allowed_origins_are_allowed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "name", "status"),
+    ("hosts", "name", "status"),
     [
-        ("127.0.0.1", "evil.example:8000", 403),
-        ("127.0.0.1", "[bad", 403),
-        ("127.0.0.1", "10.0.0.8:8000", 403),
-        ("127.0.0.1", "localhost:8000", 200),
-        ("127.0.0.1", "127.0.0.1:8000", 200),
-        ("127.0.0.1", "[::1]:8000", 200),
-        ("::1", "[::1]:8000", 200),
-        ("0.0.0.0", "models.example", 200),
+        ((), "evil.example:8000", 403),
+        ((), "127.0.0.1.evil.example", 403),
+        ((), "localhost.evil.example", 403),
+        ((), "evil", 403),
+        ((), "[bad", 403),
+        ((), "10.0.0.8:8000", 200),  # nobody can make a page of this site come from elsewhere
+        ((), "localhost:8000", 200),
+        ((), "LocalHost.", 200),
+        ((), "127.0.0.1:8000", 200),
+        ((), "[::1]:8000", 200),
+        ((), "", 200),  # no browser
+        (("0.0.0.0",), "models.example", 403),
+        (("models.example",), "Models.Example:8000", 200),
+        (("models.example",), "a.models.example", 403),
+        (("*.models.example",), "a.models.example", 200),
+        (("*.models.example",), "models.example", 403),
+        (("*.models.example",), "evilmodels.example", 403),
+        (("*",), "models.example", 200),
     ],
 )
-async def test_a_local_server_goes_by_local_names(host: str, name: str, status: int) -> None:
-    async with client(PublicSecurityConfig(), host=host) as http:
-        assert (await http.get("/v1/models", headers={"host": name})).status_code == status
+async def test_without_keys_a_server_goes_by_its_own_names(hosts: tuple[str, ...], name: str, status: int) -> None:
+    async with client(PublicSecurityConfig(), hosts=hosts) as http:
+        answer = await http.get("/v1/models", headers={"host": name})
+        assert answer.status_code == status
+        if status == 403:
+            assert "orchestrator.http.allowed_hosts" in answer.json()["error"]["message"]
+
+
+async def test_with_keys_a_server_goes_by_any_name(keys: PublicSecurityConfig) -> None:
+    async with client(keys) as http:
+        headers = {"host": "models.example", "authorization": "Bearer pf-1"}
+        assert (await http.get("/v1/models", headers=headers)).status_code == 200
 
 
 async def test_the_name_of_an_allowed_origin_is_a_name_of_the_server() -> None:

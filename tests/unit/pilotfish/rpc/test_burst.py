@@ -4,6 +4,7 @@ import asyncio
 
 import grpc.aio
 
+from pilotfish.config import PublicSecurityConfig
 from pilotfish.rpc.channel import CHANNEL_OPTIONS, public_server_options
 
 NUM_CALLS = 1500
@@ -19,7 +20,7 @@ class Echo(grpc.GenericRpcHandler):
 
 
 async def test_a_burst_of_calls_is_taken_in() -> None:
-    options = public_server_options(max_message_bytes=1000, max_metadata_bytes=10_000)
+    options = public_server_options(PublicSecurityConfig(max_header_bytes=10_000), max_message_bytes=1000)
     server = grpc.aio.server(options=options)
     server.add_generic_rpc_handlers((Echo(),))
     port = server.add_insecure_port("127.0.0.1:0")

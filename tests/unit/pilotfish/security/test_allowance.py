@@ -64,3 +64,16 @@ def test_a_refused_request_costs_nothing() -> None:
                 one.request().__enter__()
     with one.request():
         pass
+
+
+def test_what_comes_before_a_request_counts_at_once_and_as_one_if_it_fails() -> None:
+    one = allowance(max_concurrent_requests=1, requests_per_min=2)
+    with one.preparation(), pytest.raises(ResourceExhaustedError):
+        one.preparation().__enter__()
+    with one.request():
+        pass
+    with pytest.raises(KeyError), one.preparation():
+        raise KeyError
+    with pytest.raises(ResourceExhaustedError, match="2 requests a minute"):
+        one.preparation().__enter__()
+    assert one.num_requests == 0

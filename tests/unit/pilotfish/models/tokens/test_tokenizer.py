@@ -4,14 +4,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from tokenizers import normalizers
 
 from pilotfish.chat import ChatMessage
 from pilotfish.errors import InvalidRequestError, ModelNotFoundError, PromptTooLongError, UnsupportedModelError
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from tests.support.byte_tokenizer import (
     VOCAB_SIZE,
-    byte_backend,
     byte_tokenizer,
     byte_vocabulary,
     word_tokenizer,
@@ -73,18 +71,14 @@ def test_bytes_of_a_token_are_decoded_once(monkeypatch: pytest.MonkeyPatch) -> N
     assert tokenizer.bytes_of(token_id) == b" a"
 
 
-@pytest.mark.parametrize("normalizer", [None, normalizers.NFC()])
-def test_a_text_that_cannot_fit_is_refused_before_it_is_tokenised(normalizer: normalizers.Normalizer | None) -> None:
-    backend = byte_backend()
-    if normalizer is not None:
-        backend.normalizer = normalizer
-    tokenizer = Tokenizer(backend, byte_tokenizer()._metadata, None, "none", Path())
-    max_tokens = 6_000
-    # `<|im_start|>` has twelve bytes; a normal form makes at most four one.
-    longest = "a" * 12 * max_tokens * (1 if normalizer is None else 4)
-    assert tokenizer.encode(longest, max_tokens=max_tokens)
-    with pytest.raises(PromptTooLongError, match=f"more than the context of {max_tokens}"):
+def test_of_a_text_of_many_contexts_only_the_beginning_is_tokenised() -> None:
+    tokenizer, max_tokens = byte_tokenizer(), 20_000
+    longest = "a" * 4 * max_tokens
+    assert len(tokenizer.encode(longest, max_tokens=max_tokens)) == len(longest)
+    with pytest.raises(PromptTooLongError, match=f"times the context of {max_tokens}"):
         tokenizer.encode(longest + "a", max_tokens=max_tokens)
+    # Long in characters, not in tokens.
+    assert len(tokenizer.encode("<|im_start|>" * 3 * max_tokens, max_tokens=max_tokens)) == 3 * max_tokens
 
 
 def test_trainers_truncation_and_padding_are_off(tokenizer_folder: Path) -> None:

@@ -1,0 +1,206 @@
+"""Clients that mean harm, 64 at once, and one that does not: what the service holds, how long its loop is held, and how
+long the well-behaved one waits, beside what it waits alone."""
+
+import asyncio
+import contextlib
+import multiprocessing
+import statistics
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+import grpc
+import grpc.aio
+import httpx
+import shared.checkout  # noqa: F401  # finds tests.support
+
+from orchestrator.server import SERVICE_NAME
+from pilotfish.config import config_from_dict
+from tests.support.stack import running_stack
+
+NUM_CLIENTS = 64
+NUM_ANSWERS = 20
+"""Of the well-behaved client, alone and beside each kind of hostile ones."""
+TICK_S = 0.005
+POST = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\n"
+CHUNKED = POST + b"transfer-encoding: chunked\r\n\r\n1\r\n{\r\n"
+GENERATE = f"/{SERVICE_NAME}/Generate"
+ASKED = {"max_lag_ms": 50.0, "grown_mb": 100.0, "slower": 1.5}
+
+
+@dataclass(frozen=True)
+class Address:
+    """Of a server."""
+
+    http_host: str
+    http_port: int
+    grpc: str
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Of the server since it was last asked."""
+
+    max_lag_ms: float
+    resident_mb: float
+
+
+Client = Callable[[Address], Awaitable[None]]
+
+
+async def sends(address: Address, begin: bytes, again: bytes, pause_s: float) -> None:
+    """Sends one thing, then another again and again, and reads nothing, until the server has enough."""
+    _, writer = await asyncio.open_connection(address.http_host, address.http_port)
+    try:
+        writer.write(begin)
+        while True:
+            writer.write(again)
+            await writer.drain()
+            await asyncio.sleep(pause_s)
+    finally:
+        writer.close()
+
+
+def raw(begin: bytes, again: bytes, pause_s: float = 0.0) -> Client:
+    return lambda address: sends(address, begin, again, pause_s)
+
+
+def asks(path: str, method: str = "POST", **options: Any) -> Client:
+    async def ask(address: Address) -> None:
+        async with httpx.AsyncClient(base_url=f"http://{address.http_host}:{address.http_port}", timeout=600) as http:
+            await http.request(method, path, **options)
+
+    return ask
+
+
+async def _opens_calls(address: Address) -> None:
+    async with grpc.aio.insecure_channel(address.grpc, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
+        calls = [channel.stream_stream(GENERATE)() for _ in range(100)]
+        await asyncio.gather(*(call.code() for call in calls))
+
+
+async def _sends_messages(address: Address) -> None:
+    async with grpc.aio.insecure_channel(address.grpc, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
+        await channel.unary_unary(GENERATE)(b"\x0a\xff\xff\xff\x07" + b"x" * 15_000_000, timeout=60)
+
+
+DIGITS = {"prompt": "7" * 3_900_000}
+HOSTILE: dict[str, Client] = {
+    "trailers, greedy": raw(CHUNKED + b"0\r\n", b"x-client-id: forged\r\n" * 3000),
+    "trailers, slow": raw(CHUNKED + b"0\r\n", b"a: b\r\n", 0.2),
+    "tiny chunks": raw(CHUNKED, b"1\r\n \r\n" * 10_000),
+    "offers, greedy": raw(b"", POST + b"connection: upgrade\r\nupgrade: h2c\r\ncontent-length: 2\r\n\r\n{}"),
+    "heads, slow": raw(POST, b"a: b\r\n", 0.2),
+    "nothing, slow": raw(b"", b"", 0.2),
+    "answers not read": raw(b"", b"GET /openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n" * 10),
+    "bodies of GET, greedy": asks("/health", "GET", content=b"x" * 30_000_000),
+    "bodies of GET, slow": raw(b"GET /health HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n", b"x", 0.2),
+    "prompts, greedy": asks("/tokenize", json=DIGITS),
+    "token ids, greedy": asks("/detokenize", json={"tokens": [7] * 4000}),
+    "scores, greedy": asks(
+        "/v1/completions", json={"prompt": [7] * 1000, "max_tokens": 1, "n": 8, "prompt_logprobs": 5}
+    ),
+    "gRPC messages, greedy": _sends_messages,
+    "gRPC calls, slow": _opens_calls,
+}
+"""By what they do: on and on, again when they are refused."""
+
+
+async def measure_hostile() -> AsyncIterator[dict[str, Any]]:
+    """A row for each kind of hostile clients."""
+    context = multiprocessing.get_context("spawn")
+    for name in HOSTILE:
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        process.start()
+        try:
+            address = await asyncio.to_thread(ours.recv)
+            alone_s = await _answer_s(address)
+            before = await _measured(ours)
+            hostile = context.Process(target=_attack, args=(name, address), daemon=True)
+            hostile.start()
+            try:
+                await asyncio.sleep(3)
+                beside_s = await _answer_s(address)
+                after = await _measured(ours)
+            finally:
+                hostile.kill()
+                hostile.join()
+            yield {
+                "clients": name,
+                "max_lag_ms": round(after.max_lag_ms, 1),
+                "grown_mb": round(after.resident_mb - before.resident_mb, 1),
+                "slower": round(beside_s / alone_s, 2),
+            }
+        finally:
+            process.kill()
+            process.join()
+
+
+def _attack(name: str, address: Address) -> None:
+    """In a process of its own, until it is killed: the well-behaved client shall wait for the server alone."""
+
+    async def all_of_them() -> None:
+        await asyncio.gather(*(_again(HOSTILE[name], address) for _ in range(NUM_CLIENTS)))
+
+    asyncio.run(all_of_them())
+
+
+async def _again(client: Client, address: Address) -> None:
+    while True:
+        with contextlib.suppress(OSError, httpx.HTTPError, grpc.aio.AioRpcError):
+            await client(address)
+        await asyncio.sleep(0.01)
+
+
+async def _answer_s(address: Address) -> float:
+    """The median of a well-behaved client."""
+    body = {"prompt": "a small fish", "max_tokens": 16, "ignore_eos": True}
+    taken_s = []
+    async with httpx.AsyncClient(base_url=f"http://{address.http_host}:{address.http_port}", timeout=60) as http:
+        for _ in range(NUM_ANSWERS):
+            start_s = time.perf_counter()
+            (await http.post("/v1/completions", json=body, headers={"x-client-id": "modest"})).raise_for_status()
+            taken_s.append(time.perf_counter() - start_s)
+    return statistics.median(taken_s)
+
+
+async def _measured(server: Connection) -> Measured:
+    server.send(None)
+    measured: Measured = await asyncio.to_thread(server.recv)
+    return measured
+
+
+def _serve(main: Connection) -> None:
+    """In a process of its own: an orchestrator over an emulated 8B, until it is killed."""
+    asyncio.run(_serving(main))
+
+
+async def _serving(main: Connection) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        config = config_from_dict({"cache_dir": folder, "emulation": {"profile": "instant"}})
+        async with running_stack(config, with_draft=False) as stack:
+            host, _, port = stack.orchestrator.http_url.removeprefix("http://").rpartition(":")
+            main.send(Address(host, int(port), stack.orchestrator.address))
+            lags_s = [0.0]
+            ticking = asyncio.create_task(_tick(lags_s))
+            while True:
+                await asyncio.to_thread(main.recv)
+                main.send(Measured(1000 * max(lags_s), _resident_mb()))
+                lags_s[:] = [0.0]
+                assert not ticking.done()
+
+
+async def _tick(lags_s: list[float]) -> None:
+    while True:
+        due_s = time.perf_counter() + TICK_S
+        await asyncio.sleep(TICK_S)
+        lags_s.append(time.perf_counter() - due_s)
+
+
+def _resident_mb() -> float:
+    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123
+        return int(file.read().split()[1]) * 4096 / 1e6
