@@ -42,11 +42,12 @@ class PromptScores:
 
     def __init__(self) -> None:
         self._scores: dict[tuple[int, ...], asyncio.Future[Scores]] = {}
-        self._scoring_ids: set[str] = set()
+        self._scored_by: list[GenerationRequest] = []
 
     def is_scored_by(self, request: GenerationRequest) -> bool:
         """Whether it is this one that the prompt was read for."""
-        return request.request_id in self._scoring_ids
+        # Answers to one request share its id.
+        return any(each is request for each in self._scored_by)
 
     async def logprobs(self, request: GenerationRequest, scorer: PromptScorer, spend: Callable[[int], None]) -> Scores:
         """See `PromptScorer.logprobs`. spend: told how many tokens the target reads for it."""
@@ -54,7 +55,7 @@ class PromptScores:
         known = self._scores.get(token_ids)
         if known is not None:
             return await asyncio.shield(known)
-        self._scoring_ids.add(request.request_id)
+        self._scored_by.append(request)
         scores = self._scores[token_ids] = asyncio.get_running_loop().create_future()
         try:
             spend(len(token_ids))
