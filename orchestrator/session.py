@@ -88,8 +88,10 @@ class Session:
         except Exception as failure:
             error = failure
         finally:
-            self._close()
-            self.chunks.end(error)
+            try:
+                self._close()
+            finally:
+                self.chunks.end(error)
 
     async def _next(self) -> Event:
         if self._machine.awaits_step:
@@ -98,7 +100,9 @@ class Session:
         return await self._exchange.next()
 
     def _close(self) -> None:
-        self._exchange.run(self._machine.close())
-        self._exchange.close()
-        if self._writer is not None:
-            self._writer.close()
+        try:
+            self._exchange.run(self._machine.close())
+        finally:
+            self._exchange.close()
+            if self._writer is not None:
+                self._writer.close()

@@ -25,8 +25,8 @@ class ChunkQueue:
         return bool(self._chunks)
 
     async def put(self, chunk: OutputChunk) -> None:
-        """Wait for room, which there is as long as fewer than max_tokens are here."""
-        while self._num_tokens >= self._max_tokens:
+        """Wait for room, which there is as long as fewer than max_tokens are here, or none."""
+        while self._chunks and self._num_tokens >= self._max_tokens:
             self._emptied.clear()
             await self._emptied.wait()
         self._chunks.append(chunk)

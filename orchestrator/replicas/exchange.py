@@ -70,6 +70,8 @@ class Exchange:
         self._waits_since_s = 0.0
         self._mailboxes: dict[Peer, Mailbox] = {}
         self._acquire: Acquire | None = None
+        self._target: Link | None = None
+        """That was acquired last."""
         self._timer: asyncio.TimerHandle | None = None
 
     def run(self, commands: Iterable[Command]) -> None:
@@ -79,7 +81,7 @@ class Exchange:
                 case Send():
                     mailbox = self._mailboxes.get(command.peer)
                     if mailbox is not None:  # else it failed, and was closed, a command ago
-                        mailbox.send(command.message)
+                        mailbox.send(command.message, is_optional=command.is_optional)
                 case Open():
                     mailbox = self._mailboxes[command.peer] = Mailbox(command.peer, self, self._max_unread)
                     mailbox.send(command.message)
@@ -98,17 +100,17 @@ class Exchange:
         if acquire is not None:
             assert self._targets is not None
             try:
-                link = await self._targets.acquire(
+                self._target = await self._targets.acquire(
                     self._acquire_timeout_s,
                     acquire.avoid,
                     token_ids=acquire.token_ids,
                     is_continued=acquire.is_continued,
                 )
             except PilotfishError as error:
-                return NotAcquired(error)
-            finally:
                 self._acquire = None
-            return Acquired(link)
+                return NotAcquired(error)
+            self._acquire = None
+            return Acquired(self._target)
         while not self._events:
             self._arrival, self._waits_since_s = asyncio.get_running_loop().create_future(), time.monotonic()
             await self._arrival
@@ -130,6 +132,8 @@ class Exchange:
 
     def fail_if_overdue(self, mailbox: Mailbox) -> None:
         """Called every few seconds: cheaper than a timer for each event."""
+        if self._targets is not None and mailbox.link is not self._target:
+            return  # drafts have deadlines of their own
         is_waiting = self._arrival is not None and not self._arrival.done()
         if is_waiting and time.monotonic() - self._waits_since_s > ANSWER_DEADLINE_S:
             replica_id = mailbox.peer.replica.replica_id

@@ -8,7 +8,7 @@ from typing import Protocol, cast
 
 from orchestrator.rounds.commands import Arrived, Event, Lost
 from orchestrator.rounds.peer import Peer, Replica
-from pilotfish.errors import InternalError, PilotfishError
+from pilotfish.errors import InternalError, PilotfishError, ResourceExhaustedError, UnavailableError
 from pilotfish.messages import CloseSequence, Command
 from pilotfish.messages import Event as Message
 
@@ -84,12 +84,15 @@ class Mailbox:
         # Not on the stream that follows a lost one: that replica has never heard of it.
         return not self._is_failed and self.link.is_connected
 
-    def send(self, command: Command) -> None:
-        """Never raises: where it cannot be sent, nothing more will come."""
+    def send(self, command: Command, *, is_optional: bool = False) -> None:
+        """Never raises: where it cannot be sent, nothing more will come; an optional one is dropped."""
         if self._is_failed:
             return
         try:
             self.link.send(command)
+        except ResourceExhaustedError as error:
+            if not is_optional:
+                self.fail(UnavailableError(f"replica {self.link.replica_id} does not read: {error}"))
         except PilotfishError as error:
             self.fail(error)
 

@@ -30,6 +30,8 @@ class Send(msgspec.Struct, frozen=True):
 
     peer: Peer
     message: Message
+    is_optional: bool = False
+    """Whether it may be dropped where the replica does not read."""
 
 
 class Close(msgspec.Struct, frozen=True):

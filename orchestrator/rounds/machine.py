@@ -100,7 +100,7 @@ class RoundMachine:
         if isinstance(event, StepWritten):
             self._take_step(event.step, now_s)
             return self._progress()
-        if isinstance(event, Arrived) and isinstance(event.message, PreparedDrafts):
+        if isinstance(event, Arrived) and event.peer is self.drafter.peer and isinstance(event.message, PreparedDrafts):
             self._hand_on(event.message)
         draft = self.drafter.hear(event, self.sequence, now_s)
         if draft is not None:
@@ -167,7 +167,7 @@ class RoundMachine:
         if sequence.is_finished:
             controller.end(self._result(verdict))
             return
-        is_step_due = self.target.can_move and self.steps.is_due(sequence)
+        is_step_due = self.steps.is_due(sequence) and self.target.can_move
         if not asked.is_over(sequence.length) and not is_step_due and self.target.is_welcome:
             self._look_ahead(asked, verdict)
             return
@@ -176,7 +176,10 @@ class RoundMachine:
         if is_step_due:
             self.target.close()  # judging takes a place as well
             self._write_step(now_s)
-        elif verdict.num_next_draft_tokens and self.target.is_welcome:
+        elif not self.target.is_welcome:
+            self.target.close()  # nothing more of the run is wanted from there
+            self._begin(now_s)
+        elif verdict.num_next_draft_tokens:
             self._follow(now_s)
         else:
             self._begin(now_s)
@@ -196,7 +199,7 @@ class RoundMachine:
         length, decision = self.sequence.length, self._decision
         if decision.num_draft_tokens and not self.drafter.is_in_target:
             # The drafter had no idea when it was asked. It may have one by now.
-            if run.takes_drafts(length, self.sequence.tokens_since(run.cut_in_length)):
+            if run.takes_drafts(self.sequence):
                 self.target.cut_in(run, self.drafter.glance(self.sequence, decision.num_draft_tokens))
         elif run.is_running_out(length, self.sequence.num_remaining_tokens):
             following = self.controller.decide(self._result(verdict))

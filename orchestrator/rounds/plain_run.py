@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from orchestrator.control.decision import Decision
 from orchestrator.rounds.draft import Draft
-from orchestrator.rounds.peer import Peer
+from orchestrator.rounds.peer import Peer, Text
 from orchestrator.rounds.timing import Mark, RoundTiming
 from pilotfish.features import FeatureRequest
 from pilotfish.messages import Decode, Verdict
@@ -87,21 +87,14 @@ class PlainRun:
         self.base_length, self.num_plain_tokens = length, 0
         self.timing = RoundTiming(now, now, now, self.timing.is_known)
 
-    def takes_drafts(self, length: int, committed_since: tuple[int, ...]) -> bool:
-        """Whether a draft may end it now: none that still may hold is on its way, and more than a token is to come.
-
-        committed_since: the tokens after those that the draft on its way stands on.
-        """
+    def takes_drafts(self, text: Text) -> bool:
+        """Whether a draft may end it now: none that still may hold is on its way, and more than a token is to come."""
         if self._cut_in is not None:
-            token_ids, num_decoded = self._cut_in[1], len(committed_since)
-            if num_decoded < len(token_ids) and committed_since == token_ids[:num_decoded]:
+            length, token_ids = self._cut_in
+            decoded = text.tokens_since(length)
+            if len(decoded) < len(token_ids) and decoded == token_ids[: len(decoded)]:
                 return False
-        return self.num_coming_tokens(length) > 1 and not self._is_cut
-
-    @property
-    def cut_in_length(self) -> int:
-        """Committed tokens under the draft on its way."""
-        return self.base_length if self._cut_in is None else self._cut_in[0]
+        return self.num_coming_tokens(text.length) > 1 and not self._is_cut
 
     def cut_in(self, length: int, draft: Draft) -> bool:
         """End it with this draft, which stands on the tokens committed now; False: too short to change anything.

@@ -88,14 +88,15 @@ class RemoteDrafter(Drafter):
         return self._remembered(draft, text, now_s)
 
     def hear(self, event: Event, text: Text, now_s: float) -> Draft | None:
+        # Whatever the session did meanwhile, such as to wait for its client, is not the drafter's.
         match event:
             case Arrived() if event.peer is self.peer:
-                draft = self._take(event, text, now_s)
+                draft = self._take(event, text, event.at_s)
             case Lost() if event.peer is self.peer:
                 event.peer.is_lost = True
                 draft = self._failed(event.error, now_s)
             case Woken() if self._asked is not None and event.at_s >= self._asked.deadline_s:
-                draft = self._missed(self._asked, now_s)
+                draft = self._missed(self._asked, min(now_s, self._asked.deadline_s))
             case _:
                 draft = None
         if draft is None or self._asked is None:

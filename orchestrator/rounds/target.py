@@ -140,7 +140,7 @@ class Target:
         draft = draft.within(self.peer.limits.max_draft_tokens)
         if run.cut_in(length, draft):
             self.peer.cut_in_lengths.add(length)
-            self._out.append(Send(self.peer, verify(self.peer, length, draft)))
+            self._out.append(Send(self.peer, verify(self.peer, length, draft), is_optional=True))
 
     def hand_on(self, drafts: PreparedDrafts) -> None:
         """Let the replica go on with them, without a round trip, where the verification under way ends as foreseen."""
@@ -151,7 +151,8 @@ class Target:
             check_prepared(drafts, peer.model, peer.limits)
         except InvalidRequestError:
             return  # the drafter may be wrong, or of another vocabulary
-        self._out.append(Send(peer, msgspec.structs.replace(drafts, sequence_id=peer.sequence_id)))
+        handed_on = msgspec.structs.replace(drafts, sequence_id=peer.sequence_id)
+        self._out.append(Send(peer, handed_on, is_optional=True))
 
     def hear(self, event: Event, now_s: float) -> Verdict | None:
         """Something happened; the verdict that it is, if it is one.
@@ -159,19 +160,19 @@ class Target:
         Raises the PilotfishError that ends the request: one that the caller can mend, or when trying elsewhere is no
         use.
         """
-        try:
-            match event:
-                case Arrived() if event.peer is self.peer:
+        match event:
+            case Arrived() if event.peer is self.peer:
+                try:
                     return self._take(event)
-                case Lost() if event.peer is self.peer:
-                    event.peer.is_lost = True
-                    raise event.error
-                case Acquired():
-                    self._open(event.replica, now_s)
-        except PilotfishError as error:
-            self._ask_again(error, now_s)
-        if isinstance(event, NotAcquired):
-            raise event.error
+                except PilotfishError as error:
+                    self._ask_again(error, event.peer, now_s)
+            case Lost() if event.peer is self.peer:
+                event.peer.is_lost = True
+                self._ask_again(event.error, event.peer, now_s)
+            case Acquired():
+                self._open(event.replica, now_s)
+            case NotAcquired():
+                raise event.error
         return None
 
     def close(self) -> None:
@@ -222,22 +223,27 @@ class Target:
                 self._raise(message, peer)
         return None
 
-    def _ask_again(self, error: PilotfishError, now_s: float) -> None:
+    def _ask_again(self, error: PilotfishError, peer: Peer, now_s: float) -> None:
         """Without a draft that the replica refuses, else elsewhere. Raises `error` where that is no use."""
         asked = self.round
         assert asked is not None
+        if asked.is_over(self._sequence.length):
+            self.close()  # the next round finds another replica
+            return
         if isinstance(error, InvalidRequestError):
             if not isinstance(asked, Verification) or not asked.draft.token_ids:
                 self.close()
                 raise error
             # Whatever the target has against the draft, the request must not suffer for it.
             _log.warning("the target refuses a draft, which is dropped: %s", error)
-            asked = PlainRun(self._sequence.length, 1, credit_tokens=1)
+            asked = self.round = PlainRun(self._sequence.length, 1, credit_tokens=1)
             asked.timing = RoundTiming(self._mark(now_s), is_known=False)
-            self.round = asked
-            self._send_round()
-            return
-        self._leave(error, now_s)
+            if not peer.is_lost:
+                self._send_round()
+                return
+            self.close()
+        else:
+            self._leave(error, peer, now_s)
         asked.timing = asked.timing.asked_again()
         if isinstance(asked, PlainRun):
             asked.restart()
@@ -259,10 +265,9 @@ class Target:
         assert self.peer is not None
         return Mark(at_s, self._sequence.length, self.peer.load)
 
-    def _leave(self, error: PilotfishError, now_s: float) -> None:
+    def _leave(self, error: PilotfishError, peer: Peer, now_s: float) -> None:
         """Leave the replica that failed. Raises `error` when trying elsewhere is no use."""
-        peer, self.peer = self.peer, None
-        assert peer is not None
+        self.peer = None
         self._out.append(Close(peer))
         if isinstance(error, ResourceExhaustedError) and not self._is_opened:
             length, has_answered = self._sequence.length, self.has_answered

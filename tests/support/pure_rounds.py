@@ -25,6 +25,7 @@ from pilotfish.errors import UnavailableError
 from pilotfish.messages import CloseSequence
 from pilotfish.messages import Command as Message
 from pilotfish.messages import Event as Answer
+from pilotfish.rpc.replica.validation import check_command
 from pilotfish.types import LoadReport
 from tests.support.memory_replicas import MemoryLink
 
@@ -168,6 +169,7 @@ class PureRequest:
 
     def _send(self, link: PureLink, peer: Peer, message: Message) -> None:
         if link.is_connected and peer.sequence_id in link.mailboxes:
+            check_command(message, link.model, link.limits)
             link.send(message)
 
     def _link(self, peer: Peer) -> PureLink:

@@ -46,3 +46,9 @@ async def test_an_error_takes_nothing_from_what_was_there() -> None:
     assert (await queue.take()).text == "a"  # type: ignore[union-attr]
     with pytest.raises(RuntimeError, match="lost"):
         await queue.take()
+
+
+async def test_one_chunk_has_room_always() -> None:
+    queue = ChunkQueue(0)
+    await queue.put(output_chunk("abc"))
+    assert (await queue.take()).text == "abc"  # type: ignore[union-attr]

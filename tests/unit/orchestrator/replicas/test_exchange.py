@@ -7,11 +7,12 @@ import pytest
 
 from orchestrator.replicas import exchange
 from orchestrator.replicas.exchange import Exchange
-from orchestrator.rounds.commands import Acquire, Acquired, NotAcquired, Send, Wake, Woken
-from pilotfish.errors import DeadlineExceededError, InternalError, UnavailableError
+from orchestrator.rounds.commands import Acquire, Acquired, Lost, NotAcquired, Open, Send, Wake, Woken
+from orchestrator.rounds.peer import Peer
+from pilotfish.errors import DeadlineExceededError, InternalError, ResourceExhaustedError, UnavailableError
 from pilotfish.features import Features
-from pilotfish.messages import CloseSequence, Decode, Opened, SequenceError, Verdict
-from pilotfish.types import FinishReason, SequenceErrorCode
+from pilotfish.messages import CloseSequence, Decode, Opened, OpenSequence, SequenceError, Verdict
+from pilotfish.types import FinishReason, SamplingParams, SequenceErrorCode
 from tests.support.held_sequence import HeldSequence
 from tests.support.memory_replicas import MemoryLink
 
@@ -137,3 +138,35 @@ async def test_a_replica_is_waited_for(memory_pool, link) -> None:
     event = await waiting.next()
     assert isinstance(event, NotAcquired)
     assert isinstance(event.error, UnavailableError)
+
+
+async def test_a_drafter_is_not_overdue_where_a_target_is_waited_for(memory_pool, link, monkeypatch) -> None:
+    monkeypatch.setattr(exchange, "ANSWER_DEADLINE_S", -1.0)
+    drafter = SilentLink("d")
+    both = Exchange(memory_pool(link), acquire_timeout_s=1, max_unread=8)
+    both.run([Acquire((1, 2), frozenset(), is_continued=False)])
+    await both.next()
+    for each in (drafter, link):
+        peer = Peer(each)
+        both.run([Open(peer, OpenSequence(peer.sequence_id, (1,), SamplingParams()))])
+    waiting = asyncio.create_task(both.next())
+    await asyncio.sleep(0)
+    drafter.mailboxes[1].fail_if_overdue()
+    link.mailboxes[1].fail_if_overdue()
+    lost = await waiting
+    assert isinstance(lost, Lost)
+    assert lost.peer.replica is link
+    both.close()
+
+
+async def test_what_may_be_dropped_is_dropped_where_a_replica_does_not_read(link, sequence) -> None:
+    def refuse(command):
+        raise ResourceExhaustedError("8192 commands wait")
+
+    link.send = refuse
+    sequence.exchange.run([Send(sequence.peer, Decode(1, 3, 4), is_optional=True)])
+    deliver(link, Opened(1, 0))
+    assert await sequence.receive() == Opened(1, 0)
+    sequence.send(Decode(1, 3, 4))
+    with pytest.raises(UnavailableError, match="does not read"):
+        await sequence.receive()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable
 
 import msgspec
@@ -126,13 +127,11 @@ class Life:
             happens += [request.find_target] * 4
         if request.wake_s is not None:
             happens.append(request.wake)
+        assert happens, "nothing can happen any more"
         faults = [fault for link in self._world.drafts.links for fault in self._draft_faults(link)]
         if self._num_target_faults < MAX_TARGET_FAULTS:
             faults += [fault for link in self._world.targets.links for fault in self._target_faults(link)]
-        if not happens or (faults and self._dice.random() < 0.15):
-            happens = faults or happens
-        assert happens, "nothing can happen any more"
-        return happens
+        return faults if faults and self._dice.random() < 0.15 else happens
 
     def _draft_faults(self, link: PureLink) -> list[Callable[[], None]]:
         request = self._request
@@ -166,8 +165,8 @@ class Life:
         error = SequenceError(message.sequence_id, self._dice.choice(_FAULTS), "a fault")
         link.tokens.pop(message.sequence_id, None)
         link.goal_lengths.pop(message.sequence_id, None)
-        link.steps.clear()
-        link.on_the_way = type(link.on_the_way)([error])
+        link.on_the_way = deque(each for each in link.on_the_way if each.sequence_id != message.sequence_id)
+        link.on_the_way.append(error)
 
 
 def _flip(link: PureLink) -> None:

@@ -6,13 +6,14 @@ import msgspec
 import pytest
 
 from orchestrator.answers.sequence import Sequence
-from orchestrator.rounds.commands import Command, Report, Woken
+from orchestrator.rounds.commands import Arrived, Command, Report, Woken
 from orchestrator.rounds.feature_feed import FeatureFeed
 from orchestrator.rounds.remote_drafter import RemoteDrafter
 from pilotfish.features import FeatureRequest, Features
 from pilotfish.messages import CloseSequence, OpenSequence, Proposal, Propose, SequenceError, Verdict
 from pilotfish.types import (
     AcceptanceMode,
+    LoadReport,
     SamplingParams,
     SequenceErrorCode,
     SparseDistribution,
@@ -261,7 +262,7 @@ def test_a_missed_draft_says_how_long_it_was_waited_for(memory_pool, link, seque
     assert drafter.hear(Woken(3.4), sequence, 3.4) is None  # an earlier round's
     missed = drafter.hear(Woken(3.5), sequence, 3.75)
     assert missed is not None
-    assert missed.elapsed_s == 0.75
+    assert missed.elapsed_s == 0.5
     assert drafter.hear(Woken(3.5), sequence, 4.0) is None
 
 
@@ -273,3 +274,20 @@ async def test_a_draft_that_was_taken_back_is_drafted_anew(memory_pool, link, se
     commit(sequence, 9)
     assert (await drafter.propose(sequence, 2)).token_ids == toy_continuation((*PROMPT, 9), 2)
     assert link.commands[-1].new_token_ids == (9,)
+
+
+def test_what_the_session_waits_for_elsewhere_is_not_the_drafters_time(memory_pool, link, sequence) -> None:
+    """Such as for a client that does not read."""
+    out: list[Command] = []
+    drafter = RemoteDrafter(memory_pool(link), lambda num_tokens: 0.5, out)
+    assert drafter.ask(sequence, 2, 3.0) is None
+    assert drafter.peer is not None
+    answer = Arrived(drafter.peer, Proposal(1, 3, (4, 5)), 3.25, LoadReport())
+    draft = drafter.hear(answer, sequence, 30.0)
+    assert draft is not None
+    assert draft.elapsed_s == 0.25
+    commit(sequence, 4)
+    assert drafter.ask(sequence, 2, 30.0) is None
+    missed = drafter.hear(Woken(30.5), sequence, 60.0)
+    assert missed is not None
+    assert missed.elapsed_s == 0.5

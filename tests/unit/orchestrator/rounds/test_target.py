@@ -6,7 +6,18 @@ import msgspec
 import pytest
 
 from orchestrator.answers.sequence import Sequence
-from orchestrator.rounds.commands import Acquire, Acquired, Arrived, Command, Lost, NotAcquired, Open, Report, Send
+from orchestrator.rounds.commands import (
+    Acquire,
+    Acquired,
+    Arrived,
+    Close,
+    Command,
+    Lost,
+    NotAcquired,
+    Open,
+    Report,
+    Send,
+)
 from orchestrator.rounds.draft import Draft
 from orchestrator.rounds.plain_run import PlainRun
 from orchestrator.rounds.target import Target
@@ -232,3 +243,32 @@ def test_a_lost_replica_is_not_told_to_close(asked, links) -> None:
     (acquire,) = asked.said(Acquire)
     assert acquire.token_ids == PROMPT
     assert not acquire.is_continued
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+@pytest.mark.parametrize("drafts", [(), (5, 6)])
+def test_a_replica_that_fails_between_two_rounds_is_left_and_the_round_not_repeated(asked, drafts, is_lost) -> None:
+    asked.hear(Opened(1, 0))
+    asked.target.ask(Verification(Draft(drafts), 3) if drafts else PlainRun(3, 1, credit_tokens=8), 0.0)
+    asked.hear(asked.next_token())
+    peer = asked.target.peer
+    assert peer is not None
+    asked.said(Send)
+    if is_lost:
+        asked.target.hear(Lost(peer, UnavailableError("lost")), 1.0)
+    else:
+        refused(asked, code=SequenceErrorCode.INTERNAL)
+    assert asked.target.peer is None
+    assert [type(command) for command in asked.out] == [Close]
+    asked.target.ask(PlainRun(4, 8, credit_tokens=8), 2.0)
+    assert len(asked.said(Acquire)) == 1
+
+
+def test_a_draft_that_cannot_be_sent_is_dropped_and_the_replica_left(asked) -> None:
+    asked.target.ask(Verification(Draft((1, 2)), 3), 0.0)
+    peer = asked.target.peer
+    assert peer is not None
+    asked.said(Send)
+    asked.target.hear(Lost(peer, InvalidRequestError("too large a frame")), 1.0)
+    assert len(asked.said(Acquire)) == 1
+    assert isinstance(asked.target.round, PlainRun)

@@ -110,3 +110,18 @@ async def test_a_sequence_leaves_a_drafter_that_drains(world: World, memory_link
     assert world.tokens_of(chunks) == continuation(PROMPT, NUM_TOKENS)
     assert bool(draft_b.commands) == is_there_another
     world.assert_nothing_is_left()
+
+
+async def test_a_run_that_is_left_is_counted_once(world: World) -> None:
+    world.targets.links.append(world.target_b)
+    world.target_a.decodes_step_by_step = True
+    session, results = world.session(mode="off", max_tokens=60), []
+    controller = world.machine.controller
+    decide = controller.decide
+    controller.decide = lambda result: results.append(result) or decide(result)  # type: ignore[method-assign]
+    controller.end = results.append  # type: ignore[method-assign]
+    async with session.running() as answer:
+        while await answer.take() is not None:
+            world.target_a.is_draining |= session.sequence.num_output_tokens > 20
+    assert sum(result.num_plain_tokens for result in results) == 60
+    assert len(results) <= 4

@@ -90,3 +90,16 @@ async def test_a_refused_draft_is_dropped_and_its_round_decoded_plainly(world, t
     world.target_a.on_event = refuse_drafts
     assert await world.tokens(world.session(max_tokens=9)) == toy_continuation(PROMPT, 9)
     assert len([command for command in world.target_a.commands if isinstance(command, OpenSequence)]) == 1
+
+
+async def test_a_fault_of_our_own_ends_the_answer_and_frees_everything(world) -> None:
+    session = world.session()
+
+    def fail() -> None:
+        raise RuntimeError("a fault of our own")
+
+    world.machine.controller.close = fail
+    with pytest.raises(RuntimeError, match="a fault of our own"):
+        await world.collect(session)
+    assert not world.target_a.mailboxes
+    assert not world.draft_a.mailboxes
