@@ -10,12 +10,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from orchestrator.answers.output import OutputChunk, OutputText
-from orchestrator.answers.sequence import Sequence
-from orchestrator.control.controller import Controller, InTargetController
-from orchestrator.control.replica_state import ControlState
+from orchestrator.answers.output import OutputChunk
 from orchestrator.prompt_scoring import PromptScorer, PromptScores, Scores
-from orchestrator.replicas.exchange import Exchange
 from orchestrator.replicas.link import ReplicaLink
 from orchestrator.replicas.pool import ReplicaPool
 from orchestrator.request_telemetry.observer import ObservedRequest, RequestObserver
@@ -25,33 +21,15 @@ from orchestrator.requests.caller import Caller
 from orchestrator.requests.fair_threads import FairThreads
 from orchestrator.requests.grammar_check import GrammarCheck
 from orchestrator.requests.prompt import Prompt, Run, token_ids_of
-from orchestrator.requests.reasoning import reasoning_marks
-from orchestrator.requests.request import GenerationOptions, GenerationRequest, ServedModel, bind_request, lossy_by_of
+from orchestrator.requests.request import GenerationOptions, ServedModel, bind_request, lossy_by_of
 from orchestrator.requests.request_queue import RequestQueue, actual_cost, estimated_cost, grammar_cost
-from orchestrator.rounds.commands import Command
-from orchestrator.rounds.draft_deadline import draft_deadline_s
-from orchestrator.rounds.drafter import Drafter, InTargetDrafter
-from orchestrator.rounds.feature_feed import FeatureFeed
-from orchestrator.rounds.lookup_budget import LookupBudget
-from orchestrator.rounds.lookup_drafter import LookupDrafter
-from orchestrator.rounds.machine import RoundMachine
-from orchestrator.rounds.predraft_policy import PredraftPolicy
-from orchestrator.rounds.remote_drafter import RemoteDrafter
-from orchestrator.rounds.round_log import RoundLog
-from orchestrator.rounds.target import Target
 from orchestrator.session import Session
-from orchestrator.step_rounds import DraftModels, StepDrafter, StepRounds, step_rounds
+from orchestrator.session_factory import SessionFactory
 from pilotfish.config import Config
-from pilotfish.config.target import IN_TARGET_DRAFTERS
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.security.allowance import Allowance
-from pilotfish.speculation.lookup.index import needs_draft_probs
-from pilotfish.speculation.lookup.lookups import LOOKUPS
 from pilotfish.structured.guard import GrammarGuard
-from pilotfish.types import ModelInfo, TreeRequest
-
-_MAX_UNASKED = 512
-"""Messages of a replica that wait beside those of a run: answers of missed rounds, and predrafts of no use."""
+from pilotfish.types import ModelInfo
 
 
 @dataclass(frozen=True)
@@ -132,13 +110,9 @@ class InferenceService:
         self.request_queue = RequestQueue(config.orchestrator, lambda: targets.num_places)
         targets.on_room(self.request_queue.grant)
         self.threads = FairThreads(config.orchestrator)
-        self._lookups = {name: lookup(config.draft) for name, lookup in LOOKUPS.items()}
         self.grammar_check = GrammarCheck(GrammarGuard(tokenizer.folder, tokenizer.vocab_size, tokenizer.eos_token_ids))
-        speculation = config.orchestrator.speculation
-        self.control = ControlState(speculation)
-        self.lookup_budget = LookupBudget(speculation.lookup_tokens)
-        targets.on_change(lambda: self.control.retain(targets.connected_ids))
-        self.predraft = PredraftPolicy(speculation.draft_ahead, speculation.draft_ahead_tokens)
+        self.sessions = SessionFactory(config, tokenizer, targets, drafts)
+        targets.on_change(lambda: self.sessions.control.retain(targets.connected_ids))
 
     @property
     def statistics(self) -> RequestStatistics:
@@ -208,8 +182,8 @@ class InferenceService:
             traceparent=observed.traceparent,
             client=caller.alias,
         )
-        scorer = self._scorer() if request.num_prompt_logprobs is not None else None
-        session = self._session(request, link, observed.rounds)
+        scorer = self.sessions.scorer() if request.num_prompt_logprobs is not None else None
+        session = self.sessions.session(request, link.model, observed.rounds)
         model = self.named(link.model)
         observed.begin(session, request, model.model_id)
         answer = Answer(session, model, observed, caller.allowance, scorer, scores)
@@ -239,85 +213,3 @@ class InferenceService:
             allow_lossy=self._config.speculation.allow_lossy,
             max_listed_tokens=self._config.max_listed_tokens,
         )
-
-    def _tree(self, *, in_target: bool) -> TreeRequest | None:
-        """How drafts may branch; None: they are chains."""
-        speculation, most = self._config.speculation, self.targets.max_draft_tokens
-        num_nodes = speculation.tree_nodes
-        if num_nodes == "auto":
-            num_nodes = most if in_target else 0
-        return TreeRequest(min(num_nodes, most), speculation.tree_branching) if num_nodes else None
-
-    def _scorer(self) -> PromptScorer:
-        return PromptScorer(
-            self.targets,
-            self.tokenizer,
-            max_draft_tokens=self.targets.max_draft_tokens,
-            acquire_timeout_s=self._config.connect_timeout_s,
-        )
-
-    def _session(self, request: GenerationRequest, link: ReplicaLink, rounds: RoundLog) -> Session:
-        config, model = self._config, link.model
-        drafts_in_target = _drafts_in_target(request, model)
-        tree = self._tree(in_target=drafts_in_target)
-        controller = InTargetController if drafts_in_target else Controller
-        sequence = Sequence(request, OutputText(self.tokenizer, request))
-        features, out, wait_s = FeatureFeed(model.feature_layers), list[Command](), config.connect_timeout_s
-        steps = self._steps(request)
-        # Of what a client leaves unread, half has been asked for and half committed.
-        credit_tokens = max(1, config.slow_reader_tokens // 2)
-        machine = RoundMachine(
-            sequence,
-            controller(request, self.control),
-            self._drafter(request, link, out, features, tree),
-            Target(self.targets, sequence, out, acquire_timeout_s=wait_s, features=features),
-            out,
-            credit_tokens=credit_tokens,
-            tree=tree,
-            log=rounds,
-            steps=steps,
-        )
-        exchange = Exchange(self.targets, acquire_timeout_s=wait_s, max_unread=credit_tokens + _MAX_UNASKED)
-        return Session(machine, exchange, steps, max_unread_tokens=config.slow_reader_tokens - credit_tokens)
-
-    def _steps(self, request: GenerationRequest) -> StepRounds | None:
-        if request.speculation.level != "step":
-            return None
-        drafter = StepDrafter(DraftModels(self.drafts), self._draft_deadline_s)
-        marks = reasoning_marks(self._config.http.reasoning_parser, self.tokenizer.chat_template)
-        return step_rounds(request, drafter, self._scorer(), self.tokenizer, marks)
-
-    def _drafter(
-        self,
-        request: GenerationRequest,
-        link: ReplicaLink,
-        out: list[Command],
-        features: FeatureFeed,
-        tree: TreeRequest | None,
-    ) -> Drafter:
-        proposer = request.speculation.proposer
-        if _drafts_in_target(request, link.model):
-            return InTargetDrafter(proposer, link.model.proposer)
-        if proposer in self._lookups:
-            index, num_prompt_tokens = self._lookups[proposer](request.cache_salt), len(request.prompt_token_ids)
-            return LookupDrafter(index, self.lookup_budget, out, num_prompt_tokens=num_prompt_tokens, tree=tree)
-        return RemoteDrafter(
-            self.drafts,
-            self._draft_deadline_s,
-            out,
-            needs_probs=needs_draft_probs(request.sampling),
-            features=features,
-            tree=tree,
-            predraft=self.predraft,
-        )
-
-    def _draft_deadline_s(self, num_tokens: int) -> float:
-        configured_ms = self._config.speculation.draft_deadline_ms
-        if configured_ms:
-            return configured_ms / 1000
-        return draft_deadline_s(num_tokens, self.control.plain_token_s, self.predraft.ask_s)
-
-
-def _drafts_in_target(request: GenerationRequest, model: ModelInfo) -> bool:
-    """A lookup is in the target where that has it, else in the orchestrator."""
-    return request.speculation.proposer in (*IN_TARGET_DRAFTERS, model.proposer)

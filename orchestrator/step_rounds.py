@@ -19,9 +19,9 @@ from orchestrator.requests.reasoning import MAX_MARK_TOKENS, ReasoningMarks, Rea
 from orchestrator.requests.request import GenerationRequest
 from orchestrator.rounds.commands import AcceptedStep, Command
 from orchestrator.rounds.draft import Draft
+from orchestrator.rounds.drafters.remote_drafter import RemoteDrafter
+from orchestrator.rounds.drafters.sequence_pool import DraftReplicas
 from orchestrator.rounds.peer import Replica
-from orchestrator.rounds.remote_drafter import RemoteDrafter
-from orchestrator.rounds.sequence_pool import DraftReplicas
 from orchestrator.rounds.steps import NoSteps
 from orchestrator.step_judges import LogprobJudge, ScoreJudge, StepJudge
 from pilotfish.errors import PilotfishError

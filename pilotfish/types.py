@@ -134,53 +134,34 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         # `not (a <= x)` instead of `x < a`: NaN fails every comparison and must be refused.
+        told = f"between {_MIN_TOLD} and {_MAX_TOLD}"
+        is_temperature = self.temperature == 0 or _MIN_FLOAT32 <= self.temperature <= _MAX_FLOAT32
+        is_bias = all(abs(bias) <= _MAX_FLOAT32 and token_id >= 0 for token_id, bias in self.logit_bias)
+        is_logprobs = self.num_logprobs is None or 0 <= self.num_logprobs <= MAX_LOGPROBS
         checks = (
-            (
-                "temperature",
-                self.temperature,
-                self.temperature == 0 or _MIN_FLOAT32 <= self.temperature <= _MAX_FLOAT32,
-                f"0, or between {_MIN_TOLD} and {_MAX_TOLD}",
-            ),
-            ("top_k", self.top_k, 0 <= self.top_k <= MAX_TOP_K, f"between 0 (all tokens) and {MAX_TOP_K}"),
-            ("top_p", self.top_p, _MIN_FLOAT32 <= self.top_p <= 1, f"between {_MIN_TOLD} and 1"),
-            ("min_p", self.min_p, 0 <= self.min_p <= 1, "between 0 and 1"),
-            (
-                "repetition_penalty",
-                self.repetition_penalty,
-                _MIN_FLOAT32 <= self.repetition_penalty <= _MAX_FLOAT32,
-                f"between {_MIN_TOLD} and {_MAX_TOLD}; 1 is off",
-            ),
-            ("presence_penalty", self.presence_penalty, -2 <= self.presence_penalty <= 2, "between -2 and 2"),
-            ("frequency_penalty", self.frequency_penalty, -2 <= self.frequency_penalty <= 2, "between -2 and 2"),
-            ("typical_epsilon", self.typical_epsilon, 0 <= self.typical_epsilon <= 1, "between 0 and 1"),
-            ("typical_delta", self.typical_delta, 0 <= self.typical_delta <= 1, "between 0 and 1"),
-            ("tolerance_delta", self.tolerance_delta, 0 <= self.tolerance_delta <= 1, "between 0 and 1"),
-            (
-                "tolerance_top_k",
-                self.tolerance_top_k,
-                0 <= self.tolerance_top_k <= MAX_TOP_K,
-                f"between 0 and {MAX_TOP_K}",
-            ),
-            ("seed", self.seed, 0 <= self.seed <= MAX_SEED, "between 0 and 2^64 - 1"),
-            ("max_tokens", self.max_tokens, self.max_tokens >= 1, "at least 1"),
-            ("min_tokens", self.min_tokens, self.min_tokens >= 0, "at least 0"),
-            ("bad_words", self.bad_words, all(self.bad_words), "sequences of at least one token"),
-            (
-                "logprobs",
-                self.num_logprobs,
-                self.num_logprobs is None or 0 <= self.num_logprobs <= MAX_LOGPROBS,
-                f"between 0 and {MAX_LOGPROBS}",
-            ),
-            (
-                "logit_bias",
-                self.logit_bias,
-                all(abs(bias) <= _MAX_FLOAT32 and token_id >= 0 for token_id, bias in self.logit_bias),
-                "finite 32-bit floats on token ids",
-            ),
+            ("temperature", is_temperature, f"0, or {told}"),
+            ("top_k", 0 <= self.top_k <= MAX_TOP_K, f"between 0 (all tokens) and {MAX_TOP_K}"),
+            ("top_p", _MIN_FLOAT32 <= self.top_p <= 1, f"between {_MIN_TOLD} and 1"),
+            ("min_p", 0 <= self.min_p <= 1, "between 0 and 1"),
+            ("repetition_penalty", _MIN_FLOAT32 <= self.repetition_penalty <= _MAX_FLOAT32, f"{told}; 1 is off"),
+            ("presence_penalty", -2 <= self.presence_penalty <= 2, "between -2 and 2"),
+            ("frequency_penalty", -2 <= self.frequency_penalty <= 2, "between -2 and 2"),
+            ("typical_epsilon", 0 <= self.typical_epsilon <= 1, "between 0 and 1"),
+            ("typical_delta", 0 <= self.typical_delta <= 1, "between 0 and 1"),
+            ("tolerance_delta", 0 <= self.tolerance_delta <= 1, "between 0 and 1"),
+            ("tolerance_top_k", 0 <= self.tolerance_top_k <= MAX_TOP_K, f"between 0 and {MAX_TOP_K}"),
+            ("seed", 0 <= self.seed <= MAX_SEED, "between 0 and 2^64 - 1"),
+            ("max_tokens", self.max_tokens >= 1, "at least 1"),
+            ("min_tokens", self.min_tokens >= 0, "at least 0"),
+            ("bad_words", all(self.bad_words), "sequences of at least one token"),
+            ("num_logprobs", is_logprobs, f"between 0 and {MAX_LOGPROBS}"),
+            ("logit_bias", is_bias, "finite 32-bit floats on token ids"),
         )
-        for name, value, holds, allowed in checks:
+        for name, holds, allowed in checks:
             if not holds:
-                raise InvalidRequestError(f"{name} is {str(value)[:100]}; it must be {allowed}", param=name)
+                param = name.removeprefix("num_")  # as clients call it
+                value = str(getattr(self, name))[:100]
+                raise InvalidRequestError(f"{param} is {value}; it must be {allowed}", param=param)
 
     @property
     def is_greedy(self) -> bool:

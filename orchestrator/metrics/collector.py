@@ -13,7 +13,7 @@ from orchestrator.inference import InferenceService
 from orchestrator.metrics.fleet import FleetCounters, cache_families, fleet_families
 from orchestrator.request_telemetry.statistics import RequestStatistics, RequestTotals
 from orchestrator.requests.request_queue import RequestQueue
-from orchestrator.rounds.predraft_policy import PredraftCounters
+from orchestrator.rounds.drafters.predraft_policy import PredraftCounters
 from pilotfish.telemetry.families import counter, gauge, info, labelled_counter, labelled_gauge
 from pilotfish.types import FinishReason, ModelInfo
 
@@ -39,11 +39,13 @@ class OrchestratorCollector:
         yield self._build()
         yield from _requests(service.statistics)
         yield from _queue(service.request_queue)
-        yield from _speculation(service.statistics.totals, service.control, service.predraft.counters)
+        yield from _speculation(service.statistics.totals, service.sessions.control, service.sessions.predraft.counters)
         yield gauge(
-            "lookup_tokens", "Tokens that lookups in the orchestrator index now.", service.lookup_budget.num_tokens
+            "lookup_tokens",
+            "Tokens that lookups in the orchestrator index now.",
+            service.sessions.lookup_budget.num_tokens,
         )
-        num_refused = service.lookup_budget.num_refused
+        num_refused = service.sessions.lookup_budget.num_refused
         yield counter("lookups_refused", "Requests without a lookup, as others index too much.", num_refused)
         yield from fleet_families(service.targets, service.drafts)
         yield from cache_families(service.targets.links, self._fleet)

@@ -20,7 +20,7 @@ from orchestrator.control.decision import Decision, RoundResult
 from orchestrator.control.reasons import Reason
 from orchestrator.rounds.commands import AcceptedStep, Arrived, Command, Event, StepWritten
 from orchestrator.rounds.draft import NO_DRAFT, Draft
-from orchestrator.rounds.drafter import Drafter
+from orchestrator.rounds.drafters.drafter import Drafter
 from orchestrator.rounds.plain_run import PlainRun
 from orchestrator.rounds.round_log import RoundLog
 from orchestrator.rounds.steps import NoSteps

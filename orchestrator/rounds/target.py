@@ -21,8 +21,8 @@ from orchestrator.rounds.commands import (
     Send,
 )
 from orchestrator.rounds.draft import Draft
+from orchestrator.rounds.drafters.feature_feed import FeatureFeed
 from orchestrator.rounds.failover import Failover, TargetReplicas
-from orchestrator.rounds.feature_feed import FeatureFeed
 from orchestrator.rounds.peer import Peer, Replica
 from orchestrator.rounds.plain_run import PlainRun
 from orchestrator.rounds.timing import Mark, RoundTiming

@@ -64,7 +64,7 @@ class Drafting:
     def hit_rate(self, num_draft_tokens: int, num_outcomes: int) -> float:
         """Share of rounds that end in one of the num_outcomes likeliest outcomes.
 
-        An outcome (orchestrator/rounds/predraft.py): how many drafts are accepted, and which of the
+        An outcome (orchestrator/rounds/drafters/predraft.py): how many drafts are accepted, and which of the
         drafter's next best tokens the target says then.
         """
         outcomes, reached = [], 1.0

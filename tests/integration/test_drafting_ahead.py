@@ -51,11 +51,11 @@ MODES = {
 async def test_the_same_text_most_drafts_in_time_and_nothing_left() -> None:
     async with running_stack(ahead("off")) as stack:
         expected = {name: await answer(stack, name) for name in MODES}
-        assert stack.orchestrator.service.predraft.counters.num_prepared_tokens == 0
+        assert stack.orchestrator.service.sessions.predraft.counters.num_prepared_tokens == 0
     engine, target = start_emulated_engine(CONFIG, "draft"), start_emulated_engine(CONFIG, "target")
     going_on = count_going_on(target.core)
     async with running_stack(ahead("on"), target_engine=target, draft_engine=engine) as stack:
-        counters, num_rounds = stack.orchestrator.service.predraft.counters, 0
+        counters, num_rounds = stack.orchestrator.service.sessions.predraft.counters, 0
         for name in MODES:
             answered = await answer(stack, name)
             assert answered.token_ids == expected[name].token_ids
@@ -131,7 +131,7 @@ async def test_a_real_model_drafts_ahead(config: Config) -> None:
         plain = {name: await stack.ask(**off, **MODES[name]) for name in ("greedy", "coupled")}
         for name, expected in plain.items():
             assert (await answer(stack, name)).token_ids == expected.token_ids
-        counters = stack.orchestrator.service.predraft.counters
+        counters = stack.orchestrator.service.sessions.predraft.counters
     assert going_on
     # A push may come only while it is asked for.
     assert counters.num_hits + counters.num_late_hits > 5

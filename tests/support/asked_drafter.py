@@ -9,7 +9,7 @@ from orchestrator.answers.sequence import Sequence
 from orchestrator.replicas.exchange import Exchange
 from orchestrator.rounds.commands import Command
 from orchestrator.rounds.draft import Draft
-from orchestrator.rounds.drafter import Drafter
+from orchestrator.rounds.drafters.drafter import Drafter
 
 
 class AskedDrafter:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import zlib
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -28,22 +27,9 @@ from pilotfish.messages import (
 from pilotfish.speculation.trees.tree import DraftTree
 from pilotfish.step_table import StepTable
 from pilotfish.types import FinishReason, Limits, LoadReport, ModelInfo, SequenceErrorCode
+from tests.support.toy_model import VOCAB_SIZE, continuation, next_token
 
-VOCAB_SIZE = 50
 T = TypeVar("T")
-
-
-def next_token(token_ids: Sequence[int]) -> int:
-    """The toy language model: a hash of the last two tokens."""
-    return zlib.crc32(bytes(token_ids[-2:])) % VOCAB_SIZE
-
-
-def continuation(token_ids: Sequence[int], num_tokens: int) -> tuple[int, ...]:
-    """What the toy model says after token_ids."""
-    tokens = list(token_ids)
-    for _ in range(num_tokens):
-        tokens.append(next_token(tokens))
-    return tuple(tokens[len(token_ids) :])
 
 
 class MemoryLink:

@@ -36,7 +36,7 @@ def fleet_endpoint(service: InferenceService, defaults: SpeculationConfig) -> Ha
             # Of a round; 0: no target replica is connected.
             "max_draft_tokens": service.targets.max_draft_tokens,
             "requests": _requests(service),
-            "controller": _controller(service.control, defaults.num_speculative_tokens),
+            "controller": _controller(service.sessions.control, defaults.num_speculative_tokens),
             "caches": _caches(service),
             "targets": [_replica(link) for link in service.targets.links],
             "drafts": [_replica(link) for link in service.drafts.links],
@@ -132,7 +132,11 @@ def _state(proposer: ProposerState, load: int, num_positions: int) -> dict[str, 
 
 def _caches(service: InferenceService) -> dict[str, dict[str, int]]:
     """How often what was prepared or kept was of use."""
-    totals, routed, ahead = service.statistics.totals, service.targets.router.counters, service.predraft.counters
+    totals, routed, ahead = (
+        service.statistics.totals,
+        service.targets.router.counters,
+        service.sessions.predraft.counters,
+    )
     return {
         # Prompt tokens found in a target's prefix cache.
         "prefix_tokens": _hit_rate(totals.num_cached_tokens, totals.num_prompt_tokens),

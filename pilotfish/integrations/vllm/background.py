@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from orchestrator.replicas.directory import NameFollower, ReplicaDirectory
 from orchestrator.replicas.link import ReplicaLink
 from orchestrator.replicas.pool import ReplicaPool
-from orchestrator.rounds.predraft_policy import PredraftPolicy
+from orchestrator.rounds.drafters.predraft_policy import PredraftPolicy
 from pilotfish.config import OrchestratorConfig
 from pilotfish.config.orchestrator import DNS_PREFIX
 from pilotfish.config.vllm import RemoteProposerConfig

@@ -6,7 +6,7 @@ import asyncio
 import time
 
 from orchestrator.replicas.pool import ReplicaPool
-from orchestrator.rounds.predraft_policy import PredraftPolicy
+from orchestrator.rounds.drafters.predraft_policy import PredraftPolicy
 from pilotfish.integrations.vllm.batch_rows import RowStep
 from pilotfish.integrations.vllm.committed_row import CommittedRow
 from pilotfish.integrations.vllm.counters import ProposerCounters

@@ -10,7 +10,8 @@ from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from pilotfish.errors import ResourceExhaustedError, UnavailableError
 from pilotfish.messages import Event, Opened, SequenceError
 from pilotfish.types import SamplingParams, SequenceErrorCode
-from tests.support.memory_replicas import MemoryLink, continuation
+from tests.support.memory_replicas import MemoryLink
+from tests.support.toy_model import continuation
 
 
 class MemoryPool:

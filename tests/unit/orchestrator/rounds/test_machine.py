@@ -15,20 +15,20 @@ from orchestrator.control.controller import Controller, InTargetController
 from orchestrator.control.replica_state import ControlState
 from orchestrator.requests.request import GenerationRequest, Mode, SpeculationOptions
 from orchestrator.rounds.commands import Command
-from orchestrator.rounds.drafter import Drafter, InTargetDrafter
-from orchestrator.rounds.feature_feed import FeatureFeed
-from orchestrator.rounds.lookup_budget import LookupBudget
-from orchestrator.rounds.lookup_drafter import LookupDrafter
+from orchestrator.rounds.drafters.drafter import Drafter, InTargetDrafter
+from orchestrator.rounds.drafters.feature_feed import FeatureFeed
+from orchestrator.rounds.drafters.lookup_budget import LookupBudget
+from orchestrator.rounds.drafters.lookup_drafter import LookupDrafter
+from orchestrator.rounds.drafters.predraft_policy import PredraftPolicy
+from orchestrator.rounds.drafters.remote_drafter import RemoteDrafter
 from orchestrator.rounds.machine import RoundMachine
-from orchestrator.rounds.predraft_policy import PredraftPolicy
-from orchestrator.rounds.remote_drafter import RemoteDrafter
 from orchestrator.rounds.target import Target
 from pilotfish.config import SpeculationConfig
 from pilotfish.messages import SequenceError
 from pilotfish.speculation.lookup.ngram import NgramIndex
 from pilotfish.types import SamplingParams, SequenceErrorCode, TreeRequest
-from tests.support.memory_replicas import continuation
 from tests.support.pure_rounds import PureLink, PurePool, PureRequest
+from tests.support.toy_model import continuation
 from tests.unit.orchestrator.conftest import ToyTokenizer
 
 PROMPT = (1, 2, 3)

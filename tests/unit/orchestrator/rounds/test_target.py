@@ -25,8 +25,8 @@ from orchestrator.rounds.verification import Verification
 from pilotfish.errors import InvalidRequestError, ResourceExhaustedError, UnavailableError
 from pilotfish.messages import Decode, Opened, SequenceError, Verdict
 from pilotfish.types import Limits, LoadReport, SamplingParams, SequenceErrorCode, Timings
-from tests.support.memory_replicas import continuation
 from tests.support.pure_rounds import PureLink, PurePool
+from tests.support.toy_model import continuation
 
 PROMPT = (1, 2, 3)
 NO_PLACE = SequenceErrorCode.RESOURCE_EXHAUSTED

@@ -15,12 +15,12 @@ from orchestrator.control.replica_state import ControlState
 from orchestrator.replicas.exchange import Exchange
 from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from orchestrator.rounds.commands import Command
-from orchestrator.rounds.drafter import Drafter, InTargetDrafter
-from orchestrator.rounds.lookup_budget import LookupBudget
-from orchestrator.rounds.lookup_drafter import LookupDrafter
+from orchestrator.rounds.drafters.drafter import Drafter, InTargetDrafter
+from orchestrator.rounds.drafters.lookup_budget import LookupBudget
+from orchestrator.rounds.drafters.lookup_drafter import LookupDrafter
+from orchestrator.rounds.drafters.predraft_policy import PredraftPolicy
+from orchestrator.rounds.drafters.remote_drafter import RemoteDrafter
 from orchestrator.rounds.machine import RoundMachine
-from orchestrator.rounds.predraft_policy import PredraftPolicy
-from orchestrator.rounds.remote_drafter import RemoteDrafter
 from orchestrator.rounds.round_log import RoundLog
 from orchestrator.rounds.target import Target
 from orchestrator.session import Session
@@ -31,7 +31,7 @@ from pilotfish.config.target import IN_TARGET_DRAFTERS
 from pilotfish.messages import Proposal
 from pilotfish.speculation.lookup.lookups import LOOKUPS
 from pilotfish.types import SamplingParams
-from tests.support.memory_replicas import next_token
+from tests.support.toy_model import next_token
 
 PROMPT = (1, 2, 3)
 LOOKUP_CONFIG = DraftConfig(prompt_lookup_min=1, prompt_lookup_max=3)

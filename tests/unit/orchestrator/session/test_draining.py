@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from orchestrator.rounds.predraft_policy import PredraftPolicy
+from orchestrator.rounds.drafters.predraft_policy import PredraftPolicy
 from orchestrator.session import Session
-from tests.support.memory_replicas import continuation
+from tests.support.toy_model import continuation
 from tests.unit.orchestrator.session.conftest import PROMPT, FakeJudge, World, replayed
 
 NUM_TOKENS = 400

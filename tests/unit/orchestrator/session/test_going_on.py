@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from orchestrator.control.decision import Decision, RoundResult
-from orchestrator.rounds.predraft_policy import PredraftPolicy
+from orchestrator.rounds.drafters.predraft_policy import PredraftPolicy
 from orchestrator.session import Session
 from pilotfish.messages import Event, PreparedDrafts, Verdict, Verify
-from tests.support.memory_replicas import VOCAB_SIZE, continuation
+from tests.support.toy_model import VOCAB_SIZE, continuation
 from tests.unit.orchestrator.session.conftest import PROMPT, World
 
 

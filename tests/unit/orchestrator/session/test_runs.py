@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from orchestrator.rounds.draft import NO_DRAFT, Draft
-from orchestrator.rounds.drafter import Drafter
+from orchestrator.rounds.drafters.drafter import Drafter
 from orchestrator.rounds.plain_run import nears_end
 from orchestrator.session import Session
 from pilotfish.messages import Decode, SequenceError, Verify

@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import Span
 
-from orchestrator.rounds.predraft_policy import PredraftPolicy
+from orchestrator.rounds.drafters.predraft_policy import PredraftPolicy
 from pilotfish.config import TelemetryConfig
 from pilotfish.integrations.vllm.batch_rows import BatchStep, RowStep
 from pilotfish.integrations.vllm.counters import ProposerCounters

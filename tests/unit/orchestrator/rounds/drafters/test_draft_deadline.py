@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.rounds.draft_deadline import draft_deadline_s
+from orchestrator.rounds.drafters.draft_deadline import draft_deadline_s
 
-DOCS = Path(__file__).parents[4] / "docs"
+DOCS = Path(__file__).parents[5] / "docs"
 WORDS = {3: "three", 8: "eight"}
 
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence as Tokens
 import pytest
 
 from orchestrator.answers.sequence import Sequence
-from orchestrator.rounds.predraft_policy import PredraftPolicy
-from orchestrator.rounds.remote_drafter import RemoteDrafter
+from orchestrator.rounds.drafters.predraft_policy import PredraftPolicy
+from orchestrator.rounds.drafters.remote_drafter import RemoteDrafter
 from pilotfish.messages import Event, PreparedDrafts, Proposal, Propose, Verdict
 from pilotfish.types import AcceptanceMode, SamplingParams, SparseDistribution
 from tests.support.asked_drafter import AskedDrafter

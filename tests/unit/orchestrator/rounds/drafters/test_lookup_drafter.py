@@ -3,8 +3,8 @@ from __future__ import annotations
 from orchestrator.answers.sequence import Sequence
 from orchestrator.rounds.commands import Woken
 from orchestrator.rounds.draft import Draft
-from orchestrator.rounds.lookup_budget import LookupBudget
-from orchestrator.rounds.lookup_drafter import LookupDrafter
+from orchestrator.rounds.drafters.lookup_budget import LookupBudget
+from orchestrator.rounds.drafters.lookup_drafter import LookupDrafter
 from pilotfish.config import DraftConfig
 from pilotfish.messages import Verdict
 from pilotfish.speculation.lookup.index import LookupIndex

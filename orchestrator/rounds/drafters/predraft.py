@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from orchestrator.rounds.drafters.predraft_policy import PredraftCounters, PredraftPolicy
 from orchestrator.rounds.peer import Peer, Text
-from orchestrator.rounds.predraft_policy import PredraftCounters, PredraftPolicy
 from pilotfish.messages import AheadRequest, PreparedDrafts, Proposal
 from pilotfish.speculation.common_prefix import num_common_tokens
 from pilotfish.speculation.statistics import DecayedAcceptance

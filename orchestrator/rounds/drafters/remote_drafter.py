@@ -6,16 +6,16 @@ import logging
 import math
 from collections.abc import Callable
 
-from orchestrator.rounds.ask import Ask
 from orchestrator.rounds.commands import Arrived, Close, Command, Event, Lost, Open, Report, Send, Wake, Woken
 from orchestrator.rounds.draft import NO_DRAFT, Draft
-from orchestrator.rounds.drafter import Drafter
-from orchestrator.rounds.feature_feed import FeatureFeed
+from orchestrator.rounds.drafters.ask import Ask
+from orchestrator.rounds.drafters.drafter import Drafter
+from orchestrator.rounds.drafters.feature_feed import FeatureFeed
+from orchestrator.rounds.drafters.predraft import Predrafts
+from orchestrator.rounds.drafters.predraft_policy import PredraftPolicy
+from orchestrator.rounds.drafters.proposal_check import check_proposal
+from orchestrator.rounds.drafters.sequence_pool import DraftReplicas, SequencePool
 from orchestrator.rounds.peer import Peer, Text
-from orchestrator.rounds.predraft import Predrafts
-from orchestrator.rounds.predraft_policy import PredraftPolicy
-from orchestrator.rounds.proposal_check import check_proposal
-from orchestrator.rounds.sequence_pool import DraftReplicas, SequencePool
 from pilotfish.errors import PilotfishError, UnavailableError
 from pilotfish.messages import PreparedDrafts, Proposal, Propose, SequenceError
 from pilotfish.types import SequenceErrorCode, TreeRequest

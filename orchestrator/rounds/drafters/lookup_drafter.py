@@ -5,8 +5,8 @@ from __future__ import annotations
 from orchestrator.answers.sequence import Sequence
 from orchestrator.rounds.commands import Command, Event, Wake, Woken
 from orchestrator.rounds.draft import NO_DRAFT, Draft
-from orchestrator.rounds.drafter import Drafter
-from orchestrator.rounds.lookup_budget import LookupBudget
+from orchestrator.rounds.drafters.drafter import Drafter
+from orchestrator.rounds.drafters.lookup_budget import LookupBudget
 from pilotfish.speculation.lookup.index import LookupIndex, one_hot_probs
 from pilotfish.types import TreeRequest
 

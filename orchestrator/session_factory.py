@@ -1,0 +1,132 @@
+"""Makes what serves one request, from the request and the configuration."""
+
+from __future__ import annotations
+
+from orchestrator.answers.output import OutputText
+from orchestrator.answers.sequence import Sequence
+from orchestrator.control.controller import Controller, InTargetController
+from orchestrator.control.replica_state import ControlState
+from orchestrator.prompt_scoring import PromptScorer
+from orchestrator.replicas.exchange import Exchange
+from orchestrator.replicas.pool import ReplicaPool
+from orchestrator.requests.reasoning import reasoning_marks
+from orchestrator.requests.request import GenerationRequest
+from orchestrator.rounds.commands import Command
+from orchestrator.rounds.drafters.draft_deadline import draft_deadline_s
+from orchestrator.rounds.drafters.drafter import Drafter, InTargetDrafter
+from orchestrator.rounds.drafters.feature_feed import FeatureFeed
+from orchestrator.rounds.drafters.lookup_budget import LookupBudget
+from orchestrator.rounds.drafters.lookup_drafter import LookupDrafter
+from orchestrator.rounds.drafters.predraft_policy import PredraftPolicy
+from orchestrator.rounds.drafters.remote_drafter import RemoteDrafter
+from orchestrator.rounds.machine import RoundMachine
+from orchestrator.rounds.round_log import RoundLog
+from orchestrator.rounds.target import Target
+from orchestrator.session import Session
+from orchestrator.step_rounds import DraftModels, StepDrafter, StepRounds, step_rounds
+from pilotfish.config import Config
+from pilotfish.config.target import IN_TARGET_DRAFTERS
+from pilotfish.models.tokens.tokenizer import Tokenizer
+from pilotfish.speculation.lookup.index import needs_draft_probs
+from pilotfish.speculation.lookup.lookups import LOOKUPS
+from pilotfish.types import ModelInfo, TreeRequest
+
+_MAX_UNASKED = 512
+"""Messages of a replica that wait beside those of a run: answers of missed rounds, and predrafts of no use."""
+
+
+class SessionFactory:
+    """Of one orchestrator. What its requests share is here."""
+
+    def __init__(self, config: Config, tokenizer: Tokenizer, targets: ReplicaPool, drafts: ReplicaPool) -> None:
+        speculation = config.orchestrator.speculation
+        self.control = ControlState(speculation)
+        self.lookup_budget = LookupBudget(speculation.lookup_tokens)
+        self.predraft = PredraftPolicy(speculation.draft_ahead, speculation.draft_ahead_tokens)
+        self._config = config.orchestrator
+        self._tokenizer = tokenizer
+        self._targets, self._drafts = targets, drafts
+        self._lookups = {name: lookup(config.draft) for name, lookup in LOOKUPS.items()}
+
+    def session(self, request: GenerationRequest, model: ModelInfo, rounds: RoundLog) -> Session:
+        """model: of the targets."""
+        config = self._config
+        drafts_in_target = _drafts_in_target(request, model)
+        tree = self._tree(in_target=drafts_in_target)
+        controller = InTargetController if drafts_in_target else Controller
+        sequence = Sequence(request, OutputText(self._tokenizer, request))
+        features, out, wait_s = FeatureFeed(model.feature_layers), list[Command](), config.connect_timeout_s
+        steps = self._steps(request)
+        # Of what a client leaves unread, half has been asked for and half committed.
+        credit_tokens = max(1, config.slow_reader_tokens // 2)
+        machine = RoundMachine(
+            sequence,
+            controller(request, self.control),
+            self._drafter(request, model, out, features, tree),
+            Target(self._targets, sequence, out, acquire_timeout_s=wait_s, features=features),
+            out,
+            credit_tokens=credit_tokens,
+            tree=tree,
+            log=rounds,
+            steps=steps,
+        )
+        exchange = Exchange(self._targets, acquire_timeout_s=wait_s, max_unread=credit_tokens + _MAX_UNASKED)
+        return Session(machine, exchange, steps, max_unread_tokens=config.slow_reader_tokens - credit_tokens)
+
+    def _steps(self, request: GenerationRequest) -> StepRounds | None:
+        if request.speculation.level != "step":
+            return None
+        drafter = StepDrafter(DraftModels(self._drafts), self._draft_deadline_s)
+        marks = reasoning_marks(self._config.http.reasoning_parser, self._tokenizer.chat_template)
+        return step_rounds(request, drafter, self.scorer(), self._tokenizer, marks)
+
+    def _drafter(
+        self,
+        request: GenerationRequest,
+        model: ModelInfo,
+        out: list[Command],
+        features: FeatureFeed,
+        tree: TreeRequest | None,
+    ) -> Drafter:
+        proposer = request.speculation.proposer
+        if _drafts_in_target(request, model):
+            return InTargetDrafter(proposer, model.proposer)
+        if proposer in self._lookups:
+            index, num_prompt_tokens = self._lookups[proposer](request.cache_salt), len(request.prompt_token_ids)
+            return LookupDrafter(index, self.lookup_budget, out, num_prompt_tokens=num_prompt_tokens, tree=tree)
+        return RemoteDrafter(
+            self._drafts,
+            self._draft_deadline_s,
+            out,
+            needs_probs=needs_draft_probs(request.sampling),
+            features=features,
+            tree=tree,
+            predraft=self.predraft,
+        )
+
+    def _draft_deadline_s(self, num_tokens: int) -> float:
+        configured_ms = self._config.speculation.draft_deadline_ms
+        if configured_ms:
+            return configured_ms / 1000
+        return draft_deadline_s(num_tokens, self.control.plain_token_s, self.predraft.ask_s)
+
+    def scorer(self) -> PromptScorer:
+        return PromptScorer(
+            self._targets,
+            self._tokenizer,
+            max_draft_tokens=self._targets.max_draft_tokens,
+            acquire_timeout_s=self._config.connect_timeout_s,
+        )
+
+    def _tree(self, *, in_target: bool) -> TreeRequest | None:
+        """How drafts may branch; None: they are chains."""
+        speculation, most = self._config.speculation, self._targets.max_draft_tokens
+        num_nodes = speculation.tree_nodes
+        if num_nodes == "auto":
+            num_nodes = most if in_target else 0
+        return TreeRequest(min(num_nodes, most), speculation.tree_branching) if num_nodes else None
+
+
+def _drafts_in_target(request: GenerationRequest, model: ModelInfo) -> bool:
+    """A lookup is in the target where that has it, else in the orchestrator."""
+    return request.speculation.proposer in (*IN_TARGET_DRAFTERS, model.proposer)
