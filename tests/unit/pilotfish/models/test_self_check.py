@@ -87,5 +87,5 @@ def test_a_decoder_whose_logits_are_not_finite_is_refused(monkeypatch: pytest.Mo
 
 def test_a_model_whose_own_logits_are_not_finite_is_refused() -> None:
     config = CONFIG_MAPPING["llama"](num_hidden_layers=2, rms_norm_eps=-100.0)  # roots of numbers below 0
-    with pytest.raises(UnsupportedModelError, match="transformers cannot compute a small one .* not finite"):
+    with pytest.raises(UnsupportedModelError, match=r"transformers cannot compute a small one .* not finite"):
         require_served_right(config)
