@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
@@ -11,6 +12,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from orchestrator.api_security import Authenticator
+from orchestrator.requests.identity import identified
 from pilotfish.errors import AuthenticationError, DeadlineExceededError, InvalidRequestError
 from pilotfish.rpc.status import aborting_on_error
 from pilotfish.security.link_token import AUTHORIZATION_KEY
@@ -48,7 +50,7 @@ class CallGuard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generi
 
     def _reading(self, behavior: Behavior, decode: Callable[[bytes], Any]) -> Behavior:
         async def run(_: Any, context: Context) -> None:
-            async with aborting_on_error(context):
+            async with _refusing_on_error(context):
                 data = await self._message(context)
                 try:
                     message = decode(data)
@@ -75,7 +77,18 @@ class CallGuard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generi
 
 def _refusing(error: AuthenticationError) -> Behavior:
     async def run(_: Any, context: Context) -> None:
-        async with aborting_on_error(context):
+        async with _refusing_on_error(context):
             raise error
 
     return run
+
+
+@contextlib.asynccontextmanager
+async def _refusing_on_error(context: Context) -> AsyncIterator[None]:
+    """As `aborting_on_error`, of a call that has no identity yet: it gets one when the block raises."""
+    async with aborting_on_error(context):
+        try:
+            yield
+        except Exception:
+            identified(context)
+            raise

@@ -128,7 +128,7 @@ class OrchestratorServer:
             await self._names.close()
         await asyncio.gather(self.service.targets.close(), self.service.drafts.close())
         self.service.threads.close()
-        await asyncio.to_thread(self.service.grammar_check.close)
+        await self.service.grammar_check.close()
         await self.service.observer.close()
         self._closed.set()
 

@@ -16,7 +16,7 @@ from orchestrator.api_security import Authenticator, client_id_of
 from orchestrator.conversion import chunk_to_proto, options_from_proto, prompt_from_proto, report_to_proto
 from orchestrator.inference import InferenceService
 from orchestrator.requests.caller import Caller
-from orchestrator.requests.identity import IDENTITY_KEYS, RequestIdentity
+from orchestrator.requests.identity import identified
 from orchestrator.requests.prompt import TokenPrompt, text_of_tokens
 from orchestrator.requests.request import PROPOSERS, check_request_bytes
 from pilotfish.config import OrchestratorConfig
@@ -27,7 +27,7 @@ from pilotfish.security.link_token import AUTHORIZATION_KEY
 
 CLIENT_ID_KEY = "x-client-id"
 """Request metadata: whose request it is, for the fair queue."""
-_CALLER_KEYS = IDENTITY_KEYS | {AUTHORIZATION_KEY, CLIENT_ID_KEY}
+_CALLER_KEYS = (AUTHORIZATION_KEY, CLIENT_ID_KEY)
 
 GenerateContext = grpc.aio.ServicerContext[inference_pb2.GenerateRequest, inference_pb2.GenerateResponse]
 
@@ -105,9 +105,8 @@ def caller_of(context: grpc.aio.ServicerContext[Any, Any], arrival_ns: int, auth
 
     Raises AuthenticationError where a key is needed and none that is known is shown.
     """
+    identity = identified(context)
     metadata = {key: str(value) for key, value in context.invocation_metadata() or () if key in _CALLER_KEYS}
-    identity = RequestIdentity.of(metadata).enter()
-    context.set_trailing_metadata(tuple(identity.headers.items()))
     allowance = authenticator.allowance(metadata.get(AUTHORIZATION_KEY, ""))
     # Without a deadline gRPC tells None, or an absurdly long time.
     timeout_s = context.time_remaining()

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from pilotfish.errors import InvalidRequestError, ResourceExhaustedError
+from pilotfish.errors import InvalidRequestError, ResourceExhaustedError, UnavailableError
 from pilotfish.fair_queue import FairQueue
 from pilotfish.structured.compiler import MAX_KEPT_BYTES, MAX_KEPT_GRAMMARS, USUAL_S
 from pilotfish.structured.guard import GrammarGuard
@@ -51,6 +51,7 @@ class GrammarCheck:
     def __init__(self, guard: GrammarGuard) -> None:
         """guard: owned from now on."""
         self._guard = guard
+        self._is_closed = False
         self._known: OrderedDict[Grammar, _Verdict] = OrderedDict()
         self._known_bytes = 0
         self._queue: FairQueue[_Request] = FairQueue()
@@ -80,13 +81,21 @@ class GrammarCheck:
             raise InvalidRequestError(str(verdict.refusal), param=verdict.refusal.param)
         return 0.0 if is_known else verdict.took_s
 
-    def close(self) -> None:
-        """End the guard's process. Idempotent."""
+    async def close(self) -> None:
+        """Refuse what waits, and end the guard's process. Idempotent."""
+        self._is_closed = True
         self._executor.shutdown(wait=False, cancel_futures=True)
-        self._guard.close()
+        self._queue = FairQueue()
+        while self._requests:
+            _, requests = self._requests.popitem()
+            for request in requests.values():
+                _fail(request, _closed())
+        await asyncio.to_thread(self._guard.close)
 
     async def _new_verdict(self, grammar: Grammar, client_id: str) -> tuple[_Verdict, bool]:
         """And whether another request of the client waits for it as well."""
+        if self._is_closed:
+            raise _closed()
         request = self._requests.get(grammar, {}).get(client_id)
         is_shared = request is not None
         if request is None:
@@ -143,8 +152,7 @@ class GrammarCheck:
             if error is None:
                 request.verdict.set_result(verdict.result())
             else:
-                request.verdict.set_exception(error)
-                request.verdict.exception()  # its task may be cancelled before it hears of it
+                _fail(request, error)
         if error is None:
             self._queue.correct(client_id, verdict.result().took_s - cost_s)
             self._remember(grammar, verdict.result())
@@ -166,3 +174,12 @@ class GrammarCheck:
         except InvalidRequestError as error:
             refusal = error
         return _Verdict(refusal, time.perf_counter() - started_s, num_bytes)
+
+
+def _fail(request: _Request, error: BaseException) -> None:
+    request.verdict.set_exception(error)
+    request.verdict.exception()  # its task may be cancelled before it hears of it
+
+
+def _closed() -> UnavailableError:
+    return UnavailableError("the server stops")

@@ -5,6 +5,9 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+import grpc.aio
 
 from pilotfish.telemetry.logs import set_request_ids
 from pilotfish.telemetry.tracing import RemoteContext
@@ -43,3 +46,11 @@ class RequestIdentity:
         ids = self.headers
         set_request_ids(trace_id=ids[TRACE_ID_HEADER], request_id=self.request_id)
         return self
+
+
+def identified(context: grpc.aio.ServicerContext[Any, Any]) -> RequestIdentity:
+    """Of a gRPC call, entered, and in its trailing metadata."""
+    metadata = {key: str(value) for key, value in context.invocation_metadata() or () if key in IDENTITY_KEYS}
+    identity = RequestIdentity.of(metadata).enter()
+    context.set_trailing_metadata(tuple(identity.headers.items()))
+    return identity

@@ -57,7 +57,7 @@ ResultT = TypeVar("ResultT")
 class Run(Protocol):
     """Does work on a thread, in its client's turn: see `FairThreads.run`."""
 
-    async def __call__(self, cost: float, work: Callable[[], ResultT], /) -> ResultT: ...
+    async def __call__(self, work: Callable[[], ResultT], /) -> ResultT: ...
 
 
 async def token_ids_of(prompt: Prompt, tokenizer: Tokenizer, max_context_tokens: int, run: Run) -> Sequence[int]:
@@ -74,7 +74,7 @@ async def token_ids_of(prompt: Prompt, tokenizer: Tokenizer, max_context_tokens:
             if len(prompt.text) <= _MAX_INLINE_CHARS:
                 return tokenizer.encode(prompt.text)
             encode = functools.partial(tokenizer.encode, prompt.text, max_tokens=max_context_tokens)
-            return await run(len(prompt.text), encode)
+            return await run(encode)
         case ChatPrompt():
             # Always on a thread: a template may do anything.
             encode = functools.partial(
@@ -84,7 +84,7 @@ async def token_ids_of(prompt: Prompt, tokenizer: Tokenizer, max_context_tokens:
                 prompt.options,
                 max_tokens=max_context_tokens,
             )
-            return await run(sum(len(message.content) for message in prompt.messages), encode)
+            return await run(encode)
         case _:
             assert_never(prompt)
 
@@ -109,4 +109,4 @@ async def text_of_tokens(
             f"{name} has {len(token_ids)} tokens and the context {max_context_tokens}", param=name.removeprefix("the ")
         )
     check_token_ids(name, token_ids, tokenizer.vocab_size)
-    return await run(len(token_ids), functools.partial(tokenizer.decode, token_ids, False))
+    return await run(functools.partial(tokenizer.decode, token_ids, False))

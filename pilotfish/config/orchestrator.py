@@ -132,7 +132,7 @@ class OrchestratorConfig:
     stream_interval_tokens: PositiveInt = 1
     """Minimum tokens per message (vLLM's stream_interval), except at an answer's start and end."""
     num_threads: PositiveInt = 2
-    """Threads that read prompts and write long log-probabilities, in turns fair to clients."""
+    """Threads that read prompts and write long log-probabilities, in turns fair to clients by the time it takes."""
     max_prompt_logprobs: PositiveInt = 131_072
     """Maximum log-probabilities of prompt tokens a request may ask for: tokens, times one more than the likeliest that
     are told, times answers."""

@@ -9,6 +9,7 @@ Legend: T tokens of a text, R rows whose logits are wanted, V vocabulary.
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -95,6 +96,8 @@ def _twin_deviation(config: PreTrainedConfig, seed: int, kind: type[PreTrainedMo
         check_rotary_scaling(config)
         twin = twin_of(config, seed, kind)
         steps = list(_steps(_forward_of(twin), seed))
+        if not all(right.isfinite().all() for _, right in steps):
+            raise ValueError("its logits are not finite")
     except UnsupportedModelError:
         raise
     except Exception as error:
@@ -120,14 +123,16 @@ def _forward_of(model: PreTrainedModel) -> Forward:
     return forward
 
 
-def _deviation(decoder: Decoder, steps: Sequence[tuple[StepInput, Tensor]]) -> float:
-    """The largest difference of the decoder's logits from those that are right, in standard deviations of these."""
-    worst = 0.0
-    for step, right in steps:
-        logits = decoder.forward(step).float()
+def deviation_of(logits: Tensor, right: Tensor) -> float:
+    """The largest difference of logits [..., V] from those that are right [..., V], in standard deviations of these;
+    infinite where either are not finite."""
+    deviation = ((logits.float() - right).abs().max() / right.std()).item()
+    return math.inf if math.isnan(deviation) else deviation  # max() and comparisons would pass over NaN
 
-        worst = max(worst, (logits - right).abs().max().item() / right.std().item())
-    return worst
+
+def _deviation(decoder: Decoder, steps: Sequence[tuple[StepInput, Tensor]]) -> float:
+    """The largest of the steps, which are run in their order."""
+    return max(deviation_of(decoder.forward(step), right) for step, right in steps)
 
 
 def _short(error: Exception) -> str:

@@ -22,7 +22,7 @@ from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import Decoder, StepInput
 from pilotfish.models.factory import build_decoder
 from pilotfish.models.loading import LoadedModel
-from pilotfish.models.self_check import require_served_right
+from pilotfish.models.self_check import deviation_of, require_served_right
 from pilotfish.models.twin import CONTEXT, NUM_TOKENS, twin_of
 from pilotfish.types import BLOCK_SIZE, ModelInfo, SamplingParams
 from tests.support.engine_events import errors_of, settle, text_of, verdicts_of
@@ -168,8 +168,7 @@ def _deviation(decoder: Decoder, text: Sequence[int], logits: Tensor) -> float:
         part = SequenceSlice(0, end - start, start, range(1, 1 + CONTEXT // BLOCK_SIZE))
         ours = decoder.forward(StepInput(text[start:end], range(start, end), [part], [end - start - 1]))[0]
         if end >= first:
-            right = logits[end - first]
-            worst = max(worst, ((ours - right).abs().max() / right.std()).item())
+            worst = max(worst, deviation_of(ours, logits[end - first]))
         start = end
     return worst
 

@@ -135,7 +135,7 @@ class AnswerServer:
         num_logprobs = sum(_num_logprobs(chunk) for chunk in chunks)
         if num_logprobs <= _MAX_INLINE_LOGPROBS:
             return write()
-        return await self._service.run_for(caller.client_id)(num_logprobs, write)
+        return await self._service.run_for(caller.client_id)(write)
 
 
 def _num_logprobs(chunk: OutputChunk) -> int:

@@ -89,7 +89,7 @@ class TokenizationApi:
             token_ids = list(await self._service.token_ids_of(prompt, caller.client_id))
             if fields.return_token_strs:
                 token_strs = await self._service.run_for(caller.client_id)(
-                    len(token_ids), lambda: [tokenizer.decode([each], skip_special=False) for each in token_ids]
+                    lambda: [tokenizer.decode([each], skip_special=False) for each in token_ids]
                 )
         await exchange.reply(
             TokenizeResponse(

@@ -160,7 +160,7 @@ class ResponsesRequest(ChatFields, kw_only=True):
         thoughts = ""  # come before what they led to
         for index, item in enumerate(items):
             param = f"input[{index}]"
-            if thoughts and item.type != "function_call" and item.role != "assistant":
+            if thoughts and item.type not in ("function_call", "reasoning") and item.role != "assistant":
                 messages.append(_turn(thoughts))  # that were cut off
                 thoughts = ""
             match item.type:
@@ -174,7 +174,7 @@ class ResponsesRequest(ChatFields, kw_only=True):
                         messages.append(_turn(""))
                     turn = messages[-1]  # what is said and called in a row
                     turn.tool_calls = [*(turn.tool_calls or ()), _call(item, param)]
-                    turn.reasoning = "\n".join(filter(None, (turn.reasoning, thoughts)))
+                    turn.reasoning = _joined(turn.reasoning, thoughts)
                 case "function_call_output":
                     if not item.call_id:
                         raise InvalidRequestError(f"{param} has no call_id", param=param)
@@ -184,7 +184,10 @@ class ResponsesRequest(ChatFields, kw_only=True):
                     pass
                 case _:
                     raise InvalidRequestError(f"{param}: items of type {item.type!r} are not served", param=param)
-            thoughts = _text(item.content or "", f"{param}.content") if item.type == "reasoning" else ""
+            if item.type == "reasoning":
+                thoughts = _joined(thoughts, _text(item.content or "", f"{param}.content"))
+            else:
+                thoughts = ""
         return [*messages, _turn(thoughts)] if thoughts else messages
 
     def _format(self) -> ResponseFormat | None:
@@ -203,6 +206,10 @@ def _turn(thoughts: str) -> Message:
     return Message(role="assistant", content="", reasoning=thoughts)
 
 
+def _joined(*thoughts: str) -> str:
+    return "\n".join(filter(None, thoughts))
+
+
 def _text(content: str | list[InputPart], param: str) -> str:
     if isinstance(content, str):
         return content
@@ -213,10 +220,8 @@ def _text(content: str | list[InputPart], param: str) -> str:
 def _call(item: InputItem, param: str) -> MessageToolCall:
     if not item.call_id or not item.name:
         raise InvalidRequestError(f"{param} has no call_id or no name", param=param)
-    arguments, param = item.arguments or "{}", f"{param}.arguments"
-    check_json_depth(arguments.encode(), "the JSON in arguments", param)
-    if not arguments.lstrip().startswith("{"):  # it may be cut off
-        raise InvalidRequestError(f"{param} must be a JSON object, as text", param=param)
+    arguments = item.arguments or "{}"  # cut off before them
+    check_json_depth(arguments.encode(), "the JSON in arguments", f"{param}.arguments")
     return MessageToolCall(id=item.call_id, function=CalledFunction(name=item.name, arguments=arguments))
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections import Counter, OrderedDict, deque
+from collections.abc import Iterable, Sequence
+from itertools import chain
 
 BlockHash = bytes
 
@@ -53,6 +54,11 @@ class BlockPool:
     def num_free(self) -> int:
         """Blocks that allocate() can give, cached ones without references included."""
         return len(self._free) + len(self._cached_free)
+
+    def num_free_without(self, holders: Iterable[Sequence[int]]) -> int:
+        """What num_free would be if these holders of blocks freed theirs: a block that others hold as well stays."""
+        held = Counter(chain.from_iterable(holders))
+        return self.num_free + sum(self._references[block] == count for block, count in held.items())
 
     @property
     def num_used(self) -> int:

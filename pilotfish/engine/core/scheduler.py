@@ -151,11 +151,9 @@ class Scheduler:
             holders[sequence.sequence_id] = sequence  # a prefix was attached just now
         if not self._kv_cache.reserve(sequence, needed):
             victims = self._victims(sequence, scheduled, holders)
-            if self._kv_cache.num_missing(sequence, needed) > pool.num_free + sum(len(v.block_ids) for v in victims):
+            if self._kv_cache.num_missing(sequence, needed) > pool.num_free_without(v.block_ids for v in victims):
                 return False
             while not self._kv_cache.reserve(sequence, needed):
-                if not victims:  # they shared blocks
-                    return False
                 self._preempt(victims.pop(), holders)
         holders[sequence.sequence_id] = sequence
         return True

@@ -160,24 +160,28 @@ class HeadCore(Engine):
         return scheduled
 
     def _reserve(self, sequence: EngineSequence, task: ProposeTask) -> bool:
-        """Blocks for its rows and drafts; sequences that nobody waits for are forgotten for it, the longest unserved
-        first: those opened after it, and those idle for long."""
+        """Blocks for its rows and drafts; if it helps, sequences that nobody waits for are forgotten for it, the
+        longest unserved first: those opened after it, and those idle for long."""
         num_drafts = task.num_draft_tokens
         if task.tree is not None:
             num_drafts = num_tree_places(task.tree, task.num_draft_tokens)
         num_places = len(sequence.tokens) - _window(sequence).origin + num_drafts
+        if self.kv_cache.reserve(sequence, num_places):
+            return True
+        now_ns = self._clock_ns()
+        victims = [
+            other
+            for other in self._sequences.values()
+            if other.block_ids
+            and other.task is None
+            and (other.open_order > sequence.open_order or other.idle_ns(now_ns) >= LONG_IDLE_NS)
+        ]
+        room = self.kv_cache.pool.num_free_without(victim.block_ids for victim in victims)
+        if self.kv_cache.num_missing(sequence, num_places) > room:
+            return False
+        victims.sort(key=lambda victim: victim.last_step)
         while not self.kv_cache.reserve(sequence, num_places):
-            victims = [
-                other
-                for other in self._sequences.values()
-                if other.block_ids
-                and other.task is None
-                and (other.open_order > sequence.open_order or other.idle_ns(self._clock_ns()) >= LONG_IDLE_NS)
-            ]
-            victim = min(victims, key=lambda other: other.last_step, default=None)
-            if victim is None:
-                return False
-            self._forget(victim.sequence_id)
+            self._forget(victims.pop(0).sequence_id)
         return True
 
     def _run(self, scheduled: Sequence[ScheduledRows], start_ns: int) -> list[Event]:

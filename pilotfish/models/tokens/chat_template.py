@@ -110,10 +110,7 @@ def _turn(message: ChatMessage) -> dict[str, Any]:
     """As transformers' templates expect it: what is not there is not named."""
     turn: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.tool_calls:
-        turn["tool_calls"] = [
-            {"type": "function", "id": call.call_id, "function": {"name": call.name, "arguments": _arguments(call)}}
-            for call in message.tool_calls
-        ]
+        turn["tool_calls"] = [_call(call) for call in message.tool_calls]
     if message.reasoning:
         turn["reasoning_content"] = message.reasoning
         if not (message.tool_calls and message.content):
@@ -123,12 +120,10 @@ def _turn(message: ChatMessage) -> dict[str, Any]:
     return turn
 
 
-def _arguments(call: ToolCall) -> Any:
-    """Templates write them with tojson, so where they are JSON they must not be text."""
-    try:
-        return parse_model_arguments(call.arguments)
-    except (ValueError, RecursionError):
-        raise InvalidRequestError(f"the arguments of the call of {call.name!r} are not JSON") from None
+def _call(call: ToolCall) -> dict[str, Any]:
+    # Templates write arguments with tojson, so where they are JSON they must not be text.
+    function = {"name": call.name, "arguments": parse_model_arguments(call.arguments)}
+    return {"type": "function", "id": call.call_id, "function": function}
 
 
 def load_chat_template(folder: Path, file: str = "") -> ChatTemplate | None:

@@ -6,6 +6,7 @@ Hermes' format (NousResearch's, also Qwen's): a call is `<tool_call>`, a JSON ob
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -38,17 +39,13 @@ def parse_arguments(arguments: str) -> Any:
 
 def parse_model_arguments(arguments: str) -> Any:
     """As `parse_arguments`, of what a model wrote. Of an object that is cut off there is what was written, a last
-    string's beginning included; one that is no JSON stays text."""
-    try:
+    string's beginning included; what cannot be read otherwise stays text."""
+    with contextlib.suppress(ValueError, RecursionError):
         return parse_arguments(arguments)
-    except json.JSONDecodeError:
-        if not arguments.lstrip().startswith("{"):
-            raise
-    try:
-        begun = from_json(arguments, allow_partial="trailing-strings")
-    except ValueError:
-        return arguments
-    return parse_arguments(json.dumps(begun))
+    if arguments.lstrip().startswith("{"):
+        with contextlib.suppress(ValueError, RecursionError):
+            return parse_arguments(json.dumps(from_json(arguments, allow_partial="trailing-strings")))
+    return arguments
 
 
 def _finite(number: str) -> float:

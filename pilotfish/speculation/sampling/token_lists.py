@@ -64,6 +64,7 @@ class TokenLists:
         self._longest_bad_word = max(map(len, sampling.bad_words), default=1)
         self._allowed = frozenset(sampling.allowed_token_ids)
         self._mask = b""
+        """The longest that was asked for: a grammar's masks in the same step decide how long they are."""
 
     def add_forbidden_to(
         self, table: EntryTable, row: int, history: TokenHistory, draft_token_ids: Sequence[int]
@@ -86,8 +87,8 @@ class TokenLists:
         """allowed_token_ids, bit i % 8 of byte i // 8 for token i; None: all are allowed."""
         if not self._allowed:
             return None
-        if len(self._mask) != num_bytes:
+        if len(self._mask) < num_bytes:
             bits = np.zeros(8 * num_bytes, dtype=np.bool_)
             bits[[token_id for token_id in self._allowed if token_id < len(bits)]] = True
             self._mask = np.packbits(bits, bitorder="little").tobytes()
-        return self._mask
+        return self._mask[:num_bytes]

@@ -3,6 +3,7 @@
 import json
 import logging
 import socket
+from pathlib import Path
 from typing import Any
 
 import grpc.aio
@@ -10,7 +11,10 @@ import httpx
 import openai
 import pytest
 
+from orchestrator.server import SERVICE_NAME
 from pilotfish.config import config_from_dict
+from pilotfish.security.api_key import ApiKey, digest_of
+from pilotfish.security.api_key_file import write_keys
 from pilotfish.telemetry.logs import JsonFormatter
 from tests.support.otlp_collector import OtlpCollector
 from tests.support.stack import StackThread, running_stack
@@ -139,3 +143,27 @@ async def test_grpc_calls_have_ids_in_their_trailing_metadata(tmp_path) -> None:
         with pytest.raises(grpc.aio.AioRpcError) as failure:
             await stack.ask(metadata=metadata, stop_token_ids=[2**31])
         assert expected <= set(failure.value.trailing_metadata())
+
+
+@pytest.mark.parametrize(
+    ("key", "messages"),
+    [("pf-ann", [b"\xff\xff"]), ("pf-ann", []), ("pf-bob", [b""]), ("pf-bob", [])],
+    ids=["not decodable", "no message", "wrong key", "wrong key and no message"],
+)
+async def test_grpc_calls_that_are_refused_unread_have_ids(tmp_path: Path, key: str, messages: list[bytes]) -> None:
+    write_keys(tmp_path / "keys", [ApiKey(name="ann", sha256=digest_of("pf-ann"))])
+    security = {"public": {"api_keys_file": str(tmp_path / "keys")}}
+    config = config_from_dict(
+        {"emulation": {"profile": "instant"}, "cache_dir": str(tmp_path / "cache"), "security": security}
+    )
+    metadata = [("authorization", f"Bearer {key}"), ("traceparent", TRACEPARENT)]
+    async with (
+        running_stack(config, with_draft=False) as stack,
+        grpc.aio.insecure_channel(stack.orchestrator.address) as channel,
+    ):
+        for method in ("Generate", "Tokenize"):
+            call = channel.stream_stream(f"/{SERVICE_NAME}/{method}")
+            named = call(iter(messages), metadata=[*metadata, ("x-request-id", MINE)], timeout=30)
+            assert {("x-request-id", MINE), ("x-trace-id", TRACE_ID)} <= set(await named.trailing_metadata())
+            ids = dict(await call(iter(messages), metadata=metadata, timeout=30).trailing_metadata())
+            assert ids["x-request-id"].startswith("req_")

@@ -70,7 +70,7 @@ def test_a_call_that_was_cut_off_is_taken(api: openai.OpenAI, num_tokens: int) -
     assert api.responses.create(model="", input=conversation, tools=tools, max_output_tokens=2).output
 
 
-@pytest.mark.parametrize("arguments", ["", "{", '{"n": nonsense}', '{"n": 1'])
+@pytest.mark.parametrize("arguments", ["", "{", '{"n": nonsense}', '{"n": 1', '{"n": NaN}', "x", "[1]", "[1"])
 def test_what_a_model_may_write_for_arguments_is_taken(server: StackThread, arguments: str) -> None:
     function = {"name": "find", "arguments": arguments}
     turn = {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "type": "function", "function": function}]}
@@ -118,6 +118,9 @@ WORDS = {"type": "message", "role": "assistant", "content": [{"type": "output_te
         ([THOUGHTS], [{"reasoning": "(so)"}]),
         ([THOUGHTS, WORDS], [{"reasoning": "(so)", "content": "a cod"}]),
         ([THOUGHTS, CALL], [{"reasoning": "(so)", "tool_calls": ["c"]}]),
+        ([THOUGHTS, THOUGHTS], [{"reasoning": "(so)\n(so)"}]),
+        ([THOUGHTS, THOUGHTS, WORDS], [{"reasoning": "(so)\n(so)", "content": "a cod"}]),
+        ([THOUGHTS, THOUGHTS, CALL], [{"reasoning": "(so)\n(so)", "tool_calls": ["c"]}]),
         ([WORDS, CALL], [{"content": "a cod", "tool_calls": ["c"]}]),
         ([THOUGHTS, WORDS, CALL, CALL], [{"reasoning": "(so)", "content": "a cod", "tool_calls": ["c", "c"]}]),
     ],

@@ -2,13 +2,15 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from orchestrator.requests.fair_threads import FairThreads
 from pilotfish.config import OrchestratorConfig
-from pilotfish.errors import ResourceExhaustedError
+from pilotfish.errors import ResourceExhaustedError, UnavailableError
+
+DURATIONS_S = {"long": 1.0, "short": 0.01}
 
 
 @pytest.fixture
@@ -19,29 +21,50 @@ def gate() -> Iterator[threading.Event]:
     event.set()
 
 
-def one_thread(**limits: int) -> FairThreads:
-    return FairThreads(OrchestratorConfig(num_threads=1, **limits))
+class Clock:
+    """Goes on by what work takes."""
+
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def taking(self, duration_s: float, then: Callable[[], None]) -> Callable[[], None]:
+        """Work that does nothing but take so long."""
+
+        def work() -> None:
+            self.now_s += duration_s
+            then()
+
+        return work
+
+
+def one_thread(clock: Callable[[], float] = Clock(), **limits: int) -> FairThreads:
+    return FairThreads(OrchestratorConfig(num_threads=1, **limits), clock)
 
 
 def begun(threads: FairThreads, gate: threading.Event, client: str = "greedy") -> asyncio.Task[bool]:
-    return asyncio.create_task(threads.run(client, 1, gate.wait))
+    return asyncio.create_task(threads.run(client, gate.wait))
 
 
 async def test_results_and_errors_come_back() -> None:
     threads = one_thread()
-    assert await threads.run("a", 1, lambda: 7) == 7
+    assert await threads.run("a", lambda: 7) == 7
     with pytest.raises(ZeroDivisionError):
-        await threads.run("a", 1, lambda: 1 // 0)
-    assert await threads.run("a", 1, lambda: 8) == 8
+        await threads.run("a", lambda: 1 // 0)
+    assert await threads.run("a", lambda: 8) == 8
     threads.close()
 
 
 async def test_a_client_with_much_work_does_not_hold_up_another(gate: threading.Event) -> None:
-    threads, order = one_thread(), []
+    order: list[str] = []
+    clock = Clock()
+    threads = one_thread(clock)
     first = begun(threads, gate)
-    greedy = [asyncio.create_task(threads.run("greedy", 100, lambda: order.append("greedy"))) for _ in range(5)]
+    work = {name: clock.taking(1, lambda name=name: order.append(name)) for name in ("greedy", "modest")}
+    greedy = [asyncio.create_task(threads.run("greedy", work["greedy"])) for _ in range(5)]
     await asyncio.sleep(0)
-    modest = asyncio.create_task(threads.run("modest", 1, lambda: order.append("modest")))
+    modest = asyncio.create_task(threads.run("modest", work["modest"]))
     await asyncio.sleep(0)
     gate.set()
     await asyncio.gather(first, modest, *greedy)
@@ -49,11 +72,63 @@ async def test_a_client_with_much_work_does_not_hold_up_another(gate: threading.
     threads.close()
 
 
+async def test_clients_share_the_time_that_their_work_takes(gate: threading.Event) -> None:
+    order: list[str] = []
+    clock = Clock()
+    threads = one_thread(clock)
+    first = begun(threads, gate)
+    works = {name: clock.taking(took_s, lambda name=name: order.append(name)) for name, took_s in DURATIONS_S.items()}
+    tasks = [asyncio.create_task(threads.run(name, work)) for name, work in works.items() for _ in range(16)]
+    await asyncio.sleep(0)
+    gate.set()
+    await asyncio.gather(first, *tasks)
+    assert order[:18].count("long") <= 2, "while the other has work, a second is a second, whatever it is for"
+    threads.close()
+
+
+async def test_who_left_before_its_work_began_pays_nothing(
+    gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    clock = Clock()
+    threads = one_thread(clock)
+    loop = asyncio.get_running_loop()
+    first = begun(threads, gate, "another")
+    left = asyncio.create_task(threads.run("a", lambda: order.append("left")))
+    waiting = [asyncio.create_task(threads.run(name, clock.taking(1, lambda: None))) for name in ("another", "another")]
+    waiting += [asyncio.create_task(threads.run(name, lambda name=name: order.append(name))) for name in "ab"]
+    await asyncio.sleep(0)
+    call_soon = loop.call_soon_threadsafe
+    with monkeypatch.context() as patch:
+        # It is cancelled when it has its turn and does not know yet.
+        patch.setattr(loop, "call_soon_threadsafe", lambda work, *args: call_soon(lambda: (work(*args), left.cancel())))
+        gate.set()
+        await first
+    await asyncio.gather(*waiting)
+    assert left.cancelled()
+    assert order == ["a", "b"], "the first of those that have had nothing"
+    threads.close()
+
+
+async def test_what_waits_is_refused_when_the_threads_close(gate: threading.Event) -> None:
+    threads = one_thread()
+    first = begun(threads, gate)
+    waiting = asyncio.create_task(threads.run("a", lambda: 7))
+    await asyncio.sleep(0)
+    threads.close()
+    with pytest.raises(UnavailableError):
+        await waiting
+    with pytest.raises(UnavailableError):
+        await threads.run("b", lambda: 7)
+    gate.set()
+    assert await first
+
+
 async def test_work_of_a_caller_that_left_is_not_begun(gate: threading.Event) -> None:
     threads, done = one_thread(), []
     first = begun(threads, gate)
-    left = asyncio.create_task(threads.run("a", 1, lambda: done.append("left")))
-    stays = asyncio.create_task(threads.run("a", 1, lambda: done.append("stays")))
+    left = asyncio.create_task(threads.run("a", lambda: done.append("left")))
+    stays = asyncio.create_task(threads.run("a", lambda: done.append("stays")))
     await asyncio.sleep(0)
     left.cancel()
     gate.set()
@@ -70,7 +145,7 @@ async def test_a_thread_stays_taken_until_its_work_ends(gate: threading.Event) -
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
         await first
-    second = asyncio.create_task(threads.run("a", 1, lambda: gate.is_set()))
+    second = asyncio.create_task(threads.run("a", lambda: gate.is_set()))
     await asyncio.sleep(0)
     gate.set()
     assert await second
@@ -82,12 +157,12 @@ async def test_what_waits_is_bounded_for_each_client_and_for_all(gate: threading
     work = [begun(threads, gate), begun(threads, gate), begun(threads, gate)]
     await asyncio.sleep(0)
     with pytest.raises(ResourceExhaustedError) as failure:
-        await threads.run("greedy", 1, gate.wait)
+        await threads.run("greedy", gate.wait)
     assert failure.value.retry_after_s
     work.append(begun(threads, gate, "modest"))
     await asyncio.sleep(0)
     with pytest.raises(ResourceExhaustedError):
-        await threads.run("another", 1, gate.wait)
+        await threads.run("another", gate.wait)
     gate.set()
     await asyncio.gather(*work)
     threads.close()

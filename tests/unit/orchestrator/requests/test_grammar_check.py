@@ -162,3 +162,16 @@ async def test_a_guard_that_is_lost_is_asked_again_the_next_time(guard: Guard, c
     assert await check.check(FIRST, "a") > 0
     assert await check.check(FIRST, "a") == 0
     assert guard.checked == [FIRST] * 3
+
+
+async def test_what_waits_is_refused_when_the_check_closes(guard: Guard, check: GrammarCheck) -> None:
+    guard.may_answer.clear()
+    asking = await waiting(check, ("a", FIRST), ("a", SECOND), ("b", FIRST), ("b", SECOND))
+    await check.close()
+    answers = await asyncio.wait_for(asyncio.gather(*asking, return_exceptions=True), 30)
+    assert [type(answer) for answer in answers] == [UnavailableError] * 4
+    with pytest.raises(UnavailableError):
+        await check.check(THIRD, "a")
+    guard.may_answer.set()
+    await check.close()
+    assert guard.is_closed

@@ -13,7 +13,7 @@ from pilotfish.models.tokens.tokenizer import Tokenizer
 from tests.support.byte_tokenizer import byte_backend, byte_tokenizer
 
 
-async def run(cost, work):
+async def run(work):
     """At once."""
     return work()
 

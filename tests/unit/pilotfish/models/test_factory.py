@@ -1,6 +1,7 @@
 """Which decoder a model gets, and which models get none."""
 
 import copy
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from pilotfish.errors import ConfigError, UnsupportedModelError
 from pilotfish.models.factory import BuiltDecoder, build_decoder
 from pilotfish.models.loading import LoadedModel
 from pilotfish.models.native import layout
+from pilotfish.models.native.decoder import NativeDecoder
 from tests.support.tiny_llama import tiny_llama
 from tests.support.tiny_models import tiny_model
 
@@ -75,6 +77,15 @@ def test_kernels_that_would_answer_otherwise_are_not_used(
     monkeypatch.setattr(layout, "_sliding_window", lambda _: None)
     assert build_it() == "transformers"
     assert "their logits differ from transformers'" in caplog.text
+
+
+def test_kernels_whose_logits_are_not_finite_are_not_used(
+    kernel_cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    forward = NativeDecoder.forward
+    monkeypatch.setattr(NativeDecoder, "forward", lambda decoder, step: forward(decoder, step) * math.nan)
+    assert build(kernel_cache).decoder.name == "transformers"
+    assert "their logits differ from transformers' by inf" in caplog.text
 
 
 def test_a_model_that_would_be_answered_wrongly_is_refused(tmp_path: Path) -> None:

@@ -54,6 +54,15 @@ class PoolMachine(RuleBasedStateMachine):
         holder = data.draw(st.sampled_from(range(len(self.holders))))
         self.pool.free(self.holders.pop(holder))
 
+    @precondition(lambda self: self.holders)
+    @rule(data=st.data())
+    def free_several(self, data: st.DataObject) -> None:
+        chosen = data.draw(st.sets(st.sampled_from(range(len(self.holders)))))
+        expected = self.pool.num_free_without(self.holders[index] for index in chosen)
+        for index in sorted(chosen, reverse=True):
+            self.pool.free(self.holders.pop(index))
+        assert self.pool.num_free == expected
+
     @invariant()
     def every_block_is_used_or_free(self) -> None:
         held = {block for holder in self.holders for block in holder}

@@ -2,7 +2,7 @@
 
 import heapq
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pytest
 
@@ -26,9 +26,10 @@ LANGUAGE_MODEL = HashLanguageModel()
 class Play:
     """Every sequence asks for a verification, some time after the verdict on the one before."""
 
-    num_sequences: int
+    prompts: list[list[int]]
     prefix_caching: bool
-    chance: random.Random = field(default_factory=lambda: random.Random(1))
+    chance: random.Random
+    kv_cache_tokens: int = NUM_FIT * (NUM_PROMPT_TOKENS + NUM_OUTPUT_TOKENS + NUM_DRAFTS)
     now_ns: int = 0
 
     def __post_init__(self) -> None:
@@ -42,22 +43,20 @@ class Play:
             Limits(max_draft_tokens=8, max_sequences=64),
             LANGUAGE_MODEL,
             step_cost=RooflineCost(weights_s=STEP_S, token_s=0.0),
-            kv_cache_tokens=NUM_FIT * (NUM_PROMPT_TOKENS + NUM_OUTPUT_TOKENS + NUM_DRAFTS),
+            kv_cache_tokens=self.kv_cache_tokens,
             max_batch_tokens=512,
             prefix_caching=self.prefix_caching,
             clock_ns=lambda: self.now_ns,
         )
-        self.texts: dict[int, list[int]] = {}
+        self.texts = [list(prompt) for prompt in self.prompts]
         self.away: list[tuple[int, int]] = []
         """When which comes back."""
 
     def run(self) -> LoadReport:
-        for number in range(self.num_sequences):
-            prompt = [self.chance.randrange(5, 90) for _ in range(NUM_PROMPT_TOKENS)]
-            self.texts[number] = prompt
+        for number, prompt in enumerate(self.prompts):
             self.core.submit(OpenSequence(number, tuple(prompt), SAMPLING))
             self.core.submit(Decode(number, len(prompt), 1))
-        num_running = self.num_sequences
+        num_running = len(self.prompts)
         while num_running:
             self._come_back()
             if not self.core.has_work:
@@ -84,6 +83,13 @@ class Play:
                 drafts.append(token_id if self.chance.random() < 0.7 else 3)
             self.core.submit(Verify(number, len(text), tuple(drafts)))
 
+    def is_right(self) -> bool:
+        return self.texts == [plain_text(prompt) for prompt in self.prompts]
+
+
+def random_text(chance: random.Random, num_tokens: int) -> list[int]:
+    return [chance.randrange(5, 90) for _ in range(num_tokens)]
+
 
 def plain_text(prompt: list[int]) -> list[int]:
     text = list(prompt)
@@ -97,10 +103,25 @@ def plain_text(prompt: list[int]) -> list[int]:
 def test_those_that_came_first_are_served_and_the_others_wait(
     num_sequences: int, most_preemptions: int, prefix_caching: bool
 ) -> None:
-    play = Play(num_sequences, prefix_caching)
+    chance = random.Random(1)
+    prompts = [random_text(chance, NUM_PROMPT_TOKENS) for _ in range(num_sequences)]
+    play = Play(prompts, prefix_caching, chance)
     load = play.run()
     assert load.num_preemptions <= most_preemptions
-    rows_each = Play(1, prefix_caching).run().num_rows
+    rows_each = Play(prompts[:1], prefix_caching, chance).run().num_rows
     most_lost = most_preemptions * (NUM_PROMPT_TOKENS + NUM_OUTPUT_TOKENS)
     assert load.num_rows <= 1.05 * num_sequences * rows_each + most_lost
-    assert all(text == plain_text(text[:NUM_PROMPT_TOKENS]) for text in play.texts.values())
+    assert play.is_right()
+
+
+@pytest.mark.parametrize(("num_own_prompt_tokens", "num_later"), [(1500, 3), (1500, 6), (1024, 10)])
+def test_nobody_gives_way_in_vain_where_all_but_one_share_their_prompt(
+    num_own_prompt_tokens: int, num_later: int
+) -> None:
+    """What later ones share with the first stays taken, however many of them are preempted."""
+    chance = random.Random(1)
+    shared, other = random_text(chance, 1024), random_text(chance, num_own_prompt_tokens)
+    first, *later = (shared + random_text(chance, 64) for _ in range(1 + num_later))
+    play = Play([first, other, *later], True, chance, kv_cache_tokens=len(first) + len(other))
+    assert play.run().num_preemptions <= 4 * num_later
+    assert play.is_right()

@@ -111,6 +111,18 @@ def test_a_sequence_between_two_rounds_is_not_forgotten_for_a_later_one(
         ]
 
 
+def test_nobody_is_forgotten_for_one_that_gets_no_drafts_even_so(running: Rounds, make_head_core: MakeHeadCore) -> None:
+    text, features = tuple(running.texts[0]), running.all_features()
+    core = make_head_core(kv_cache_tokens=80)
+    assert drafts_of(ask(core, OpenSequence(1, text, GREEDY), Propose(1, len(text), (), 4, features)))
+    assert ask(core, OpenSequence(2, text, GREEDY)) == []
+    short = text[-20:]
+    moved = msgspec.structs.replace(features.since(len(text) - 20), first_position=0)
+    assert drafts_of(ask(core, OpenSequence(3, short, GREEDY), Propose(3, len(short), (), 4, moved)))
+    assert not drafts_of(ask(core, Propose(2, len(text), (), 4, features)))
+    assert drafts_of(ask(core, Propose(3, len(short), (), 4)))
+
+
 def test_blocks_go_to_whoever_asks_and_who_was_idle_for_long_is_forgotten(
     running: Rounds, make_head_core: MakeHeadCore
 ) -> None:

@@ -61,21 +61,9 @@ def test_arguments_are_written_as_json_again() -> None:
     assert "😀".encode() in text.encode()
 
 
-@pytest.mark.parametrize(
-    ("source", "arguments"),
-    [
-        ("{{ f.arguments.a }}", r'{"a": "\ud83d"}'),
-        ("{{ f.arguments | tojson }}", '{"a": 1e999}'),
-        ("{{ f.arguments | tojson }}", '{"a": -1e999}'),
-        ("{{ f.arguments | tojson }}", '{"a": NaN}'),
-        ("{{ f.arguments | tojson }}", '{"a": -Infinity}'),
-        ("{{ f.arguments | tojson }}", '{"a": 1e999'),
-        ("{{ f.arguments | tojson }}", "x"),
-    ],
-)
-def test_arguments_that_are_no_text_or_no_json_are_invalid_requests(source: str, arguments: str) -> None:
+def test_arguments_that_are_no_text_are_invalid_requests() -> None:
     with pytest.raises(InvalidRequestError):
-        call_in(source, arguments)
+        call_in("{{ f.arguments.a }}", r'{"a": "\ud83d"}')
 
 
 @pytest.mark.parametrize(
@@ -96,8 +84,24 @@ def test_of_arguments_that_are_cut_off_there_is_what_is_certain(arguments: str, 
     assert call_in("{{ f.arguments | tojson }}", arguments) == written
 
 
-def test_a_models_object_that_is_no_json_is_text() -> None:
-    arguments = '{"a": nonsense}'
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        '{"a": nonsense}',
+        '{"a": 1e999}',
+        '{"a": -1e999}',
+        '{"a": NaN}',
+        '{"a": -Infinity}',
+        '{"a": 1e999',
+        '{"a": ' + "9" * 5000,
+        '{"a": ' + "[" * 100_000,
+        "[1, 2",
+        "x",
+        " ",
+    ],
+    ids=lambda arguments: arguments[:16],
+)
+def test_what_a_model_wrote_that_is_no_json_is_text(arguments: str) -> None:
     assert json.loads(call_in("{{ f.arguments | tojson }}", arguments)) == arguments
 
 
