@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from orchestrator.api_security import Authenticator
 from orchestrator.http.auth_middleware import AuthMiddleware
+from orchestrator.http.body_budget import BodyBudget
 from orchestrator.http.completions.generation import GenerationApi
 from orchestrator.http.completions.request_fields import IGNORED_HEADER, LOSSY_HEADER
 from orchestrator.http.errors import error_body, error_response
@@ -42,11 +43,13 @@ def build_app(
     generation = GenerationApi(service, config)
     information = InformationApi(service, is_draining, registry)
     tokenization = TokenizationApi(service, is_strict=config.http.strict_fields)
+    # Any one request has room while no other is large.
+    budget = BodyBudget(max(config.http.max_held_body_bytes, 2 * config.max_prompt_bytes))
 
     def route(method: str, path: str, handler: Handler) -> Route:
         refuses = is_draining if method == "POST" else lambda: False
         max_bytes = config.max_prompt_bytes if method == "POST" else 0
-        return Route(path, Endpoint(handler, max_bytes, refuses), methods=[method])
+        return Route(path, Endpoint(handler, max_bytes, budget, refuses), methods=[method])
 
     routes = [
         route("POST", "/v1/chat/completions", generation.chat),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from typing import TypeVar
 
@@ -23,8 +24,11 @@ encode_body = msgspec.json.Encoder(decimal_format="number").encode
 """Of what answers say: decimals, which requests had as numbers (see `decoder_of`), are numbers again."""
 
 
-async def read_body(request: Request, max_bytes: int) -> bytes:
-    """The whole body. Raises RequestTooLargeError as soon as it is longer than max_bytes."""
+async def read_body(request: Request, max_bytes: int, hold: Callable[[int], None]) -> bytes:
+    """The whole body. hold: is told how long it is so far.
+
+    Raises RequestTooLargeError as soon as it is longer than max_bytes, and what `hold` does.
+    """
     declared = request.headers.get("content-length", "")
     if declared.isdecimal():
         check_request_bytes(int(declared), max_bytes)
@@ -32,6 +36,7 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
     async for piece in request.stream():
         num_bytes += len(piece)
         check_request_bytes(num_bytes, max_bytes)
+        hold(num_bytes)
         pieces.append(piece)
     return b"".join(pieces)
 

@@ -34,6 +34,11 @@ def caller_of(request: Request) -> Caller:
     )
 
 
+def holder_of(request: Request) -> str:
+    """Whose memory a request takes: as a caller's client, but for what it claims, of which it may claim any number."""
+    return client_id_of(allowance_of(request.scope), "", request.client.host if request.client else "")
+
+
 def _timeout_s(headers: Headers) -> float | None:
     text = headers.get(TIMEOUT_HEADER)
     if text is None:

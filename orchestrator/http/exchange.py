@@ -13,7 +13,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
 from orchestrator.http.body import encode_body, read_body
-from orchestrator.http.caller import caller_of
+from orchestrator.http.body_budget import BodyBudget
+from orchestrator.http.caller import caller_of, holder_of
 from orchestrator.http.errors import ErrorBody, describe_error
 from orchestrator.requests.caller import Caller
 from pilotfish.errors import PilotfishError, UnavailableError
@@ -101,18 +102,22 @@ class Endpoint:
 
     handler: Handler
     max_body_bytes: int
+    budget: BodyBudget
+    """Of all endpoints that share their memory."""
     is_closed: Callable[[], bool] = lambda: False
     """Whether requests are refused, as the server stops."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send)
         try:
+            holding = self.budget.holding(holder_of(exchange.request))
             async with exchange.caller.deadline():
-                exchange.body = await read_body(exchange.request, self.max_body_bytes)
-                if self.is_closed():
-                    exchange.extra_headers["connection"] = "close"  # the next one goes to another server
-                    raise UnavailableError("the server is shutting down")
-                await _unless_disconnected(receive, self.handler(exchange))
+                with holding as hold:
+                    exchange.body = await read_body(exchange.request, self.max_body_bytes, hold)
+                    if self.is_closed():
+                        exchange.extra_headers["connection"] = "close"  # the next one goes to another server
+                        raise UnavailableError("the server is shutting down")
+                    await _unless_disconnected(receive, self.handler(exchange))
         except ClientDisconnect:
             return
         except PilotfishError as error:

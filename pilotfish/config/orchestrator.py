@@ -57,6 +57,10 @@ class HttpConfig:
     any. IP addresses and localhost need no entry. Against DNS rebinding ([SECURITY.md](../SECURITY.md))."""
     cors_origins: tuple[str, ...] = ()
     """Origins whose pages may call the API, such as `https://chat.example`; `*`: all. The playground needs none."""
+    max_held_body_bytes: PositiveInt = 64_000_000
+    """Maximum bytes of request bodies in memory, from their reading to the answer's end, but for the first 64 KiB of
+    each; at least twice max_prompt_bytes. An API key, without keys an address, may hold as much as is free, thus half
+    of all if it is alone; beyond, requests get 429."""
     max_choices: PositiveInt = 128
     """Maximum answers per request (`n` times prompts). Each answer queues as a request."""
     strict_fields: bool = False

@@ -6,6 +6,7 @@ from __future__ import annotations
 from starlette.applications import Starlette
 from starlette.routing import Route
 
+from orchestrator.http.body_budget import BodyBudget
 from orchestrator.http.exchange import Endpoint
 from orchestrator.http.identity_middleware import IdentityMiddleware
 from orchestrator.http.operations.information import InformationApi
@@ -18,7 +19,9 @@ _LIMITS = PublicSecurityConfig(max_connections=64, request_read_timeout_s=5.0)
 async def serve_probes(information: InformationApi, host: str, port: int) -> HttpServer:
     """/health and /ready on host:port. Raises UnavailableError when the address cannot be had."""
     handlers = {"/health": information.health, "/ready": information.ready}
-    app = Starlette(routes=[Route(path, Endpoint(handler, 0), methods=["GET"]) for path, handler in handlers.items()])
+    app = Starlette(
+        routes=[Route(path, Endpoint(handler, 0, BodyBudget(0)), methods=["GET"]) for path, handler in handlers.items()]
+    )
     return await HttpServer.start(
         IdentityMiddleware(app),
         host,

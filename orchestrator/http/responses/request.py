@@ -206,7 +206,7 @@ def _turn(thoughts: str) -> Message:
     return Message(role="assistant", content="", reasoning=thoughts)
 
 
-def _joined(*thoughts: str) -> str:
+def _joined(*thoughts: str | None) -> str:
     return "\n".join(filter(None, thoughts))
 
 

@@ -9,6 +9,10 @@ from pilotfish.errors import InvalidRequestError, RequestTooLargeError
 DECODER = msgspec.json.Decoder(ChatCompletionRequest)
 
 
+def unbounded(num_bytes: int) -> None:
+    """Any number of bytes may be held."""
+
+
 def request(*pieces: bytes, **headers: str) -> Request:
     messages = [{"type": "http.request", "body": piece, "more_body": True} for piece in pieces]
     messages.append({"type": "http.request", "body": b"", "more_body": False})
@@ -21,9 +25,9 @@ def request(*pieces: bytes, **headers: str) -> Request:
 
 
 async def test_a_body_in_pieces_is_read_up_to_the_limit() -> None:
-    assert await read_body(request(b"ab", b"cd"), 4) == b"abcd"
+    assert await read_body(request(b"ab", b"cd"), 4, unbounded) == b"abcd"
     with pytest.raises(RequestTooLargeError):
-        await read_body(request(b"ab", b"cd", b"e"), 4)
+        await read_body(request(b"ab", b"cd", b"e"), 4, unbounded)
 
 
 async def test_of_a_body_that_says_that_it_is_too_long_nothing_is_read() -> None:
@@ -32,7 +36,7 @@ async def test_of_a_body_that_says_that_it_is_too_long_nothing_is_read() -> None
 
     scope = {"type": "http", "method": "POST", "headers": [(b"content-length", b"5")]}
     with pytest.raises(RequestTooLargeError):
-        await read_body(Request(scope, receive), 4)
+        await read_body(Request(scope, receive), 4, unbounded)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.http.body_budget import BodyBudget
 from orchestrator.http.exchange import Endpoint, Exchange
 from orchestrator.http.identity_middleware import IdentityMiddleware
 from pilotfish.errors import InvalidRequestError
@@ -32,7 +33,7 @@ class Connection:
 
     async def ask(self, handler, *headers: tuple[bytes, bytes]) -> None:
         scope = {"type": "http", "method": "POST", "path": "/x", "headers": headers}
-        await IdentityMiddleware(Endpoint(handler, 100))(scope, self.receive, self.send)
+        await IdentityMiddleware(Endpoint(handler, 100, BodyBudget(0)))(scope, self.receive, self.send)
 
 
 async def test_an_error_within_a_stream_is_an_event() -> None:
