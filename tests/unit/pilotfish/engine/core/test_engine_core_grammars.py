@@ -14,7 +14,6 @@ from llguidance import LLMatcher
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.grammars import Grammars
 from pilotfish.messages import (
-    CloseSequence,
     Decode,
     Event,
     OpenSequence,
@@ -238,34 +237,6 @@ def test_a_grammar_that_is_being_compiled_holds_up_its_own_sequence_only(
     assert core.has_work
     answered = [event for event in settle(core) if isinstance(event, Verdict)]
     assert [event.sequence_id for event in answered] == [1, 1, 1]
-    assert not core.is_waiting
-
-
-class Stopped(GrammarCompiler):
-    """Compiles nothing; what it is asked for stays."""
-
-    num_deaths = 0
-
-    def __init__(self) -> None:
-        self.futures: dict[Grammar, Future[LLMatcher]] = {}
-
-    def compile(self, grammar: Grammar, client: str = "") -> Future[LLMatcher]:
-        return self.futures.setdefault(grammar, Future())
-
-
-def test_a_grammar_whose_sequences_are_all_closed_is_not_compiled(make_core: MakeCore) -> None:
-    stopped = Stopped()
-    core = make_core(Grammars(stopped))
-    shared, own = (Grammar(GrammarKind.REGEX, text) for text in ("a", "b"))
-    for sequence_id, grammar in ((1, shared), (2, shared), (3, own)):
-        core.submit(OpenSequence(sequence_id, PROMPT, sampling(grammar=grammar), client="c"))
-    core.submit(CloseSequence(1))
-    core.submit(CloseSequence(3))
-    assert stopped.futures[own].cancelled()
-    assert not stopped.futures[shared].cancelled()
-    core.submit(CloseSequence(2))
-    assert stopped.futures[shared].cancelled()
-    settle(core)
     assert not core.is_waiting
 
 
