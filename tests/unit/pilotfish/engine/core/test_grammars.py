@@ -29,7 +29,7 @@ class Stopped(GrammarCompiler):
 
 def test_a_grammar_whose_sequences_are_all_closed_is_not_compiled(make_core: MakeCore) -> None:
     stopped = Stopped()
-    core = make_core(Grammars(stopped))
+    core = make_core(grammars=Grammars(stopped))
     shared, own = (Grammar(GrammarKind.REGEX, text) for text in ("a", "b"))
     for sequence_id, grammar in ((1, shared), (2, shared), (3, own)):
         core.submit(OpenSequence(sequence_id, PROMPT, SamplingParams(grammar=grammar), client="c"))
