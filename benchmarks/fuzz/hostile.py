@@ -25,6 +25,8 @@ NUM_CLIENTS = 64
 NUM_ANSWERS = 20
 """Of the well-behaved client, alone and beside each kind of hostile ones."""
 TICK_S = 0.005
+ATTACK_S = 3.0
+"""From the first hostile request until the well-behaved client asks."""
 POST = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\n"
 CHUNKED = POST + b"transfer-encoding: chunked\r\n\r\n1\r\n{\r\n"
 GENERATE = f"/{SERVICE_NAME}/Generate"
@@ -120,10 +122,12 @@ async def measure_hostile() -> AsyncIterator[dict[str, Any]]:
             address = await asyncio.to_thread(ours.recv)
             alone_s = await _answer_s(address)
             before = await _measured(ours)
-            hostile = context.Process(target=_attack, args=(name, address), daemon=True)
+            begun, begins = context.Pipe()
+            hostile = context.Process(target=_attack, args=(name, address, begins), daemon=True)
             hostile.start()
             try:
-                await asyncio.sleep(3)
+                await asyncio.to_thread(begun.recv)
+                await asyncio.sleep(ATTACK_S)
                 beside_s = await _answer_s(address)
                 after = await _measured(ours)
             finally:
@@ -140,8 +144,9 @@ async def measure_hostile() -> AsyncIterator[dict[str, Any]]:
             process.join()
 
 
-def _attack(name: str, address: Address) -> None:
+def _attack(name: str, address: Address, begins: Connection) -> None:
     """In a process of its own, until it is killed: the well-behaved client shall wait for the server alone."""
+    begins.send(None)
 
     async def all_of_them() -> None:
         await asyncio.gather(*(_again(HOSTILE[name], address) for _ in range(NUM_CLIENTS)))
