@@ -41,12 +41,14 @@ class RemoteDrafter(Drafter):
         features: FeatureFeed | None = None,
         tree: TreeRequest | None = None,
         predraft: PredraftPolicy | None = None,
+        vocab_size: int | None = None,
     ) -> None:
         """`deadline_s(num_tokens)` is how long a round may wait for that many draft tokens; inf: until it is woken.
 
         needs_probs: drafts come with their distributions, for rejection sampling.
         features: of the target, for proposers that build on them. tree: how drafts may branch; None: chains.
-        predraft: how far the replica may draft ahead; None: not at all.
+        predraft: how far the replica may draft ahead; None: not at all. vocab_size: of a target that would not survive
+        a token beyond it; None: only the drafter's own counts.
         """
         self._pool = SequencePool(pool)
         self._deadline_s = deadline_s
@@ -54,6 +56,7 @@ class RemoteDrafter(Drafter):
         self._needs_probs = needs_probs
         self._features = features or FeatureFeed()
         self._tree = tree
+        self._vocab_size = vocab_size
         self._predrafts = Predrafts(predraft or PredraftPolicy("off", 0))
         self._asked: Ask | None = None
         self._opened_s = 0.0
@@ -148,7 +151,7 @@ class RemoteDrafter(Drafter):
             return None
         length = len(draft.draft_token_ids)
         try:
-            check_proposal(draft, length, None, peer.model.vocab_size, needs_probs=self._needs_probs)
+            self._check(draft, length, None, peer)
         except PilotfishError as error:
             self._give_up(error)
             return None
@@ -225,13 +228,18 @@ class RemoteDrafter(Drafter):
 
     def _answered(self, found: Proposal, asked: Ask, peer: Peer, now_s: float) -> Draft:
         try:
-            check_proposal(found, asked.num_tokens, asked.tree, peer.model.vocab_size, needs_probs=self._needs_probs)
+            self._check(found, asked.num_tokens, asked.tree, peer)
         except PilotfishError as error:
             return self._failed(error, now_s)
         self._out.append(Report(peer.replica, "success"))
         elapsed_s = now_s - asked.asked_s
         self._predrafts.add_ask(elapsed_s)
         return Draft.of(found, needs_probs=self._needs_probs, elapsed_s=elapsed_s)
+
+    def _check(self, draft: Proposal, num_tokens: int, tree: TreeRequest | None, peer: Peer) -> None:
+        """Raises GarbageError."""
+        vocab_size = peer.model.vocab_size if self._vocab_size is None else min(peer.model.vocab_size, self._vocab_size)
+        check_proposal(draft, num_tokens, tree, vocab_size, needs_probs=self._needs_probs)
 
     def _refused(self, error: SequenceError, peer: Peer, text: Text, now_s: float) -> Draft | None:
         """What the replica has against the question; None: it is asked again, or that was an earlier one."""

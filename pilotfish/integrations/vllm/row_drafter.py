@@ -53,7 +53,13 @@ class RowDrafter:
         self._counters = counters
         self._span = span
         self._out: list[Command] = []
-        self._drafter = RemoteDrafter(pool, lambda _: math.inf, self._out, predraft=policy)
+        self._drafter = RemoteDrafter(
+            pool,
+            lambda _: math.inf,
+            self._out,
+            predraft=policy,
+            vocab_size=target.vocab_size,  # a token beyond it would bring vLLM down
+        )
         self._exchange = Exchange(None, acquire_timeout_s=0, max_unread=_MAX_UNREAD, on_event=self._hear)
         self._place: _Place | None = None
         """Of the draft that was asked for and has not come."""
@@ -120,7 +126,6 @@ class RowDrafter:
     def _give(self, draft: Draft) -> None:
         """vLLM verifies this draft next, unless the step is over."""
         place, self._place = self._place, None
-        # A tree, or more than was asked for, would bring vLLM down.
         if place is not None and place.step.answer(place.slot, draft.token_ids):
             self.row.given = draft.token_ids
 

@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from typing import Any
 
+import msgspec
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -101,6 +102,24 @@ async def test_a_late_draft_is_dropped_and_is_one_failure(row, link, counters) -
     row.begin(9, 1)
     assert (counters.acceptance.num_draft_tokens, counters.acceptance.num_accepted_tokens) == (1, 1)
     assert (len(link.failures), link.num_successes) == (1, 2)
+
+
+async def test_a_token_beyond_vllms_vocabulary_never_reaches_it(row, link) -> None:
+    link.model = msgspec.structs.replace(link.model, vocab_size=200)  # the draft model's is padded further
+    step = row.begin(4)
+    answer(row, link, 5, 100)
+    assert step.wait(0.0) == [[]]
+    assert len(link.failures) == 1
+    assert link.mailbox is None
+
+
+async def test_a_token_beyond_vllms_vocabulary_is_not_drafted_ahead_either(row, link) -> None:
+    link.model = msgspec.structs.replace(link.model, vocab_size=200)
+    row.begin(4)
+    answer(row, link, 5, 6)
+    link.mailbox.deliver(PreparedDrafts(7, 4, (5, 6), (1, 2), (9, 8), (10, 100, 12, 13)))
+    assert row.begin(5, 9).wait(0.0) == [[]]
+    assert len(link.failures) == 1
 
 
 async def test_a_foreseen_outcome_needs_no_answer(row, link) -> None:
