@@ -126,8 +126,9 @@ class RowDrafter:
     def _give(self, draft: Draft) -> None:
         """vLLM verifies this draft next, unless the step is over."""
         place, self._place = self._place, None
-        if place is not None and place.step.answer(place.slot, draft.token_ids):
-            self.row.given = draft.token_ids
+        token_ids = () if draft.parents else draft.token_ids  # vLLM asked for a chain
+        if place is not None and place.step.answer(place.slot, token_ids):
+            self.row.given = token_ids
 
     def _flush(self) -> None:
         while self._out:

@@ -106,8 +106,10 @@ async def test_a_late_draft_is_dropped_and_is_one_failure(row, link, counters) -
 
 async def test_a_token_beyond_vllms_vocabulary_never_reaches_it(row, link) -> None:
     link.model = msgspec.structs.replace(link.model, vocab_size=200)  # the draft model's is padded further
-    step = row.begin(4)
-    answer(row, link, 5, 100)
+    row.begin(4)
+    answer(row, link)
+    step = row.begin(5)
+    answer(row, link, 6, 100)
     assert step.wait(0.0) == [[]]
     assert len(link.failures) == 1
     assert link.mailbox is None
@@ -120,6 +122,14 @@ async def test_a_token_beyond_vllms_vocabulary_is_not_drafted_ahead_either(row, 
     link.mailbox.deliver(PreparedDrafts(7, 4, (5, 6), (1, 2), (9, 8), (10, 100, 12, 13)))
     assert row.begin(5, 9).wait(0.0) == [[]]
     assert len(link.failures) == 1
+
+
+async def test_a_tree_is_no_draft_for_vllm(row, link) -> None:
+    row.begin(4)
+    answer(row, link)
+    step = row.begin(5)
+    link.mailbox.deliver(Proposal(7, row.length, (6, 7), parents=(-1, -1)))
+    assert step.wait(0.0) == [[]]
 
 
 async def test_a_foreseen_outcome_needs_no_answer(row, link) -> None:
