@@ -168,7 +168,8 @@ class RoundMachine:
             controller.end(self._result(verdict))
             return
         is_step_due = self.steps.is_due(sequence) and self.target.can_move
-        if not asked.is_over(sequence.length) and not is_step_due and self.target.is_welcome:
+        is_welcome = self.target.is_welcome
+        if not asked.is_over(sequence.length) and not is_step_due and is_welcome:
             self._look_ahead(asked, verdict)
             return
         asked.leave(sequence.length)
@@ -176,7 +177,7 @@ class RoundMachine:
         if is_step_due:
             self.target.close()  # judging takes a place as well
             self._write_step(now_s)
-        elif not self.target.is_welcome:
+        elif not is_welcome:
             self.target.close()  # nothing more of the run is wanted from there
             self._begin(now_s)
         elif verdict.num_next_draft_tokens:
