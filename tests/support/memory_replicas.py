@@ -152,10 +152,13 @@ class MemoryLink:
         if verdict.finish_reason is not None or len(self.tokens[sequence_id]) >= self.goal_lengths[sequence_id]:
             del self.goal_lengths[sequence_id]
         else:
-            # The verdict travels, and a command back, while the next step runs.
-            loop = asyncio.get_running_loop()
-            loop.call_soon(loop.call_soon, self._step, sequence_id)
+            self._step_later(sequence_id)
         self._answer([verdict])
+
+    def _step_later(self, sequence_id: int) -> None:
+        # The verdict travels, and a command back, while the next step runs.
+        loop = asyncio.get_running_loop()
+        loop.call_soon(loop.call_soon, self._step, sequence_id)
 
     def _deliver(self, event: Event) -> None:
         mailbox = self.mailboxes.get(event.sequence_id)

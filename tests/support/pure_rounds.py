@@ -47,16 +47,8 @@ class PureLink(MemoryLink):
     def _later(self, sequence_id: int, draft_token_ids: Sequence[int], parents: Sequence[int] = ()) -> None:
         self.steps.append(lambda: self._verify(sequence_id, draft_token_ids, parents))
 
-    def _step(self, sequence_id: int) -> None:
-        if sequence_id not in self.goal_lengths or sequence_id not in self.tokens:
-            self.goal_lengths.pop(sequence_id, None)
-            return
-        verdict = self._verdict(sequence_id, ())
-        if verdict.finish_reason is not None or len(self.tokens[sequence_id]) >= self.goal_lengths[sequence_id]:
-            del self.goal_lengths[sequence_id]
-        else:
-            self.steps.append(lambda: self._step(sequence_id))
-        self._answer([verdict])
+    def _step_later(self, sequence_id: int) -> None:
+        self.steps.append(lambda: self._step(sequence_id))
 
     def lose(self) -> None:
         self.is_connected = False
