@@ -111,6 +111,7 @@ class SessionFactory:
         return draft_deadline_s(num_tokens, self.control.plain_token_s, self.predraft.ask_s)
 
     def scorer(self) -> PromptScorer:
+        """Scores prompts on the target pool."""
         return PromptScorer(
             self._targets,
             self._tokenizer,
