@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -29,7 +30,7 @@ class FairThreads:
         """The work's result, in the client's turn. Raises what the work does, and as `FairTurns.begin`."""
         begun_s = await self._turns.begin(client_id)
         loop = asyncio.get_running_loop()
-        future = self._executor.submit(work)
+        future = self._executor.submit(contextvars.copy_context().run, work)  # its logs are about the caller's request
 
         def leave(_: Future[ResultT]) -> None:
             took_s = self._clock() - begun_s
