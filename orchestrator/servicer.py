@@ -11,7 +11,8 @@ import grpc.aio
 import msgspec
 
 import pilotfish
-from orchestrator.answers.chunk_writer import WriteTurns, write_chunks
+from orchestrator.answers.chunk_writer import WRITES_PER_PASS, write_chunks
+from orchestrator.answers.loop_turns import LoopTurns
 from orchestrator.api_security import Authenticator, client_id_of, host_of
 from orchestrator.conversion import chunk_to_proto, options_from_proto, prompt_from_proto, report_to_proto
 from orchestrator.inference import InferenceService
@@ -39,7 +40,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
         self._service = service
         self._config = config
         self._authenticator = authenticator
-        self._turns = WriteTurns()
+        self._turns = LoopTurns(WRITES_PER_PASS)
 
     async def Generate(  # type: ignore[override]  # noqa: N802  # it writes, so that a cancelled write ends it here
         self, request: inference_pb2.GenerateRequest, context: GenerateContext
