@@ -125,6 +125,7 @@ def report_to_proto(report: Report) -> inference_pb2.GenerateResponse:
             request_id=report.request_id,
             finish_reason=types_pb2.FinishReason.ValueType(report.finish_reason),
             stopped_by="" if report.stopped_by is None else str(report.stopped_by),
+            stop_token_id=report.stopped_by if isinstance(report.stopped_by, int) else None,
             usage=inference_pb2.Usage(
                 prompt_tokens=report.num_prompt_tokens,
                 output_tokens=report.num_output_tokens,

@@ -76,6 +76,9 @@ class Summary:
     model_id: str
     finish_reason: FinishReason
     stopped_by: str
+    """The stop string, or the token's id as decimals; empty: neither ended it."""
+    stop_token_id: int | None = None
+    """The token that ended it; older orchestrators do not tell."""
     seed: int
     emulated: bool
     lossy: bool

@@ -78,6 +78,7 @@ def summary_from_proto(summary: pb.Summary) -> Summary:
         model_id=summary.model_id,
         finish_reason=FinishReason(summary.finish_reason),
         stopped_by=summary.stopped_by,
+        stop_token_id=summary.stop_token_id if summary.HasField("stop_token_id") else None,
         seed=summary.seed,
         emulated=summary.emulated,
         lossy=summary.lossy,
