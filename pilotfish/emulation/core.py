@@ -20,11 +20,11 @@ from pilotfish.emulation.profiles import RooflineCost, StepCost
 from pilotfish.engine.batching.step_costs import StepCosts
 from pilotfish.engine.core.engine import Engine
 from pilotfish.engine.core.scheduler import ScheduledRows, Scheduler
-from pilotfish.engine.core.sequence import DecodeTask, EngineSequence, ProposeTask, VerifyTask
+from pilotfish.engine.core.sequence import EngineSequence
+from pilotfish.engine.core.task import ProposeTask, Status
 from pilotfish.messages import (
     Command,
     Event,
-    Opened,
     OpenSequence,
     Propose,
     SequenceError,
@@ -137,6 +137,8 @@ class EmulatedCore(Engine):
         for sequence in self._scheduler.oversized:
             message = f"the emulated KV cache is too small for this sequence of {len(sequence.tokens)} tokens"
             events.append(self._fail(sequence, SequenceErrorCode.RESOURCE_EXHAUSTED, message))
+        for rows in scheduled:
+            events.extend(rows.sequence.announce())
         return scheduled
 
     def _take(self, command: Command, now_ns: int) -> Event | None:
@@ -167,36 +169,32 @@ class EmulatedCore(Engine):
         if last is not None and len(command.new_token_ids) <= last.num_draft_tokens + 1 and num_computed >= start - 1:
             # Drafts that were accepted are computed, all but the last of them.
             num_missing = 1 + (len(command.new_token_ids) > last.num_draft_tokens)
-            sequence.num_computed_tokens = max(sequence.num_computed_tokens, len(sequence.tokens) - num_missing)
+            sequence.mark_computed(max(sequence.num_computed_tokens, len(sequence.tokens) - num_missing))
         self._proposals[command.sequence_id] = command
-        sequence.task = ProposeTask(command.base_length, command.num_draft_tokens, now_ns)
+        task = ProposeTask(
+            base_length=command.base_length, num_draft_tokens=command.num_draft_tokens, arrival_ns=now_ns
+        )
+        sequence.propose(task)
         return None
 
     def _run(self, scheduled: Sequence[ScheduledRows], start_ns: int) -> list[Event]:
-        events = [event for rows in scheduled for event in self._begin(rows, start_ns)]
-        self._measure(scheduled)
-        events += self.drafting.step()
         for rows in scheduled:
-            rows.sequence.compute_time_ns += round(1e9 * self.step_s)
-            rows.sequence.last_served_ns = start_ns + round(1e9 * self.step_s)
-            if rows.is_complete and isinstance(rows.sequence.task, VerifyTask | DecodeTask):
+            if rows.status is Status.PROPOSING and rows.is_complete:
+                # It is drafted for in this very step.
+                self.drafting.propose(
+                    self._proposals[rows.sequence.sequence_id], rows.sequence.tokens, rows.sequence.sampling
+                )
+        self._measure(scheduled)
+        events: list[Event] = [*self.drafting.step()]
+        for rows in scheduled:
+            rows.sequence.serve(start_ns, round(1e9 * self.step_s), rows.end_place)
+            self.kv_cache.register_full_blocks(rows.sequence, rows.sequence.num_committed_tokens)
+        for rows in scheduled:
+            if rows.status is Status.PROPOSING and rows.is_complete:
+                rows.sequence.rest()
+            elif rows.is_complete:
                 events.append(self._commit(rows.sequence))
         return events
-
-    def _begin(self, rows: ScheduledRows, start_ns: int) -> list[Event]:
-        """Compute the rows; a proposal whose tokens are all there begins in this very step."""
-        sequence = rows.sequence
-        if sequence.task is not None and sequence.task.start_ns == 0:
-            sequence.task.start_ns = start_ns
-            sequence.compute_time_ns = 0
-        sequence.mark_computed(rows.first_position + rows.num_rows)
-        self.kv_cache.register_full_blocks(sequence, sequence.num_committed_tokens)
-        if rows.is_complete and isinstance(sequence.task, ProposeTask):
-            self.drafting.propose(self._proposals[sequence.sequence_id], sequence.tokens, sequence.sampling)
-        if sequence.is_opened:
-            return []
-        sequence.is_opened = True
-        return [Opened(sequence.sequence_id, sequence.num_cached_tokens)]
 
     def _measure(self, scheduled: Sequence[ScheduledRows]) -> None:
         """What the step computes, and how long that takes."""
@@ -204,17 +202,15 @@ class EmulatedCore(Engine):
         num_sequences, num_tokens, num_context_tokens = size.num_sequences, size.num_tokens, size.num_context_tokens
         num_decoding, num_prefill_tokens = num_sequences, 0
         for rows in scheduled:
-            sequence, num_rows = rows.sequence, rows.num_rows
-            if isinstance(sequence.task, ProposeTask) and rows.is_complete:
+            if rows.status is Status.PROPOSING and rows.is_complete:
                 # Its last row, and itself, are the drafting's already.
-                sequence.task = None
-                num_tokens += num_rows - 1
+                num_tokens += rows.num_rows - 1
                 continue
             num_sequences += 1
-            num_tokens += num_rows
-            num_context_tokens += rows.first_position + num_rows
+            num_tokens += rows.num_rows
+            num_context_tokens += rows.end_place
             num_decoding += rows.is_decode
-            num_prefill_tokens += 0 if rows.is_decode else num_rows
+            num_prefill_tokens += 0 if rows.is_decode else rows.num_rows
         self.step_s = self._step_cost.step_s(num_sequences, num_tokens, num_context_tokens)
         if num_tokens:
             self._count_step(num_decoding, num_tokens)

@@ -16,11 +16,11 @@ from pilotfish.engine.core.engine import Engine
 from pilotfish.engine.core.feature_store import FeatureStore
 from pilotfish.engine.core.grammars import Grammars
 from pilotfish.engine.core.in_target_drafting import InTargetDrafter, InTargetDrafting
-from pilotfish.engine.core.proposing import DRAFTING_TASKS, add_drafted, draft_next, draft_plan
+from pilotfish.engine.core.proposing import add_drafted, draft_next, draft_plan
 from pilotfish.engine.core.scheduler import ScheduledRows, Scheduler
-from pilotfish.engine.core.sequence import DecodeTask, EngineSequence
+from pilotfish.engine.core.sequence import EngineSequence
 from pilotfish.engine.core.step_rows import build_step, kept_rows
-from pilotfish.messages import Event, Opened, Verdict
+from pilotfish.messages import Event, Verdict
 from pilotfish.models.decoder import Decoder
 from pilotfish.speculation.rounds import Outcome, Round, verify
 from pilotfish.step_table import StepTable
@@ -103,11 +103,9 @@ class EngineCore(Engine):
             )
             events.append(self._fail(sequence, SequenceErrorCode.RESOURCE_EXHAUSTED, message))
         for rows in scheduled:
-            if not rows.sequence.is_opened:
-                rows.sequence.is_opened = True
-                events.append(Opened(rows.sequence.sequence_id, rows.sequence.num_cached_tokens))
+            events.extend(rows.sequence.announce())
         # Verdicts first, so that each kind's logits are one slice.
-        return sorted(scheduled, key=lambda rows: isinstance(rows.sequence.task, DRAFTING_TASKS))
+        return sorted(scheduled, key=lambda rows: rows.status.is_drafting)
 
     @torch.inference_mode()
     def _run(self, scheduled: Sequence[ScheduledRows], start_ns: int) -> Iterator[Event]:
@@ -115,7 +113,7 @@ class EngineCore(Engine):
         num_prefill_rows = sum(rows.num_rows for rows in scheduled if not rows.is_decode)
         logits = self._decoder.forward(build_step(scheduled))
         complete = [rows for rows in scheduled if rows.is_complete]
-        verified = [rows for rows in complete if not isinstance(rows.sequence.task, DRAFTING_TASKS)]
+        verified = [rows for rows in complete if not rows.status.is_drafting]
         drafting = complete[len(verified) :]
         num_verified_rows = sum(rows.num_logit_rows for rows in verified)
         outcomes = verify(logits[:num_verified_rows], [_round(rows.sequence) for rows in verified])
@@ -124,6 +122,8 @@ class EngineCore(Engine):
         # What the target drafts for itself afterwards is no part of it.
         self._prefill_ns += self.step_costs.add(num_rows, num_prefill_rows, elapsed_ns)
         decided = list(zip([rows.sequence for rows in verified], outcomes, strict=True))
+        for rows in scheduled:
+            rows.sequence.serve(start_ns, elapsed_ns, rows.end_place)
         verdicts = self._commit(scheduled, decided, elapsed_ns)
         proposals = [add_drafted(rows.sequence, result) for rows, result in zip(drafting, drafted, strict=True)]
         return map(self._closed, [*verdicts, *(event for event in proposals if event is not None)])
@@ -133,9 +133,6 @@ class EngineCore(Engine):
     ) -> list[Verdict]:
         """What the computed step changes: tokens are committed, features kept, blocks made findable. If it raises,
         nobody finds blocks that are not complete."""
-        for rows in scheduled:
-            rows.sequence.mark_computed(rows.first_position + rows.num_rows)
-            rows.sequence.compute_time_ns += elapsed_ns
         verdicts: list[Verdict] = []
         moves: list[tuple[int, int]] = []
         for sequence, outcome in decided:
@@ -161,7 +158,7 @@ class EngineCore(Engine):
         if self._in_target is not None:
             has_prefill = any(not rows.is_decode for rows in scheduled)
             num_decoded = 0 if has_prefill else sum(len(outcome.token_ids) for _, outcome in decided)
-            num_sequences = sum(isinstance(each.task, DecodeTask) for each in self._sequences.values())
+            num_sequences = sum(each.run is not None for each in self._sequences.values())
             self._in_target.after_step(kept, num_decoded, elapsed_ns, num_sequences)
         return verdicts
 
