@@ -90,7 +90,7 @@ class AheadGrowth:
             self.branches.append(AheadBranch(assumed, [self._add(outcome.token_id, num_accepted - 1)]))
 
     def extend(
-        self, drafts: Sequence[tuple[int, SparseDistribution | None]], candidates: Sequence[list[Candidate]]
+        self, drafts: Sequence[tuple[int, SparseDistribution | None]], candidates: Sequence[Sequence[Candidate]]
     ) -> bool:
         """Take the next draft of each branch, and what it was drawn from; whether the drafts are as long now as was
         wanted."""

@@ -12,11 +12,12 @@ from pilotfish.engine.core.task import DecodeTask, PredraftTask, ProposeTask, St
 from pilotfish.features import FeatureRequest
 from pilotfish.messages import AheadRequest, Decode, Opened, OpenSequence, Verdict
 from pilotfish.speculation.lookup.index import LookupIndex
+from pilotfish.speculation.results import Outcome
 from pilotfish.speculation.sampling.history import TokenHistory
 from pilotfish.speculation.sampling.token_lists import TokenLists
 from pilotfish.speculation.stopping import cut
 from pilotfish.structured.matching import GrammarMatcher
-from pilotfish.types import SamplingParams, TokenLogprobs
+from pilotfish.types import SamplingParams
 
 
 @dataclass(slots=True, eq=False)
@@ -214,20 +215,18 @@ class EngineSequence:
             self.num_committed_tokens = len(self.tokens)
         self.remember(token_ids)
 
-    def commit(
-        self, token_ids: Sequence[int], path: Sequence[int], logprobs: Sequence[TokenLogprobs], max_context_tokens: int
-    ) -> Verdict:
+    def commit(self, outcome: Outcome, max_context_tokens: int) -> Verdict:
         """Append what was decided, cut at a stop; rolls rejected drafts back by lowering a number.
 
-        path: the nodes of the accepted drafts, whose keys and values the caller moves into place before anybody may
-        find the blocks. logprobs: of each token, or nothing.
+        The caller moves keys and values of the accepted drafts into place before anybody may find the blocks.
         """
         task = self.task
         assert isinstance(task, DecodeTask)
         drafts, base_length = task.drafts, len(self.tokens)
         remaining = min(self.sampling.max_tokens - self.num_output_tokens, max_context_tokens - base_length)
+        path, stop_token_ids = outcome.path, self.token_lists.stop_token_ids
         committed, num_accepted, finish_reason = cut(
-            token_ids, len(path), stop_token_ids=self.token_lists.stop_token_ids, remaining_tokens=remaining
+            outcome.token_ids, len(path), stop_token_ids=stop_token_ids, remaining_tokens=remaining
         )
         self.append(committed, committed=True)
         self.num_computed_tokens = base_length + num_accepted
@@ -242,7 +241,7 @@ class EngineSequence:
             num_draft_tokens=len(drafts),
             num_accepted_tokens=num_accepted,
             token_ids=committed,
-            logprobs=tuple(logprobs[: len(committed)]),
+            logprobs=outcome.logprobs[: len(committed)],
             finish_reason=finish_reason,
             timings=timings,
             draft_depth=drafts.tree.depth if drafts.tree else 0,
