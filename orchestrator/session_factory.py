@@ -25,10 +25,9 @@ from orchestrator.rounds.target import Target
 from orchestrator.session import Session
 from orchestrator.step_rounds import DraftModels, StepDrafter, StepRounds, step_rounds
 from pilotfish.config import Config
-from pilotfish.config.target import IN_TARGET_DRAFTERS
+from pilotfish.drafter_registry import IN_TARGET_DRAFTERS, LOOKUPS
 from pilotfish.models.tokens.tokenizer import Tokenizer
-from pilotfish.speculation.lookup.index import needs_draft_probs
-from pilotfish.speculation.lookup.lookups import LOOKUPS
+from pilotfish.speculation.lookup.index import lookup_of, needs_draft_probs
 from pilotfish.types import ModelInfo, TreeRequest
 
 _MAX_UNASKED = 512
@@ -46,7 +45,7 @@ class SessionFactory:
         self._config = config.orchestrator
         self._tokenizer = tokenizer
         self._targets, self._drafts = targets, drafts
-        self._lookups = {name: lookup(config.draft) for name, lookup in LOOKUPS.items()}
+        self._lookups = {name: lookup_of(name)(config.draft) for name in LOOKUPS}
 
     def session(self, request: GenerationRequest, model: ModelInfo, rounds: RoundLog) -> Session:
         """model: of the targets."""

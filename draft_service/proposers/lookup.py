@@ -25,8 +25,7 @@ from pilotfish.models.store.catalogue import LocalFolder, resolve
 from pilotfish.models.store.folder import read_metadata
 from pilotfish.models.store.pull import pull_tokenizer
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
-from pilotfish.speculation.lookup.index import LookupDraft, LookupIndex, one_hot_probs
-from pilotfish.speculation.lookup.lookups import LOOKUPS, MakeIndex
+from pilotfish.speculation.lookup.index import LookupDraft, LookupIndex, MakeIndex, lookup_of, one_hot_probs
 from pilotfish.types import Limits, LoadReport, ModelInfo, SamplingParams, SequenceErrorCode
 
 
@@ -190,7 +189,7 @@ async def start_lookup_proposer(config: Config, name: str) -> LookupProposer:
         tokenizer_path=str(folder),
     )
     limits = Limits(max_draft_tokens=draft.engine.max_draft_tokens, max_sequences=draft.engine.max_sequences)
-    return LookupProposer(model, limits, LOOKUPS[name](draft))
+    return LookupProposer(model, limits, lookup_of(name)(draft))
 
 
 def _tokenizer_folder(name: str, cache_dir: str) -> Path:

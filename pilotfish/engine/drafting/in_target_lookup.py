@@ -10,8 +10,7 @@ from pilotfish.engine.core.drafts import Drafts
 from pilotfish.engine.core.in_target_drafting import DraftWish, InTargetDrafter
 from pilotfish.engine.core.sequence import DecodeTask, EngineSequence
 from pilotfish.engine.core.step_rows import KeptRows
-from pilotfish.speculation.lookup.index import LookupDraft, LookupIndex
-from pilotfish.speculation.lookup.lookups import MakeIndex
+from pilotfish.speculation.lookup.index import LookupDraft, LookupIndex, MakeIndex
 from pilotfish.speculation.trees.tree import DraftTree
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from draft_service.proposers.lookup import TOKENS_PER_TURN, LookupProposer, start_lookup_proposer
 from pilotfish.config import Config, DraftConfig
+from pilotfish.drafters.ngram.draft import NgramIndex
 from pilotfish.errors import ModelNotFoundError, UnavailableError
 from pilotfish.messages import CloseSequence, Event, Opened, OpenSequence, Proposal, Propose, SequenceError
-from pilotfish.speculation.lookup.lookups import LOOKUPS
-from pilotfish.speculation.lookup.ngram import NgramIndex
+from pilotfish.speculation.lookup.index import lookup_of
 from pilotfish.types import Limits, ModelInfo, SamplingParams, SequenceErrorCode, TreeRequest
 
 GREEDY = SamplingParams(temperature=0)
@@ -111,7 +111,7 @@ async def test_a_closed_proposer_says_so(proposer: LookupProposer) -> None:
 
 
 async def test_suffix_branches_where_it_may(proposer: LookupProposer) -> None:
-    subject = LookupProposer(proposer.model, proposer.limits, LOOKUPS["suffix"](DraftConfig()))
+    subject = LookupProposer(proposer.model, proposer.limits, lookup_of("suffix")(DraftConfig()))
     await opened(subject, (1, 2, 3, 5, 1, 2, 4, 6, 1, 2))
     subject.send([Propose(1, 10, (), 2, tree=TreeRequest(max_nodes=4, branching=2))])
     (event,) = await events(subject, 1)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from draft_service.proposers.lookup import LookupSequence
-from pilotfish.speculation.lookup.ngram import NgramIndex
+from pilotfish.drafters.ngram.draft import NgramIndex
 from pilotfish.types import SamplingParams
 
 GREEDY = SamplingParams(temperature=0)

@@ -24,8 +24,8 @@ from orchestrator.rounds.drafters.remote_drafter import RemoteDrafter
 from orchestrator.rounds.machine import RoundMachine
 from orchestrator.rounds.target import Target
 from pilotfish.config import SpeculationConfig
+from pilotfish.drafters.ngram.draft import NgramIndex
 from pilotfish.messages import SequenceError
-from pilotfish.speculation.lookup.ngram import NgramIndex
 from pilotfish.types import SamplingParams, SequenceErrorCode, TreeRequest
 from tests.support.pure_rounds import PureLink, PurePool, PureRequest
 from tests.support.toy_model import continuation

@@ -19,7 +19,7 @@ from pilotfish.integrations.vllm.proposer import RemoteProposer
 from pilotfish.messages import Command, Event, Proposal, Propose
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
 from pilotfish.rpc.replica.server import ReplicaServer
-from pilotfish.speculation.lookup.lookups import LOOKUPS
+from pilotfish.speculation.lookup.index import lookup_of
 from pilotfish.types import Limits, ModelInfo
 from tests.support.byte_tokenizer import save_lookup_folder
 from tests.support.loop_thread import LoopThread
@@ -43,7 +43,7 @@ class RecordingProposer(LookupProposer):
 
     def __init__(self, model: ModelInfo, config: Config, fault: Fault | None, after_rounds: int) -> None:
         limits = Limits(max_draft_tokens=8, max_sequences=64)
-        super().__init__(model, limits, LOOKUPS["ngram"](config.draft))
+        super().__init__(model, limits, lookup_of("ngram")(config.draft))
         self.batches: list[list[Command]] = []
         self._fault, self._num_sound_rounds = fault, after_rounds
 
