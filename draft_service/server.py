@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from draft_service.proposers.lookup import start_lookup_proposer
+from draft_service.lookup_engine import start_lookup_engine
 from pilotfish.config import Config
 from pilotfish.drafter_registry import DRAFTERS, Needs, Place
 from pilotfish.emulation.engine import start_emulated_engine
@@ -28,7 +28,7 @@ async def start_proposer(config: Config) -> EngineClient:
         known = sorted(name for name, kind in DRAFTERS.items() if Place.DRAFT_SERVICE in kind.places)
         raise ConfigError(f"draft.proposer is {name!r}; known are {', '.join(known)}")
     if kind.needs is Needs.TEXT:
-        return await start_lookup_proposer(config, name)
+        return await start_lookup_engine(config, name)
     return await ProcessEngine.start(config, "draft")
 
 

@@ -30,6 +30,7 @@ from pilotfish.config import DraftConfig, SpeculationConfig
 from pilotfish.drafter_registry import IN_TARGET_DRAFTERS, LOOKUPS
 from pilotfish.messages import Proposal
 from pilotfish.speculation.lookup.index import lookup_of
+from pilotfish.speculation.lookup.sequence import SequenceLookup
 from pilotfish.types import SamplingParams
 from tests.support.toy_model import next_token
 
@@ -79,10 +80,9 @@ class World:
             pass
         elif proposer in LOOKUPS:
             drafter = LookupDrafter(
-                lookup_of(proposer)(LOOKUP_CONFIG)(""),
+                SequenceLookup(lookup_of(proposer)(LOOKUP_CONFIG)(""), len(PROMPT)),
                 LookupBudget(10_000),
                 out,
-                num_prompt_tokens=len(PROMPT),
                 tree=tree,
             )
         elif proposer in IN_TARGET_DRAFTERS:

@@ -9,6 +9,7 @@ from pilotfish.config import DraftConfig
 from pilotfish.drafters.ngram.draft import NgramIndex
 from pilotfish.messages import Verdict
 from pilotfish.speculation.lookup.index import LookupIndex, lookup_of
+from pilotfish.speculation.lookup.sequence import SequenceLookup
 from pilotfish.types import AcceptanceMode, SamplingParams, SparseDistribution
 
 
@@ -16,10 +17,9 @@ def drafter_of(
     sequence: Sequence, index: LookupIndex | None = None, budget: LookupBudget | None = None
 ) -> LookupDrafter:
     return LookupDrafter(
-        NgramIndex(2, 3) if index is None else index,
+        SequenceLookup(NgramIndex(2, 3) if index is None else index, len(sequence.request.prompt_token_ids)),
         budget or LookupBudget(10**6),
         [],
-        num_prompt_tokens=len(sequence.request.prompt_token_ids),
     )
 
 

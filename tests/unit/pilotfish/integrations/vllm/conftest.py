@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from draft_service.proposers.lookup import LookupProposer
+from draft_service.lookup_engine import LookupEngine
 from draft_service.server import start_draft
 from orchestrator.replicas.mailbox import Receiver
 from pilotfish.config import Config, load_config
@@ -38,7 +38,7 @@ Fault = Literal["slow", "silent", "garbage"]
 """slow: everything comes late. silent: no proposal comes. garbage: token ids that no vocabulary has."""
 
 
-class RecordingProposer(LookupProposer):
+class RecordingProposer(LookupEngine):
     """A lookup that keeps what it was told, a list for each frame's commands that came together, and may misbehave."""
 
     def __init__(self, model: ModelInfo, config: Config, fault: Fault | None, after_rounds: int) -> None:

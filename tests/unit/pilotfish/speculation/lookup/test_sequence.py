@@ -1,26 +1,23 @@
-"""Statements about a sequence, indexed bit by bit. Serving is tested in test_lookup_proposer.py."""
+"""Statements about a sequence, indexed bit by bit."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draft_service.proposers.lookup import LookupSequence
 from pilotfish.drafters.ngram.draft import NgramIndex
-from pilotfish.types import SamplingParams
+from pilotfish.speculation.lookup.sequence import SequenceLookup
 
-GREEDY = SamplingParams(temperature=0)
 tokens = st.lists(st.integers(0, 3), max_size=12)
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), tokens, st.integers(0, 30))))
 def test_statements_in_slices_equal_the_whole(statements: list[tuple[int, list[int], int]]) -> None:
-    sequence, truth = LookupSequence(1, GREEDY, 0, NgramIndex(2, 3)), list[int]()
+    sequence, truth = SequenceLookup(NgramIndex(2, 3), 0), list[int]()
     for start, token_ids, num_indexed in statements:
         start = min(start, len(truth))
         truth[start:] = token_ids
         sequence.replace_from(start, token_ids)
         sequence.index_some(num_indexed)
         assert sequence.length == len(truth)
-    sequence.index_some(len(truth))
     whole = NgramIndex(2, 3)
     whole.append(truth)
-    assert sequence.index.propose(4) == whole.propose(4)
+    assert sequence.draft(4) == whole.propose(4)

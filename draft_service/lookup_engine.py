@@ -1,11 +1,11 @@
-"""Proposers that look drafts up (`ngram`, `suffix`): they need a tokenizer's identity, no weights and no torch."""
+"""Lookups in the draft service: they need a tokenizer's identity, no weights and no torch."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from pilotfish.config import Config
@@ -25,55 +25,25 @@ from pilotfish.models.store.catalogue import LocalFolder, resolve
 from pilotfish.models.store.folder import read_metadata
 from pilotfish.models.store.pull import pull_tokenizer
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
-from pilotfish.speculation.lookup.index import LookupDraft, LookupIndex, MakeIndex, lookup_of, one_hot_probs
+from pilotfish.speculation.lookup.index import MakeIndex, lookup_of, one_hot_probs
+from pilotfish.speculation.lookup.sequence import SequenceLookup
 from pilotfish.types import Limits, LoadReport, ModelInfo, SamplingParams, SequenceErrorCode
-
-
-@dataclass(slots=True)
-class LookupSequence:
-    """A sequence's index, the tokens that are still to be indexed, and what is wanted after them."""
-
-    sequence_id: int
-    sampling: SamplingParams
-    num_prompt_tokens: int
-    index: LookupIndex
-    backlog: list[int] = field(default_factory=list)
-    request: Propose | None = None
-
-    @property
-    def length(self) -> int:
-        return len(self.index) + len(self.backlog)
-
-    def replace_from(self, start: int, token_ids: Sequence[int]) -> None:
-        """State the tokens from index `start` on."""
-        if start < len(self.index):
-            self.index.truncate(start)
-        del self.backlog[start - len(self.index) :]
-        self.backlog.extend(token_ids)
-
-    def index_some(self, max_tokens: int) -> int:
-        """Index up to max_tokens of the backlog; returns how many."""
-        tokens = self.backlog[:max_tokens]
-        self.index.append(tokens)
-        del self.backlog[:max_tokens]
-        return len(tokens)
-
-    def look_up(self, request: Propose, max_context_tokens: int) -> LookupDraft:
-        """The draft for a request, once all tokens are indexed; none beyond the context."""
-        room = max_context_tokens - request.base_length
-        return self.index.propose(max(0, min(request.num_draft_tokens, room)), request.tree)
-
-    def finish(self) -> None:
-        """The sequence has ended."""
-        if len(self.index) > self.num_prompt_tokens:
-            self.index.finish(self.num_prompt_tokens)
-
 
 TOKENS_PER_TURN = 256
 """Tokens indexed before the event loop turns to others: a millisecond at most."""
 
 
-class LookupProposer:
+@dataclass(slots=True, eq=False)
+class _Sequence:
+    """What is open, and what is wanted of it."""
+
+    sequence_id: int
+    sampling: SamplingParams
+    lookup: SequenceLookup
+    request: Propose | None = None
+
+
+class LookupEngine:
     """An EngineClient that looks drafts up on the event loop, where it indexes long texts in slices. Must be made on a
     running loop."""
 
@@ -81,8 +51,9 @@ class LookupProposer:
         self.model = model
         self.limits = limits
         self._make_index = make_index
-        self._sequences: dict[int, LookupSequence] = {}
-        self._behind: deque[LookupSequence] = deque()
+        self._sequences: dict[int, _Sequence] = {}
+        self._behind: deque[_Sequence] = deque()
+        """With tokens to index or a request to answer."""
         self._has_backlog = asyncio.Event()
         self._queue = EventQueue()
         self._task = asyncio.create_task(self._catch_up())
@@ -102,7 +73,7 @@ class LookupProposer:
                 case CloseSequence():
                     sequence = self._sequences.pop(command.sequence_id, None)
                     if sequence is not None:
-                        sequence.finish()
+                        sequence.lookup.finish()
         # What is short, as between two rounds, is answered without a task switch.
         self._work()
 
@@ -110,16 +81,15 @@ class LookupProposer:
         return await self._queue.receive()
 
     async def close(self) -> None:
-        self._queue.fail(UnavailableError("the proposer was closed"))
+        self._queue.fail(UnavailableError("the lookups were closed"))
         self._task.cancel()
         self._sequences.clear()
         await asyncio.wait((self._task,))
 
     def _open(self, command: OpenSequence) -> None:
-        sequence = LookupSequence(
-            command.sequence_id, command.sampling, len(command.prompt_token_ids), self._make_index(command.cache_salt)
-        )
-        sequence.replace_from(0, (*command.prompt_token_ids, *command.output_token_ids))
+        lookup = SequenceLookup(self._make_index(command.cache_salt), len(command.prompt_token_ids))
+        lookup.replace_from(0, (*command.prompt_token_ids, *command.output_token_ids))
+        sequence = _Sequence(command.sequence_id, command.sampling, lookup)
         self._sequences[command.sequence_id] = sequence
         self._behind.append(sequence)
         self._queue.put([Opened(command.sequence_id, 0)])
@@ -128,15 +98,15 @@ class LookupProposer:
         """Answered later, at the latest by the next `_work`, or at once with what is wrong."""
         sequence = self._sequences.get(command.sequence_id)
         start = command.base_length - len(command.new_token_ids)
-        if sequence is None or not 0 <= start <= sequence.length:
+        if sequence is None or not 0 <= start <= sequence.lookup.length:
             message = (
                 "unknown sequence, or tokens before the stated ones are missing: open it with all committed tokens"
             )
             code = SequenceErrorCode.UNKNOWN_SEQUENCE
             self._queue.put([SequenceError(command.sequence_id, code, message, command.base_length)])
             return
-        is_behind = bool(sequence.backlog) or sequence.request is not None
-        sequence.replace_from(start, command.new_token_ids)
+        is_behind = sequence.lookup.num_waiting > 0 or sequence.request is not None
+        sequence.lookup.replace_from(start, command.new_token_ids)
         # A newer request replaces one that was not answered: that round is over.
         sequence.request = command
         if not is_behind:
@@ -150,8 +120,8 @@ class LookupProposer:
             if self._sequences.get(sequence.sequence_id) is not sequence:
                 continue
             # Everything costs a little: a flood of empty requests must not hold the loop either.
-            num_tokens += 1 + sequence.index_some(TOKENS_PER_TURN)
-            if sequence.backlog:
+            num_tokens += 1 + sequence.lookup.index_some(TOKENS_PER_TURN)
+            if sequence.lookup.num_waiting:
                 self._behind.append(sequence)
             elif sequence.request is not None:
                 request, sequence.request = sequence.request, None
@@ -161,8 +131,9 @@ class LookupProposer:
         else:
             self._has_backlog.clear()
 
-    def _proposal(self, sequence: LookupSequence, request: Propose) -> Proposal:
-        draft = sequence.look_up(request, self.model.max_context_tokens)
+    def _proposal(self, sequence: _Sequence, request: Propose) -> Proposal:
+        room = max(0, self.model.max_context_tokens - request.base_length)
+        draft = sequence.lookup.draft(min(request.num_draft_tokens, room), request.tree)
         probs = one_hot_probs(draft.token_ids, sequence.sampling)
         return Proposal(request.sequence_id, request.base_length, draft.token_ids, probs, parents=draft.parents)
 
@@ -173,7 +144,7 @@ class LookupProposer:
             await asyncio.sleep(0)
 
 
-async def start_lookup_proposer(config: Config, name: str) -> LookupProposer:
+async def start_lookup_engine(config: Config, name: str) -> LookupEngine:
     """Look up in sequences of config.draft.model's tokens. Raises ModelError kinds when its folder cannot be had."""
     draft = config.draft
     folder = await asyncio.to_thread(_tokenizer_folder, draft.model, config.cache_dir)
@@ -189,7 +160,7 @@ async def start_lookup_proposer(config: Config, name: str) -> LookupProposer:
         tokenizer_path=str(folder),
     )
     limits = Limits(max_draft_tokens=draft.engine.max_draft_tokens, max_sequences=draft.engine.max_sequences)
-    return LookupProposer(model, limits, lookup_of(name)(draft))
+    return LookupEngine(model, limits, lookup_of(name)(draft))
 
 
 def _tokenizer_folder(name: str, cache_dir: str) -> Path:
