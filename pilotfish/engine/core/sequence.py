@@ -11,7 +11,7 @@ from pilotfish.engine.core.drafts import NO_DRAFTS, DraftedChain, Drafts
 from pilotfish.engine.core.tree_proposal import TreeProposal
 from pilotfish.features import FeatureRequest
 from pilotfish.messages import AheadRequest, OpenSequence, PreparedDrafts, Verdict
-from pilotfish.speculation.lookup.index import LookupIndex
+from pilotfish.speculation.lookup.sequence import SequenceLookup
 from pilotfish.speculation.sampling.history import TokenHistory
 from pilotfish.speculation.sampling.token_lists import TokenLists
 from pilotfish.speculation.stopping import cut
@@ -109,7 +109,7 @@ class EngineSequence:
     """What to verify after the verification under way, by how that ends."""
     drafter_state: object = None
     """What the drafter in the target keeps about the computed tokens; lost with the blocks."""
-    lookup_index: LookupIndex | None = None
+    lookup: SequenceLookup | None = None
     """What a lookup in the target keeps of the tokens."""
     feature_request: FeatureRequest | None = None
     """What the next verdict that ends a task brings along."""

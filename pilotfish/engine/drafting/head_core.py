@@ -32,8 +32,8 @@ from pilotfish.engine.core.sequence import EngineSequence, ProposeTask
 from pilotfish.engine.drafting.draft_growth import DraftRows, HeadGrowth
 from pilotfish.features import Features
 from pilotfish.messages import Command, Event, Opened, OpenSequence, Propose
-from pilotfish.models.eagle3.runtime import FIRST_KEY, FeatureHead
 from pilotfish.models.feature_codec import decode_features
+from pilotfish.models.feature_head import FIRST_KEY, FeatureHead
 from pilotfish.types import ModelInfo, Timings
 
 logger = logging.getLogger(__name__)
