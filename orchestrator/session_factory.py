@@ -25,10 +25,10 @@ from orchestrator.rounds.target import Target
 from orchestrator.session import Session
 from orchestrator.step_rounds import DraftModels, StepDrafter, StepRounds, step_rounds
 from pilotfish.config import Config
-from pilotfish.config.target import IN_TARGET_DRAFTERS
+from pilotfish.drafter_registry import IN_TARGET_DRAFTERS, LOOKUPS
 from pilotfish.models.tokens.tokenizer import Tokenizer
-from pilotfish.speculation.lookup.index import needs_draft_probs
-from pilotfish.speculation.lookup.lookups import LOOKUPS
+from pilotfish.speculation.lookup.index import lookup_of, needs_draft_probs
+from pilotfish.speculation.lookup.sequence import SequenceLookup
 from pilotfish.types import ModelInfo, TreeRequest
 
 _MAX_UNASKED = 512
@@ -46,7 +46,7 @@ class SessionFactory:
         self._config = config.orchestrator
         self._tokenizer = tokenizer
         self._targets, self._drafts = targets, drafts
-        self._lookups = {name: lookup(config.draft) for name, lookup in LOOKUPS.items()}
+        self._lookups = {name: lookup_of(name)(config.draft) for name in LOOKUPS}
 
     def session(self, request: GenerationRequest, model: ModelInfo, rounds: RoundLog) -> Session:
         """model: of the targets."""
@@ -92,8 +92,9 @@ class SessionFactory:
         if _drafts_in_target(request, model):
             return InTargetDrafter(proposer, model.proposer)
         if proposer in self._lookups:
-            index, num_prompt_tokens = self._lookups[proposer](request.cache_salt), len(request.prompt_token_ids)
-            return LookupDrafter(index, self.lookup_budget, out, num_prompt_tokens=num_prompt_tokens, tree=tree)
+            index = self._lookups[proposer](request.cache_salt)
+            lookup = SequenceLookup(index, len(request.prompt_token_ids))
+            return LookupDrafter(lookup, self.lookup_budget, out, tree=tree)
         return RemoteDrafter(
             self._drafts,
             self._draft_deadline_s,

@@ -24,10 +24,10 @@ from orchestrator.rounds.drafters.sequence_pool import DraftReplicas
 from orchestrator.rounds.peer import Replica
 from orchestrator.rounds.steps import NoSteps
 from orchestrator.step_judges import LogprobJudge, ScoreJudge, StepJudge
+from pilotfish.drafter_registry import LOOKUPS
 from pilotfish.errors import PilotfishError
 from pilotfish.messages import Verdict
 from pilotfish.models.tokens.tokenizer import Tokenizer
-from pilotfish.speculation.lookup.lookups import LOOKUPS
 from pilotfish.speculation.reasoning_steps import CHUNK_TOKENS, STEP_END, StepText
 from pilotfish.types import Timings
 

@@ -12,7 +12,14 @@ from collections import Counter
 from orchestrator.control.acceptance import RequestAcceptance
 from orchestrator.control.decision import MEASURABLE_TOKENS, Decision, RoundResult
 from orchestrator.control.reasons import Limitation, Reason, permanent_reason
-from orchestrator.control.replica_state import FIRST_PROBE_TOKENS, SAME_SPEED, ControlState, Plan, ProposerState
+from orchestrator.control.replica_state import (
+    FIRST_PROBE_TOKENS,
+    SAME_SPEED,
+    SHARED_STEPS,
+    ControlState,
+    Plan,
+    ProposerState,
+)
 from orchestrator.control.sequence_load import SequenceLoad
 from orchestrator.requests.request import GenerationRequest
 
@@ -206,7 +213,8 @@ class Controller:
         own = self._acceptance.probabilities(plan.probabilities)
         gains = {k: proposer.gain(own, k, s) for k, s in plan.seconds if k <= max(1, self._max_draft_tokens)}
         best = max(gains, key=lambda k: gains[k])
-        is_best = gains[best] > SAME_SPEED * gains.get(plan.num_draft_tokens, 0.0)
+        margin = SHARED_STEPS if plan.load > 1 else SAME_SPEED
+        is_best = gains[best] > margin * gains.get(plan.num_draft_tokens, 0.0)
         self._k = best if is_best else plan.num_draft_tokens
         gain = gains[self._k]
         if plan.is_open and (plan.is_trial or gain >= plan.gain):

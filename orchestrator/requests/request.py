@@ -10,9 +10,8 @@ from typing import Literal
 
 import msgspec
 
-from pilotfish.config.target import IN_TARGET_DRAFTERS
+from pilotfish.drafter_registry import IN_TARGET_DRAFTERS, LOOKUPS
 from pilotfish.errors import InvalidRequestError, PromptTooLongError, RequestTooLargeError
-from pilotfish.speculation.lookup.lookups import LOOKUPS
 from pilotfish.types import SamplingParams
 
 MAX_STOP_STRINGS = 16

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from pilotfish.speculation.lookup.lookups import LOOKUPS
+from pilotfish.drafter_registry import LOOKUPS
 from pilotfish.speculation.trees.fan_out import MAX_STEP_ROWS
 from pilotfish.types import LoadReport, ModelInfo
 

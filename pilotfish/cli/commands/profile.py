@@ -18,9 +18,9 @@ from pilotfish.cli.errors import fail_on_error
 from pilotfish.cli.options import AsJson, ConfigFile, Overrides
 from pilotfish.cli.output_file import require_writable, write_whole
 from pilotfish.config import Config, InTargetDrafterConfig, load_config
+from pilotfish.drafter_registry import LOOKUPS
 from pilotfish.emulation.profiles import HardwareProfile, RooflineCost, load_profile, profile_to_yaml
 from pilotfish.errors import ConfigError
-from pilotfish.speculation.lookup.lookups import LOOKUPS
 
 if TYPE_CHECKING:
     from pilotfish.emulation.cost_measurement import MeasurementPlan

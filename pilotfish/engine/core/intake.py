@@ -211,9 +211,9 @@ class Intake:
         self._kv_cache.release(sequence)
         del self._sequences[sequence.sequence_id]
         self._prepared.pop(sequence.sequence_id, None)
-        if sequence.lookup_index is not None:
+        if sequence.lookup is not None:
             try:
-                sequence.lookup_index.finish(sequence.num_prompt_tokens)
+                sequence.lookup.finish()
             except Exception:
                 # Fail open, as all that drafters do in the target.
                 logger.exception("a lookup could not take in a sequence that has ended")

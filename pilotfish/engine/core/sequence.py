@@ -11,7 +11,7 @@ from pilotfish.engine.core.drafts import NO_DRAFTS, DraftedChain, Drafts
 from pilotfish.engine.core.task import DecodeTask, PredraftTask, ProposeTask, Status, Task
 from pilotfish.features import FeatureRequest
 from pilotfish.messages import AheadRequest, Decode, Opened, OpenSequence, Verdict
-from pilotfish.speculation.lookup.index import LookupIndex
+from pilotfish.speculation.lookup.sequence import SequenceLookup
 from pilotfish.speculation.results import Outcome
 from pilotfish.speculation.sampling.history import TokenHistory
 from pilotfish.speculation.sampling.token_lists import TokenLists
@@ -52,7 +52,7 @@ class EngineSequence:
     task: Task | None = None
     drafter_state: object = None
     """What the drafter in the target keeps about the computed tokens; lost with the blocks."""
-    lookup_index: LookupIndex | None = None
+    lookup: SequenceLookup | None = None
     """What a lookup in the target keeps of the tokens."""
     feature_request: FeatureRequest | None = None
     """What the next verdict that ends a task brings along."""

@@ -33,8 +33,8 @@ from pilotfish.engine.core.task import ProposeTask
 from pilotfish.engine.drafting.draft_growth import DraftRows, HeadGrowth
 from pilotfish.features import Features
 from pilotfish.messages import Command, Event, Opened, OpenSequence, Propose
-from pilotfish.models.eagle3.runtime import FIRST_KEY, FeatureHead
 from pilotfish.models.feature_codec import decode_features
+from pilotfish.models.feature_head import FIRST_KEY, FeatureHead
 from pilotfish.types import ModelInfo, Timings
 
 logger = logging.getLogger(__name__)

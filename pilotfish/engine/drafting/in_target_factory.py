@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from pilotfish.config import DraftConfig, InTargetDrafterConfig
 from pilotfish.config.shipped_heads import head_folder
+from pilotfish.drafter_registry import room
 from pilotfish.engine.core.in_target_drafting import InTargetDrafter
-from pilotfish.engine.drafting.eagle3_drafter import Eagle3Drafter
 from pilotfish.engine.drafting.in_target_lookup import InTargetLookup
 from pilotfish.models.decoder import Decoder
-from pilotfish.models.eagle3.checkpoint import load_eagle3
-from pilotfish.models.eagle3.factory import build_eagle3_head
 from pilotfish.models.loading import LoadedModel
-from pilotfish.speculation.lookup.lookups import LOOKUPS
+from pilotfish.speculation.lookup.index import lookup_of
 
 
 def build_in_target_drafter(
@@ -24,16 +22,10 @@ def build_in_target_drafter(
     """
     if config.proposer in ("auto", "none"):  # Config has made `auto` concrete
         return None
-    folder, text_config = head_folder(config.model), loaded.model.config.get_text_config()
-    head = load_eagle3(folder, num_target_layers=text_config.num_hidden_layers, dtype=decoder.dtype)
-    head.config.check_target(
-        hidden_size=text_config.hidden_size,
-        vocab_size=loaded.vocab_size,
-        fingerprint=loaded.fingerprint,
-        source=str(folder),
+    drafter: InTargetDrafter = room(config.proposer, "draft").build_in_target(
+        head_folder(config.model), loaded, decoder, top_m=top_m
     )
-    decoder.capture(head.config.feature_layers)
-    return Eagle3Drafter(decoder, build_eagle3_head(decoder, head), top_m=top_m)
+    return drafter
 
 
 def with_lookup(
@@ -43,4 +35,4 @@ def with_lookup(
     if config.lookup in ("auto", "none"):  # Config has made `auto` concrete
         return other
     name = config.lookup if other is None else other.name
-    return InTargetLookup(name, LOOKUPS[config.lookup](draft), other, draft.lookup_min_accepted_tokens)
+    return InTargetLookup(name, lookup_of(config.lookup)(draft), other, draft.lookup_min_accepted_tokens)

@@ -9,6 +9,7 @@ import torch
 
 from pilotfish.config import DEFAULT_KV_CACHE_TOKENS, Config, EngineConfig
 from pilotfish.config.shipped_heads import head_folder
+from pilotfish.drafter_registry import room
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.feature_store import FeatureStore, build_feature_store
 from pilotfish.engine.core.grammars import Grammars
@@ -23,9 +24,9 @@ from pilotfish.errors import ConfigError, InternalError
 from pilotfish.messages import CloseSequence, Command, Decode, OpenSequence, Proposal, Propose, SequenceError, Verify
 from pilotfish.models.attention.paged import AttentionShape
 from pilotfish.models.device import enter_device, resolve_device
-from pilotfish.models.eagle3.factory import build_standalone_eagle3, load_standalone_eagle3
 from pilotfish.models.factory import BuiltDecoder, build_decoder
 from pilotfish.models.feature_codec import encode_features
+from pilotfish.models.feature_head import FeatureHead
 from pilotfish.models.gpu_factory import choose_attention, graph_plan
 from pilotfish.models.loading import LoadedModel, load_model
 from pilotfish.models.store.folder import read_metadata
@@ -89,7 +90,7 @@ def build_engine(config: Config, role: Role, *, rank_folder: Path | None = None)
 
 
 def build_head_engine(config: Config) -> HeadCore:
-    """The engine of the proposer `eagle3`, from the configuration's draft section.
+    """The engine of a head apart from its target, from the configuration's draft section.
 
     Raises: ModelError kinds when the head or the target's folder cannot be had, or do not belong together;
     ConfigError.
@@ -104,7 +105,8 @@ def build_head_engine(config: Config) -> HeadCore:
     folder = head_folder(draft.head)
     target_folder = pull_model(draft.model, Path(config.cache_dir))
     metadata = read_metadata(target_folder)
-    head = load_standalone_eagle3(folder, target_folder, dtype=_DTYPES[engine.dtype])
+    drafter = room(draft.proposer, "draft")
+    head = drafter.load_standalone(folder, target_folder, dtype=_DTYPES[engine.dtype])
     model = ModelInfo(
         model_id=folder.name,
         tokenizer_fingerprint=tokenizer_fingerprint(target_folder),
@@ -112,7 +114,7 @@ def build_head_engine(config: Config) -> HeadCore:
         max_context_tokens=engine.max_context_tokens or metadata.max_context_tokens,
         dtype=engine.dtype,
         deterministic=engine.deterministic,
-        proposer="eagle3",
+        proposer=draft.proposer,
         tokenizer_path=str(target_folder),
         feature_layers=head.config.feature_layers,
     )
@@ -122,7 +124,7 @@ def build_head_engine(config: Config) -> HeadCore:
     row_attention = (
         choose_attention(engine.attention, [shape], group_size, dtype, device) if device.type == "cuda" else None
     )
-    runtime = build_standalone_eagle3(
+    runtime: FeatureHead = drafter.build_standalone(
         head,
         use_kernels=engine.compile,
         device=str(device),

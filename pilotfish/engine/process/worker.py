@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pilotfish.config import config_from_yaml
+from pilotfish.drafter_registry import DRAFTERS, Needs
 from pilotfish.engine.batching.batching_delay import BatchingDelay
 from pilotfish.engine.core.engine import WAITING_POLL_S, Engine
 from pilotfish.engine.core.engine_core import EngineCore
@@ -98,7 +99,7 @@ def main() -> None:
     config = config_from_yaml(setup.config)
     configure_logging(config.log_level, config.telemetry.log_format, f"{arguments.role}_engine")
     try:
-        is_head = arguments.role == "draft" and config.draft.proposer == "eagle3"
+        is_head = arguments.role == "draft" and DRAFTERS[config.draft.proposer].needs is Needs.FEATURES
         rank_folder = Path(setup.rank_folder) if setup.rank_folder else None
         core = build_head_engine(config) if is_head else build_engine(config, arguments.role, rank_folder=rank_folder)
     except PilotfishError as error:

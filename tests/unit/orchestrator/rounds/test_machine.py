@@ -24,8 +24,9 @@ from orchestrator.rounds.drafters.remote_drafter import RemoteDrafter
 from orchestrator.rounds.machine import RoundMachine
 from orchestrator.rounds.target import Target
 from pilotfish.config import SpeculationConfig
+from pilotfish.drafters.ngram.draft import NgramIndex
 from pilotfish.messages import SequenceError
-from pilotfish.speculation.lookup.ngram import NgramIndex
+from pilotfish.speculation.lookup.sequence import SequenceLookup
 from pilotfish.types import SamplingParams, SequenceErrorCode, TreeRequest
 from tests.support.pure_rounds import PureLink, PurePool, PureRequest
 from tests.support.toy_model import continuation
@@ -88,7 +89,7 @@ class World:
         if kind == "in target":
             return InTargetDrafter("eagle3", "eagle3")
         if kind == "lookup":
-            return LookupDrafter(NgramIndex(1, 3), LookupBudget(1000), out, num_prompt_tokens=len(PROMPT))
+            return LookupDrafter(SequenceLookup(NgramIndex(1, 3), len(PROMPT)), LookupBudget(1000), out)
         tree = TreeRequest(8, 2) if kind == "remote tree" else None
         predraft = PredraftPolicy("on", 48) if kind == "remote ahead" else None
         return RemoteDrafter(self.drafts, lambda _: 0.5, out, tree=tree, predraft=predraft)

@@ -27,9 +27,10 @@ from orchestrator.session import Session
 from orchestrator.step_judges import Judgement, StepJudge
 from orchestrator.step_rounds import DraftModels, StepDrafter, StepRounds
 from pilotfish.config import DraftConfig, SpeculationConfig
-from pilotfish.config.target import IN_TARGET_DRAFTERS
+from pilotfish.drafter_registry import IN_TARGET_DRAFTERS, LOOKUPS
 from pilotfish.messages import Proposal
-from pilotfish.speculation.lookup.lookups import LOOKUPS
+from pilotfish.speculation.lookup.index import lookup_of
+from pilotfish.speculation.lookup.sequence import SequenceLookup
 from pilotfish.types import SamplingParams
 from tests.support.toy_model import next_token
 
@@ -79,10 +80,9 @@ class World:
             pass
         elif proposer in LOOKUPS:
             drafter = LookupDrafter(
-                LOOKUPS[proposer](LOOKUP_CONFIG)(""),
+                SequenceLookup(lookup_of(proposer)(LOOKUP_CONFIG)(""), len(PROMPT)),
                 LookupBudget(10_000),
                 out,
-                num_prompt_tokens=len(PROMPT),
                 tree=tree,
             )
         elif proposer in IN_TARGET_DRAFTERS:

@@ -6,10 +6,10 @@ from orchestrator.rounds.draft import Draft
 from orchestrator.rounds.drafters.lookup_budget import LookupBudget
 from orchestrator.rounds.drafters.lookup_drafter import LookupDrafter
 from pilotfish.config import DraftConfig
+from pilotfish.drafters.ngram.draft import NgramIndex
 from pilotfish.messages import Verdict
-from pilotfish.speculation.lookup.index import LookupIndex
-from pilotfish.speculation.lookup.lookups import LOOKUPS
-from pilotfish.speculation.lookup.ngram import NgramIndex
+from pilotfish.speculation.lookup.index import LookupIndex, lookup_of
+from pilotfish.speculation.lookup.sequence import SequenceLookup
 from pilotfish.types import AcceptanceMode, SamplingParams, SparseDistribution
 
 
@@ -17,10 +17,9 @@ def drafter_of(
     sequence: Sequence, index: LookupIndex | None = None, budget: LookupBudget | None = None
 ) -> LookupDrafter:
     return LookupDrafter(
-        NgramIndex(2, 3) if index is None else index,
+        SequenceLookup(NgramIndex(2, 3) if index is None else index, len(sequence.request.prompt_token_ids)),
         budget or LookupBudget(10**6),
         [],
-        num_prompt_tokens=len(sequence.request.prompt_token_ids),
     )
 
 
@@ -50,7 +49,7 @@ def test_in_rejection_mode_all_probability_is_on_the_looked_up_token(sequence_of
 
 def test_answers_serve_later_requests_unless_that_is_turned_off(sequence_of) -> None:
     for num_shared_tokens, expected in ((256, (13, 14)), (0, ())):
-        make_index = LOOKUPS["suffix"](DraftConfig(suffix_shared_tokens=num_shared_tokens))
+        make_index = lookup_of("suffix")(DraftConfig(suffix_shared_tokens=num_shared_tokens))
         first = sequence_of([1, 2, 3])
         drafter = drafter_of(first, make_index(""))
         for token_id in range(10, 20):

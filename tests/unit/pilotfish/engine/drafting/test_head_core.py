@@ -7,21 +7,21 @@ from pathlib import Path
 import pytest
 from transformers import LlamaForCausalLM
 
+from pilotfish.drafters.eagle3.draft import build_eagle3_head
+from pilotfish.drafters.eagle3.in_target import Eagle3Drafter
+from pilotfish.drafters.eagle3.module import Eagle3Head
 from pilotfish.engine.core.drafts import Drafts
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.feature_store import FeatureStore
 from pilotfish.engine.core.grammars import Grammars
 from pilotfish.engine.core.in_target_drafting import DraftWish
 from pilotfish.engine.core.step_rows import KeptRows
-from pilotfish.engine.drafting.eagle3_drafter import Eagle3Drafter
 from pilotfish.messages import (
     Decode,
     OpenSequence,
     Verdict,
 )
 from pilotfish.models.decoder_transformers import TransformersDecoder
-from pilotfish.models.eagle3.factory import build_eagle3_head
-from pilotfish.models.eagle3.module import Eagle3Head
 from pilotfish.speculation.trees.tree import DraftTree
 from pilotfish.structured.compiler import GrammarCompiler
 from pilotfish.structured.guard import GrammarGuard

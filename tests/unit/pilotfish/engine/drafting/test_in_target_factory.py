@@ -7,12 +7,12 @@ import pytest
 from transformers import LlamaForCausalLM
 
 from pilotfish.config import InTargetDrafterConfig
+from pilotfish.drafters.eagle3.checkpoint import save_eagle3
+from pilotfish.drafters.eagle3.module import Eagle3Head
 from pilotfish.engine.core.in_target_drafting import InTargetDrafter
 from pilotfish.engine.drafting.in_target_factory import build_in_target_drafter
 from pilotfish.errors import ModelError, ModelNotFoundError
 from pilotfish.models.decoder_transformers import TransformersDecoder
-from pilotfish.models.eagle3.checkpoint import save_eagle3
-from pilotfish.models.eagle3.module import Eagle3Head
 from pilotfish.models.loading import LoadedModel
 from tests.support.tiny_models import tiny_eagle3_config
 

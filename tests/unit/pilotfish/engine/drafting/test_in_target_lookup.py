@@ -11,7 +11,7 @@ from pilotfish.engine.core.in_target_drafting import DraftWish
 from pilotfish.engine.core.step_rows import KeptRows
 from pilotfish.engine.drafting.in_target_factory import with_lookup
 from pilotfish.engine.drafting.in_target_lookup import InTargetLookup
-from pilotfish.speculation.lookup.lookups import LOOKUPS
+from pilotfish.speculation.lookup.index import lookup_of
 from pilotfish.speculation.trees.tree import DraftTree
 from pilotfish.types import AcceptanceMode, SamplingParams, TreeRequest
 from tests.support.engine_events import GreedyText, MakeCore, decode
@@ -51,7 +51,7 @@ def make_drafted(make_core: MakeCore) -> MakeCore:
 
 
 def lookup(name: str = "suffix", other: Other | None = None, min_accepted_tokens: float = 0.0) -> InTargetLookup:
-    return InTargetLookup(name, LOOKUPS[name](DraftConfig()), other, min_accepted_tokens)
+    return InTargetLookup(name, lookup_of(name)(DraftConfig()), other, min_accepted_tokens)
 
 
 def run(
