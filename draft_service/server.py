@@ -22,7 +22,7 @@ async def start_proposer(config: Config) -> EngineClient:
 
     Raises: ConfigError for an unknown one; ModelError kinds.
     """
-    name = config.draft.proposer
+    name = config.draft.drafter
     kind = DRAFTERS.get(name)
     if kind is None or Place.DRAFT_SERVICE not in kind.places:
         known = sorted(name for name, kind in DRAFTERS.items() if Place.DRAFT_SERVICE in kind.places)
@@ -46,5 +46,5 @@ async def start_draft(config: Config, *, engine: EngineClient | None = None) -> 
             return start_emulated_engine(config, "draft")
         return await start_proposer(config)
 
-    told = "" if config.emulation.is_on else config.draft.proposer
+    told = "" if config.emulation.is_on else config.draft.drafter
     return await start_replica(config, DraftFrames(), start_engine, engine=engine, proposer=told)
