@@ -6,10 +6,10 @@ Shapes: R rows, one per sequence; V vocabulary; M = top_m candidates.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from torch import Tensor
 
+from pilotfish.speculation.results import Draft
 from pilotfish.speculation.sampling.blocks import BlockedLogits
 from pilotfish.speculation.sampling.coupling import keys_of, pick_rows, rank_rows
 from pilotfish.speculation.sampling.logits import process
@@ -17,13 +17,6 @@ from pilotfish.speculation.sampling.noise import Stream, gumbel
 from pilotfish.speculation.sampling.penalties import Row, adjust
 from pilotfish.speculation.sampling.rules import Rule, group
 from pilotfish.types import SparseDistribution
-
-
-@dataclass(frozen=True, slots=True)
-class Draft:
-    token_id: int
-    probs: SparseDistribution | None
-    """What the token was sampled from, in rejection mode; else None."""
 
 
 def draft(logits: Tensor, rows: Sequence[Row], top_m: int, token_ids: Tensor | None = None) -> list[Draft]:

@@ -18,8 +18,9 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from pilotfish.speculation.drafting import Draft, draft
-from pilotfish.speculation.rounds import Outcome, Round, verify
+from pilotfish.speculation.drafting import draft
+from pilotfish.speculation.results import Draft, Outcome
+from pilotfish.speculation.rounds import Round, verify
 from pilotfish.speculation.sampling.history import TokenHistory
 from pilotfish.speculation.sampling.penalties import Row
 from pilotfish.speculation.trees.tree import DraftTree

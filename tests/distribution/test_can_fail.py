@@ -5,7 +5,8 @@ from types import SimpleNamespace
 
 import torch
 
-from pilotfish.speculation.drafting import Draft, draft
+from pilotfish.speculation.drafting import draft
+from pilotfish.speculation.results import Draft
 from pilotfish.speculation.sampling import coupling, rejection
 from pilotfish.speculation.sampling.coupling import keys_of
 from pilotfish.speculation.sampling.noise import Stream, uniform

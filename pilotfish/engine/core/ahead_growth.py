@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pilotfish.engine.core.drafts import DraftedChain
+from pilotfish.engine.core.drafts import DraftedChain, Drafts
 from pilotfish.messages import AheadRequest, PreparedDrafts
 from pilotfish.speculation.trees.fan_out import likeliest_outcomes, rivals, split_budget
 from pilotfish.speculation.trees.growth import Candidate
@@ -54,16 +54,11 @@ class AheadGrowth:
         return self._max_outcomes > 0
 
     @property
-    def token_ids(self) -> tuple[int, ...]:
-        """Of the nodes."""
-        return tuple(self._token_ids)
-
-    @property
-    def tree(self) -> DraftTree:
-        """Their shape."""
+    def nodes(self) -> Drafts:
+        """Those of the tree, behind the sequence's tokens."""
         if len(self._tree) != len(self._parents):
             self._tree = DraftTree(tuple(self._parents))
-        return self._tree
+        return Drafts(tuple(self._token_ids), (), self._tree)
 
     @property
     def num_logit_rows(self) -> int:
@@ -95,7 +90,7 @@ class AheadGrowth:
             self.branches.append(AheadBranch(assumed, [self._add(outcome.token_id, num_accepted - 1)]))
 
     def extend(
-        self, drafts: Sequence[tuple[int, SparseDistribution | None]], candidates: Sequence[list[Candidate]]
+        self, drafts: Sequence[tuple[int, SparseDistribution | None]], candidates: Sequence[Sequence[Candidate]]
     ) -> bool:
         """Take the next draft of each branch, and what it was drawn from; whether the drafts are as long now as was
         wanted."""

@@ -64,7 +64,7 @@ class FeatureStore:
 
     def take(self, sequence: EngineSequence) -> Features | None:
         """What the sequence was asked for, which is answered with it; None when nothing was, or there is none."""
-        request, sequence.feature_request = sequence.feature_request, None
+        request = sequence.take_feature_request()
         if request is None:
             return None
         end = sequence.num_computed_tokens

@@ -28,7 +28,8 @@ from pilotfish.engine.core.engine import Engine
 from pilotfish.engine.core.grammars import Grammars
 from pilotfish.engine.core.in_target_drafting import DraftWish, num_tree_places
 from pilotfish.engine.core.scheduler import LONG_IDLE_NS, ScheduledRows
-from pilotfish.engine.core.sequence import EngineSequence, ProposeTask
+from pilotfish.engine.core.sequence import EngineSequence
+from pilotfish.engine.core.task import ProposeTask
 from pilotfish.engine.drafting.draft_growth import DraftRows, HeadGrowth
 from pilotfish.features import Features
 from pilotfish.messages import Command, Event, Opened, OpenSequence, Propose
@@ -68,10 +69,9 @@ class FeatureWindow:
         states = self.values[first - 1 - self.first_position : end - 1 - self.first_position]
         return DraftRows(first - self.origin, sequence.tokens[first:], sequence.block_ids), states
 
-    def finish(self, sequence: EngineSequence) -> None:
+    def drop_computed(self, sequence: EngineSequence) -> None:
         """The rows up to the last token's are computed. Its own feature stays: a repeated question asks for it
         again."""
-        sequence.num_computed_tokens = len(sequence.tokens)
         num_done = len(sequence.tokens) - 2 - self.first_position
         self.values = self.values[num_done:].clone()
         self.first_position += num_done
@@ -141,7 +141,7 @@ class HeadCore(Engine):
         """All rows of those who wait for a proposal, the longest waiting first, with blocks for them; who cannot draft
         is answered in events. A single sequence may have more rows than a step should take."""
         left = self._max_rows if max_rows is None else min(self._max_rows, max_rows)
-        waiting = [(sequence, task) for sequence in self._sequences.values() if (task := _task_of(sequence))]
+        waiting = [(sequence, task) for sequence in self._sequences.values() if (task := sequence.proposing)]
         scheduled: list[ScheduledRows] = []
         for sequence, task in sorted(waiting, key=lambda pair: pair[1].arrival_ns):
             num_rows = len(sequence.tokens) - sequence.num_computed_tokens
@@ -150,12 +150,13 @@ class HeadCore(Engine):
             window = sequence.drafter_state
             can_draft = isinstance(window, FeatureWindow) and window.covers(sequence)
             if not can_draft or not self._reserve(sequence, task):
-                sequence.task = None
+                sequence.rest()
                 timings = Timings(self._clock_ns() - task.arrival_ns)
                 events.append(NO_DRAFTS.proposal(sequence.sequence_id, task.base_length, timings))
                 continue
             sequence.last_step = self._num_steps
-            scheduled.append(ScheduledRows(sequence, sequence.num_computed_tokens, num_rows, 1))
+            first = sequence.num_computed_tokens
+            scheduled.append(ScheduledRows(sequence, sequence.status, first, num_rows, 1))
             left -= num_rows
         return scheduled
 
@@ -185,15 +186,15 @@ class HeadCore(Engine):
         return True
 
     def _run(self, scheduled: Sequence[ScheduledRows], start_ns: int) -> list[Event]:
-        batch = [(rows.sequence, task) for rows in scheduled if (task := _task_of(rows.sequence))]
+        batch = [(rows.sequence, task) for rows in scheduled if (task := rows.sequence.proposing)]
         drafts = self._draft(batch)
-        compute_time_ns = self._clock_ns() - start_ns
+        elapsed_ns = self._clock_ns() - start_ns
         proposals: list[Event] = []
         for (sequence, task), drafted in zip(batch, drafts, strict=True):
-            _window(sequence).finish(sequence)
-            sequence.task = None
-            timings = Timings(start_ns - task.arrival_ns, compute_time_ns)
-            proposals.append(drafted.proposal(sequence.sequence_id, task.base_length, timings))
+            sequence.serve(start_ns, elapsed_ns, len(sequence.tokens))
+            _window(sequence).drop_computed(sequence)
+            sequence.rest()
+            proposals.append(drafted.proposal(sequence.sequence_id, task.base_length, task.timings))
         return proposals
 
     @torch.inference_mode()
@@ -206,10 +207,6 @@ class HeadCore(Engine):
             DraftWish(sequence, task.num_draft_tokens, _window(sequence).origin, task.tree) for sequence, task in batch
         ]
         return self._growth.grow(wishes, output, last_rows)
-
-
-def _task_of(sequence: EngineSequence) -> ProposeTask | None:
-    return sequence.task if isinstance(sequence.task, ProposeTask) else None
 
 
 def _window(sequence: EngineSequence) -> FeatureWindow:

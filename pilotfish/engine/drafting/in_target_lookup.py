@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from pilotfish.engine.core.drafts import Drafts
 from pilotfish.engine.core.in_target_drafting import DraftWish, InTargetDrafter
-from pilotfish.engine.core.sequence import DecodeTask, EngineSequence
+from pilotfish.engine.core.sequence import EngineSequence
 from pilotfish.engine.core.step_rows import KeptRows
 from pilotfish.speculation.lookup.index import LookupDraft, MakeIndex
 from pilotfish.speculation.lookup.sequence import SequenceLookup
@@ -37,8 +37,8 @@ class InTargetLookup:
 
     def follow(self, kept: Sequence[KeptRows], wishes: Mapping[int, DraftWish]) -> list[Drafts]:
         for index, rows in enumerate(kept):
-            task = rows.sequence.task
-            if index not in wishes and isinstance(task, DecodeTask) and task.num_draft_tokens:
+            run = rows.sequence.run
+            if index not in wishes and run is not None and run.num_draft_tokens:
                 # Chunk by chunk with the prefill: a long prompt's whole index would hold up a decode step.
                 lookup = self._lookup_with(rows.sequence, rows.end_position)
                 lookup.index_some(lookup.num_waiting)
