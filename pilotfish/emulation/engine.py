@@ -10,7 +10,7 @@ from typing import Literal
 
 from pilotfish.config import Config
 from pilotfish.emulation.core import EmulatedCore
-from pilotfish.emulation.drafting import Acceptance
+from pilotfish.emulation.drafter import Acceptance
 from pilotfish.emulation.language_model import HashLanguageModel
 from pilotfish.emulation.profiles import HardwareProfile, RooflineCost, ScaledCost, StepCost, load_profile
 from pilotfish.emulation.step_timer import StepTimer
