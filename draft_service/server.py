@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from draft_service.lookup_engine import start_lookup_engine
 from pilotfish.config import Config
 from pilotfish.drafter_registry import DRAFTERS, Needs, Place
-from pilotfish.emulation.engine import start_emulated_engine
-from pilotfish.engine.process.process_engine import ProcessEngine
+from pilotfish.emulation.engine import start_engine
 from pilotfish.errors import ConfigError
 from pilotfish.messages import EngineClient
 from pilotfish.rpc.draft_frames import DraftFrames
@@ -14,7 +15,8 @@ from pilotfish.rpc.replica.server import ReplicaServer, start_replica
 
 
 async def start_proposer(config: Config) -> EngineClient:
-    """The configured drafter: a lookup here, or what needs a model or a head in an engine process.
+    """The configured drafter: a lookup here, or what needs a model or a head in an engine process. With an `emulation`
+    section an emulated one, whichever is configured.
 
     It answers OpenSequence with Opened and Propose with Proposal (or SequenceError). Rewind by statement: a Propose
     forgets every token past base_length - len(new_token_ids). In rejection mode a Proposal carries one
@@ -22,29 +24,22 @@ async def start_proposer(config: Config) -> EngineClient:
 
     Raises: ConfigError for an unknown one; ModelError kinds.
     """
-    name = config.draft.drafter
-    kind = DRAFTERS.get(name)
-    if kind is None or Place.DRAFT_SERVICE not in kind.places:
-        known = sorted(name for name, kind in DRAFTERS.items() if Place.DRAFT_SERVICE in kind.places)
-        raise ConfigError(f"draft.proposer is {name!r}; known are {', '.join(known)}")
-    if kind.needs is Needs.TEXT:
-        return await start_lookup_engine(config, name)
-    return await ProcessEngine.start(config, "draft")
+    if not config.emulation.is_on:
+        name = config.draft.drafter
+        kind = DRAFTERS.get(name)
+        if kind is None or Place.DRAFT_SERVICE not in kind.places:
+            known = sorted(name for name, kind in DRAFTERS.items() if Place.DRAFT_SERVICE in kind.places)
+            raise ConfigError(f"draft.proposer is {name!r}; known are {', '.join(known)}")
+        if kind.needs is Needs.TEXT:
+            return await start_lookup_engine(config, name)
+    return await start_engine(config, "draft")
 
 
 async def start_draft(config: Config, *, engine: EngineClient | None = None) -> ReplicaServer:
     """Start the configured proposer (unless an engine is given, which is then owned) and serve.
 
-    With an `emulation` section the proposer is an emulated one, whichever is configured.
-
     Raises: ConfigError for an unknown proposer, or when strangers would be served; UnavailableError when the
     address cannot be had; ModelError kinds when the model cannot.
     """
-
-    async def start_engine() -> EngineClient:
-        if config.emulation.is_on:
-            return start_emulated_engine(config, "draft")
-        return await start_proposer(config)
-
     told = "" if config.emulation.is_on else config.draft.drafter
-    return await start_replica(config, DraftFrames(), start_engine, engine=engine, proposer=told)
+    return await start_replica(config, DraftFrames(), partial(start_proposer, config), engine=engine, proposer=told)

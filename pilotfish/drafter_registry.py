@@ -2,7 +2,7 @@
 
 A drafter NAME is a room, the package `pilotfish.drafters.NAME`, and a row here:
 - `draft.py`. Of Needs.TEXT it has `lookup` (see speculation.lookup.index.Lookup); of Needs.FEATURES
-  `build_in_target`, `load_standalone` and `build_standalone`, as in `eagle3`; of Needs.MODEL there is none, because the
+  `build_in_target` and `build_standalone`, as in `eagle3`; of Needs.MODEL there is none, because the
   engine runs any causal LM.
 - `train.py`, if `trained_as` is given: `new_trainee` (see training.trainee).
 

@@ -44,6 +44,8 @@ class FeatureHead(Protocol):
 
     draft_token_ids: Tensor
     """int64 [V_d]: the target's token id of each draft token."""
+    feature_layers: tuple[int, ...]
+    """The target's, whose inputs it takes."""
     feature_width: int
     """3H"""
     dtype: torch.dtype

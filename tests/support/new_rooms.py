@@ -14,7 +14,7 @@ from pilotfish.bench.proposers import PROPOSERS as IN_BENCHMARKS
 from pilotfish.cli.speculative_config import speculative_settings
 from pilotfish.config import config_from_dict
 from pilotfish.drafter_registry import METHODS
-from pilotfish.engine.drafting.in_target_factory import build_in_target_drafter, with_lookup
+from pilotfish.engine.process.factory import build_in_target_drafter
 from pilotfish.messages import OpenSequence, Proposal, Propose
 from pilotfish.types import SamplingParams
 from tests.support.peer import RecordingPeer
@@ -32,14 +32,12 @@ async def served(folder: str) -> None:
 
 
 def in_the_target(folder: str) -> None:
-    drafter = {"proposer": "guess", "lookup": "echo", "model": folder}
-    config = config_from_dict({"target": {"drafter": drafter}})
-    loaded, decoder = cast(Any, "loaded"), cast(Any, "decoder")
-    guess = build_in_target_drafter(config.target.drafter, loaded, decoder, top_m=5)
-    assert cast(Any, guess) == ("guess", "loaded", "decoder", 5)
-    lookup = with_lookup(config.target.drafter, config.draft, None)
-    assert lookup is not None
-    assert lookup.name == "echo"
+    def build(**drafter: str) -> Any:
+        config = config_from_dict({"target": {"drafter": drafter}, "draft": {"top_m": 5}})
+        return build_in_target_drafter(config, cast(Any, "loaded"), cast(Any, "decoder"))
+
+    assert build(proposer="guess", lookup="none", model=folder) == ("guess", "loaded", "decoder", 5)
+    assert build(proposer="none", lookup="echo").name == "echo"
 
 
 def main() -> None:

@@ -13,17 +13,19 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
+from pilotfish.config import EngineConfig
 from pilotfish.drafters.eagle3.checkpoint import load_eagle3
 from pilotfish.drafters.eagle3.in_target import Eagle3Drafter
 from pilotfish.drafters.eagle3.module import Eagle3Head
 from pilotfish.drafters.eagle3.native_head import NativeEagle3Head, NativeThreads
 from pilotfish.drafters.eagle3.torch_head import TorchEagle3Head
 from pilotfish.errors import ModelError, UnsupportedModelError
-from pilotfish.models.attention.rows import RowAttention
+from pilotfish.models.attention.paged import AttentionShape
 from pilotfish.models.decoder import Decoder
 from pilotfish.models.decoder_transformers import TransformersDecoder
+from pilotfish.models.device import DTYPES
 from pilotfish.models.feature_head import FeatureHead
-from pilotfish.models.graphs.runner import GraphPlan
+from pilotfish.models.gpu_factory import choose_attention, graph_plan
 from pilotfish.models.loading import LoadedModel
 from pilotfish.models.native.build import NativeKernelsUnavailableError
 from pilotfish.models.native.decoder import NativeDecoder
@@ -69,10 +71,43 @@ def build_eagle3_head(decoder: Decoder, module: Eagle3Head) -> FeatureHead:
     raise UnsupportedModelError(f"EAGLE-3 heads do not run on the {decoder.name} decoder")
 
 
-def load_standalone(folder: Path, target_folder: Path, *, dtype: torch.dtype) -> Eagle3Head:
+def build_standalone(folder: Path, target_folder: Path, engine: EngineConfig, cache_dir: Path) -> FeatureHead:
+    """The head in a folder, apart from its target, whose model folder is target_folder: on the native kernels where
+    they can run it.
+
+    engine: names a device, threads and the context's tokens. Raises: ModelError kinds as load_eagle3 does, and when the
+    head does not fit the target; ConfigError for attention that cannot be had.
+    """
+    head = _with_embeddings(folder, target_folder, DTYPES[engine.dtype])
+    device, max_context_tokens = torch.device(engine.device), engine.max_context_tokens
+    if engine.compile and device.type == "cpu" and head.fc.weight.dtype is torch.bfloat16:
+        try:
+            threads = NativeThreads(
+                num_threads=engine.num_threads, max_context_tokens=max_context_tokens, cache_dir=cache_dir
+            )
+            return NativeEagle3Head(threads, head)
+        except (NativeKernelsUnavailableError, UnsupportedModelError) as error:
+            logger.warning("native kernels are not used for the head: %s", error)
+    shape = AttentionShape(head.config.num_key_value_heads, head.config.head_dim, 1.0)
+    group_size = head.config.num_attention_heads // head.config.num_key_value_heads
+    row_attention = None
+    if device.type == "cuda":
+        row_attention = choose_attention(engine.attention, [shape], group_size, head.fc.weight.dtype, device)
+    embeddings = head.embed_tokens
+    assert embeddings is not None, "_with_embeddings gives them"
+    return TorchEagle3Head(
+        head.to(device),
+        embeddings,
+        deterministic=engine.deterministic,
+        row_attention=row_attention,
+        graphs=None if row_attention is None else graph_plan(engine, max_context_tokens),
+    )
+
+
+def _with_embeddings(folder: Path, target_folder: Path, dtype: torch.dtype) -> Eagle3Head:
     """The head in a folder, with the embeddings of its target, whose model folder is target_folder.
 
-    Raises: ModelError kinds as load_eagle3 does, and when the head does not fit the target.
+    See build_standalone.
     """
     target = read_metadata(target_folder)
     text_config: dict[str, Any] = {**target.config, **(target.config.get("text_config") or {})}
@@ -90,35 +125,6 @@ def load_standalone(folder: Path, target_folder: Path, *, dtype: torch.dtype) ->
         weight = _embeddings(target_folder, (target.vocab_size, hidden_size))
         head.embed_tokens = nn.Embedding(target.vocab_size, hidden_size, _weight=weight.to(dtype), _freeze=True)
     return head
-
-
-def build_standalone(
-    head: Eagle3Head,
-    *,
-    use_kernels: bool,
-    device: str,
-    num_threads: int,
-    max_context_tokens: int,
-    cache_dir: Path,
-    deterministic: bool,
-    row_attention: RowAttention | None = None,
-    graphs: GraphPlan | None = None,
-) -> FeatureHead:
-    """The runtime for a head with embeddings, which it takes over: the native kernels where they can run it.
-
-    row_attention, graphs: see TransformersDecoder.
-    """
-    if use_kernels and device == "cpu" and head.fc.weight.dtype is torch.bfloat16:
-        try:
-            threads = NativeThreads(num_threads=num_threads, max_context_tokens=max_context_tokens, cache_dir=cache_dir)
-            return NativeEagle3Head(threads, head)
-        except (NativeKernelsUnavailableError, UnsupportedModelError) as error:
-            logger.warning("native kernels are not used for the head: %s", error)
-    embeddings = head.embed_tokens
-    assert embeddings is not None, "load_standalone gives them"
-    return TorchEagle3Head(
-        head.to(device), embeddings, deterministic=deterministic, row_attention=row_attention, graphs=graphs
-    )
 
 
 def _embeddings(folder: Path, shape: tuple[int, int]) -> Tensor:

@@ -100,6 +100,7 @@ class NativeEagle3Head:
             fused_width=module.fc.in_features,
         )
         self.draft_token_ids = module.target_token_ids
+        self.feature_layers: tuple[int, ...] = module.config.feature_layers
         self.feature_width = module.fc.in_features
         self.dtype = torch.bfloat16
         self.device = torch.device("cpu")

@@ -36,6 +36,7 @@ class TorchEagle3Head:
         """module: in the dtype and on the device of the target's features. The others: see TransformersDecoder."""
         config = module.config
         self.draft_token_ids = module.target_token_ids
+        self.feature_layers: tuple[int, ...] = module.config.feature_layers
         self.feature_width = module.fc.in_features
         self.dtype = module.fc.weight.dtype
         self.device = module.fc.weight.device

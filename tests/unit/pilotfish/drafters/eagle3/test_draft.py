@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from pilotfish.drafters.eagle3.checkpoint import save_eagle3
-from pilotfish.drafters.eagle3.draft import build_eagle3_head, build_standalone, load_standalone
+from pilotfish.config import EngineConfig
+from pilotfish.drafters.eagle3.checkpoint import load_eagle3, save_eagle3
+from pilotfish.drafters.eagle3.draft import build_eagle3_head, build_standalone
 from pilotfish.drafters.eagle3.module import Eagle3Head
 from pilotfish.drafters.eagle3.native_head import NativeEagle3Head
 from pilotfish.errors import ModelError, UnsupportedModelError
@@ -111,16 +113,7 @@ def head_folder(tmp_path: Path) -> Path:
     return tmp_path / "head"
 
 
-def build(head: Eagle3Head, cache_dir: Path, *, use_kernels: bool):
-    return build_standalone(
-        head,
-        use_kernels=use_kernels,
-        device="cpu",
-        num_threads=1,
-        max_context_tokens=128,
-        cache_dir=cache_dir,
-        deterministic=True,
-    )
+ENGINE = EngineConfig(device="cpu", num_threads=1, max_context_tokens=128, deterministic=True)
 
 
 def run(head, features: Tensor) -> tuple[Tensor, Tensor]:
@@ -131,41 +124,38 @@ def run(head, features: Tensor) -> tuple[Tensor, Tensor]:
     return output.logits.clone(), output.hidden.clone()
 
 
-def test_the_embeddings_are_the_targets(target_folder: Path, head_folder: Path) -> None:
-    head = load_standalone(head_folder, target_folder, dtype=torch.bfloat16)
-    torch.manual_seed(1)
-    assert head.embed_tokens is not None
-    assert torch.equal(head.embed_tokens.weight, torch.randn(APART_VOCAB, APART_HIDDEN).bfloat16())
-
-
-def test_both_runtimes_compute_what_the_module_does(
+def test_both_runtimes_compute_what_the_module_does_with_the_targets_embeddings(
     target_folder: Path, head_folder: Path, tmp_path: Path, kernel_cache: Path
 ) -> None:
+    torch.manual_seed(1)
+    embeddings = torch.randn(APART_VOCAB, APART_HIDDEN).bfloat16()
     torch.manual_seed(3)
     features = torch.randn(7, 3 * APART_HIDDEN).bfloat16()
-    module = load_standalone(head_folder, target_folder, dtype=torch.bfloat16)
-    assert module.embed_tokens is not None
-    positions = torch.arange(1, 8)
-    hidden, logits = module(module.embed_tokens(torch.arange(5, 12)), module.fuse(features), positions)
-    plain = build(module, tmp_path, use_kernels=False)
-    for head in (plain, build(module, kernel_cache, use_kernels=True)):
+    module = load_eagle3(head_folder, num_target_layers=8, dtype=torch.bfloat16)
+    hidden, logits = module(embeddings[5:12], module.fuse(features), torch.arange(1, 8))
+    plain = build_standalone(head_folder, target_folder, replace(ENGINE, compile=False), tmp_path)
+    native = build_standalone(head_folder, target_folder, ENGINE, kernel_cache)
+    for head in (plain, native):
         found_logits, found_hidden = run(head, features)
         torch.testing.assert_close(found_hidden, hidden, rtol=0.05, atol=0.05)
         torch.testing.assert_close(found_logits, logits[-1:].float(), rtol=0.05, atol=0.05)
-    assert isinstance(head, NativeEagle3Head)
+        assert head.feature_layers == (2, 4, 5)
+    assert isinstance(native, NativeEagle3Head)
 
 
-def test_another_targets_head_is_refused(target_folder: Path, head_folder: Path) -> None:
+def test_another_targets_head_is_refused(target_folder: Path, head_folder: Path, tmp_path: Path) -> None:
     config = json.loads((target_folder / "config.json").read_text())
     (target_folder / "config.json").write_text(json.dumps({**config, "hidden_size": 48}))
     with pytest.raises(ModelError, match="head"):
-        load_standalone(head_folder, target_folder, dtype=torch.bfloat16)
+        build_standalone(head_folder, target_folder, ENGINE, tmp_path)
 
 
-def test_embeddings_that_are_missing_or_misshapen_are_named(target_folder: Path, head_folder: Path) -> None:
+def test_embeddings_that_are_missing_or_misshapen_are_named(
+    target_folder: Path, head_folder: Path, tmp_path: Path
+) -> None:
     save_weights(target_folder, torch.zeros(APART_VOCAB, APART_HIDDEN - 1))
     with pytest.raises(ModelError, match=r"b.safetensors: model.embed_tokens.weight has the shape \[300, 63\]"):
-        load_standalone(head_folder, target_folder, dtype=torch.bfloat16)
+        build_standalone(head_folder, target_folder, ENGINE, tmp_path)
     save_weights(target_folder, torch.zeros(APART_VOCAB, APART_HIDDEN), name="wte.weight")
     with pytest.raises(UnsupportedModelError, match=r"no tensor whose name ends with embed_tokens.weight"):
-        load_standalone(head_folder, target_folder, dtype=torch.bfloat16)
+        build_standalone(head_folder, target_folder, ENGINE, tmp_path)
