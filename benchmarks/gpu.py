@@ -35,15 +35,15 @@ from shared.report import Report, median_ms, parser
 from torch import Tensor
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
+from pilotfish.drafters.eagle3.config import default_feature_layers
+from pilotfish.drafters.eagle3.in_target import Eagle3Drafter
 from pilotfish.engine.core.draft_costs import Thresholds
 from pilotfish.engine.core.engine_core import EngineCore
-from pilotfish.engine.drafting.eagle3_drafter import Eagle3Drafter
 from pilotfish.engine.process.gpu import record_graphs
 from pilotfish.messages import Decode, OpenSequence, Verdict
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.device import enter_device, resolve_device
-from pilotfish.models.eagle3.config import default_feature_layers
-from pilotfish.models.eagle3.runtime import FeatureHead, HeadStep
+from pilotfish.models.feature_head import FeatureHead, HeadStep
 from pilotfish.models.gpu_factory import build_gpu_decoder
 from pilotfish.parallel.group import ProcessGroup
 from pilotfish.parallel.sharded_model import cut_modules

@@ -12,23 +12,23 @@ from orchestrator.replicas.pool import ReplicaPool
 from orchestrator.requests.reasoning import reasoning_marks
 from orchestrator.requests.request import GenerationRequest
 from orchestrator.rounds.commands import Command
-from orchestrator.rounds.drafters.draft_deadline import draft_deadline_s
-from orchestrator.rounds.drafters.drafter import Drafter, InTargetDrafter
-from orchestrator.rounds.drafters.feature_feed import FeatureFeed
-from orchestrator.rounds.drafters.lookup_budget import LookupBudget
-from orchestrator.rounds.drafters.lookup_drafter import LookupDrafter
-from orchestrator.rounds.drafters.predraft_policy import PredraftPolicy
-from orchestrator.rounds.drafters.remote_drafter import RemoteDrafter
+from orchestrator.rounds.drafter_clients.draft_deadline import draft_deadline_s
+from orchestrator.rounds.drafter_clients.drafter_client import DrafterClient, InTargetClient
+from orchestrator.rounds.drafter_clients.feature_feed import FeatureFeed
+from orchestrator.rounds.drafter_clients.lookup_budget import LookupBudget
+from orchestrator.rounds.drafter_clients.lookup_drafter import LookupDrafter
+from orchestrator.rounds.drafter_clients.predraft_policy import PredraftPolicy
+from orchestrator.rounds.drafter_clients.remote_drafter import RemoteDrafter
 from orchestrator.rounds.machine import RoundMachine
 from orchestrator.rounds.round_log import RoundLog
 from orchestrator.rounds.target import Target
 from orchestrator.session import Session
 from orchestrator.step_rounds import DraftModels, StepDrafter, StepRounds, step_rounds
 from pilotfish.config import Config
-from pilotfish.config.target import IN_TARGET_DRAFTERS
+from pilotfish.drafter_registry import IN_TARGET_DRAFTERS, LOOKUPS
 from pilotfish.models.tokens.tokenizer import Tokenizer
-from pilotfish.speculation.lookup.index import needs_draft_probs
-from pilotfish.speculation.lookup.lookups import LOOKUPS
+from pilotfish.speculation.lookup.index import lookup_of, needs_draft_probs
+from pilotfish.speculation.lookup.sequence import SequenceLookup
 from pilotfish.types import ModelInfo, TreeRequest
 
 _MAX_UNASKED = 512
@@ -46,7 +46,7 @@ class SessionFactory:
         self._config = config.orchestrator
         self._tokenizer = tokenizer
         self._targets, self._drafts = targets, drafts
-        self._lookups = {name: lookup(config.draft) for name, lookup in LOOKUPS.items()}
+        self._lookups = {name: lookup_of(name)(config.draft) for name in LOOKUPS}
 
     def session(self, request: GenerationRequest, model: ModelInfo, rounds: RoundLog) -> Session:
         """model: of the targets."""
@@ -87,13 +87,14 @@ class SessionFactory:
         out: list[Command],
         features: FeatureFeed,
         tree: TreeRequest | None,
-    ) -> Drafter:
+    ) -> DrafterClient:
         proposer = request.speculation.proposer
         if _drafts_in_target(request, model):
-            return InTargetDrafter(proposer, model.proposer)
+            return InTargetClient(proposer, model.proposer)
         if proposer in self._lookups:
-            index, num_prompt_tokens = self._lookups[proposer](request.cache_salt), len(request.prompt_token_ids)
-            return LookupDrafter(index, self.lookup_budget, out, num_prompt_tokens=num_prompt_tokens, tree=tree)
+            index = self._lookups[proposer](request.cache_salt)
+            lookup = SequenceLookup(index, len(request.prompt_token_ids))
+            return LookupDrafter(lookup, self.lookup_budget, out, tree=tree)
         return RemoteDrafter(
             self._drafts,
             self._draft_deadline_s,

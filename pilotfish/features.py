@@ -31,3 +31,8 @@ class Features(msgspec.Struct, frozen=True, array_like=True):
         row_bytes = len(self.data) // self.num_tokens
         rest = self.data[num_skipped * row_bytes :]
         return Features(self.first_position + num_skipped, self.num_tokens - num_skipped, rest)
+
+
+def default_feature_layers(num_layers: int) -> tuple[int, int, int]:
+    """The layers whose inputs the published heads take from a target of num_layers: low, middle, high."""
+    return 2, num_layers // 2, num_layers - 3

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from pilotfish.config import Config
-from pilotfish.emulation.engine import start_emulated_engine
-from pilotfish.engine.process.process_engine import ProcessEngine
+from pilotfish.emulation.engine import start_engine
 from pilotfish.messages import EngineClient
 from pilotfish.rpc.replica.server import ReplicaServer, start_replica
 from pilotfish.rpc.target_frames import TargetFrames
@@ -19,10 +20,5 @@ async def start_target(config: Config, *, engine: EngineClient | None = None, ra
     Raises: UnavailableError when the address cannot be had; ModelError kinds when the model cannot; ConfigError
     when strangers would be served.
     """
-
-    async def start_engine() -> EngineClient:
-        if config.emulation.is_on:
-            return start_emulated_engine(config, "target")
-        return await ProcessEngine.start(config, "target", rank_folder=rank_folder)
-
-    return await start_replica(config, TargetFrames(), start_engine, engine=engine)
+    start = partial(start_engine, config, "target", rank_folder=rank_folder)
+    return await start_replica(config, TargetFrames(), start, engine=engine)

@@ -13,12 +13,12 @@ from shared.report import Report, times_ms
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel, Qwen3Config
 
 from pilotfish.config import EngineConfig
+from pilotfish.drafters.eagle3.config import Eagle3Config, default_feature_layers
+from pilotfish.drafters.eagle3.module import Eagle3Head
+from pilotfish.drafters.eagle3.torch_head import TorchEagle3Head
 from pilotfish.engine.process.gpu import record_graphs
 from pilotfish.models.decoder_transformers import TransformersDecoder
-from pilotfish.models.eagle3.config import Eagle3Config, default_feature_layers
-from pilotfish.models.eagle3.module import Eagle3Head
-from pilotfish.models.eagle3.runtime import FeatureHead
-from pilotfish.models.eagle3.torch_head import TorchEagle3Head
+from pilotfish.models.feature_head import FeatureHead
 from pilotfish.models.gpu_factory import build_gpu_decoder
 from pilotfish.types import BLOCK_SIZE
 

@@ -12,7 +12,14 @@ from collections import Counter
 from orchestrator.control.acceptance import RequestAcceptance
 from orchestrator.control.decision import MEASURABLE_TOKENS, Decision, RoundResult
 from orchestrator.control.reasons import Limitation, Reason, permanent_reason
-from orchestrator.control.replica_state import FIRST_PROBE_TOKENS, SAME_SPEED, ControlState, Plan, ProposerState
+from orchestrator.control.replica_state import (
+    FIRST_PROBE_TOKENS,
+    SAME_SPEED,
+    SHARED_STEPS,
+    ControlState,
+    Plan,
+    ProposerState,
+)
 from orchestrator.control.sequence_load import SequenceLoad
 from orchestrator.requests.request import GenerationRequest
 
@@ -143,13 +150,14 @@ class Controller:
         load = replica.load(result.now_s)
         if not replica.table.rows or not gate.is_settled(result.now_s - elapsed_s):
             return
-        rows = replica.rows(load)
+        rows, plain_s = replica.rows(load), proposer.mixture.plain_s
+        is_draft_wanted = result.num_requested_tokens > 0
         if gate.is_open:
-            plain_s = proposer.mixture.plain_s
             gate.add(result.num_committed_tokens - proposer.loss * elapsed_s / plain_s, plain_s, elapsed_s)
-        if result.draft_problem:
-            return  # a wait that is no part of a round, but was a loss
-        if result.num_requested_tokens and gate.is_open:
+        if is_draft_wanted and gate.is_open:
+            costs.add_lost(load, elapsed_s - result.num_plain_tokens * plain_s if result.draft_problem else 0.0)
+            if result.draft_problem:
+                return  # what it took is no part of a round
             if result.num_steps:
                 costs.add_interval(load, rows, elapsed_s / result.num_steps)
             if result.is_empty_proposal:
@@ -157,7 +165,7 @@ class Controller:
             elif not result.num_plain_tokens:
                 draft_s = min(result.propose_s, result.draft_compute_s)
                 costs.add_round(load, result.num_requested_tokens, rows, elapsed_s, draft_s)
-        elif not result.num_requested_tokens and result.is_measurable_run and not gate.is_open:
+        elif not is_draft_wanted and result.is_measurable_run and not gate.is_open:
             costs.add_plain(load, proposer.mixture.plain_rows, result.plain_token_s)
 
     def _decide(self, result: RoundResult) -> Decision:
@@ -206,7 +214,8 @@ class Controller:
         own = self._acceptance.probabilities(plan.probabilities)
         gains = {k: proposer.gain(own, k, s) for k, s in plan.seconds if k <= max(1, self._max_draft_tokens)}
         best = max(gains, key=lambda k: gains[k])
-        is_best = gains[best] > SAME_SPEED * gains.get(plan.num_draft_tokens, 0.0)
+        margin = SHARED_STEPS if plan.load > 1 else SAME_SPEED
+        is_best = gains[best] > margin * gains.get(plan.num_draft_tokens, 0.0)
         self._k = best if is_best else plan.num_draft_tokens
         gain = gains[self._k]
         if plan.is_open and (plan.is_trial or gain >= plan.gain):

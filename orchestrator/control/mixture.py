@@ -49,12 +49,12 @@ class Mixture:
         self._num_plain = self._others.num - self._others.num_speculating
         self.plain_rows = self.rows(1.0)
         """Of a step while the gate is closed: a sequence that drafts is in some steps only."""
-        self._other_k, self._other_s = 0, 0.0
-        """The others' rounds while it is closed."""
+        self.other_k, self._other_s = 0, 0.0
+        """Draft tokens of the others that draft, 0 if none does; seconds of their rounds while it is closed."""
         if self._others.num_speculating:
             drafting_rows = self._others.num_rows - self._num_plain
-            self._other_k = max(1, round(drafting_rows / self._others.num_speculating - 1))
-            self._other_s = costs.seconds(load, self._other_k, self.plain_rows)
+            self.other_k = max(1, round(drafting_rows / self._others.num_speculating - 1))
+            self._other_s = costs.seconds(load, self.other_k, self.plain_rows)
             share = min(1.0, costs.interval_s(load, self.plain_rows) / self._other_s)
             self.plain_rows -= (1 - share) * self._scale * drafting_rows
         self.plain_s = costs.plain_s(load, self.plain_rows)
@@ -68,8 +68,8 @@ class Mixture:
         """What others lose by rounds in steps of so many rows, for each sequence that drafts: in tokens in the time of
         a plain one."""
         lost = self._num_plain * (1 - self.plain_s / self._costs.interval_s(self._load, rows))
-        if self._other_k:
-            slower = 1 / self._other_s - 1 / self._costs.seconds(self._load, self._other_k, rows)
-            num_tokens = expected_tokens(probabilities, self._other_k)
+        if self.other_k:
+            slower = 1 / self._other_s - 1 / self._costs.seconds(self._load, self.other_k, rows)
+            num_tokens = expected_tokens(probabilities, self.other_k)
             lost += self._others.num_speculating * num_tokens * self.plain_s * slower
         return lost / max(1, self._num_governed)

@@ -22,6 +22,8 @@ _CHOICES = (1, 2, 3, 5, 8, 12, 16)
 """Draft lengths that are considered: neighbours differ by a few per cent, less than can be measured."""
 SAME_SPEED = 1.02
 """Speed that another K has to gain."""
+SHARED_STEPS = 1.05
+"""The same over the K of those that draft beside: sequences with one K share steps, others wait for each other."""
 _GOOD_ACCEPTANCE = 0.9
 """Where drafting would not even pay with this, rejected drafts are not the reason."""
 FIRST_PROBE_TOKENS = 32
@@ -139,7 +141,9 @@ class ProposerState:
         self._losses = {k: mixture.loss(rows[k], beliefs) for k in choices}
         gains = {k: self.gain(beliefs, k, seconds[k]) for k in choices}
         best = max(gains, key=lambda k: gains[k])
-        if self._k not in gains or gains[best] > SAME_SPEED * gains[self._k]:
+        if gains[best] < SHARED_STEPS * gains.get(mixture.other_k, 0.0):
+            self._k = mixture.other_k
+        elif self._k not in gains or gains[best] > SAME_SPEED * gains[self._k]:
             self._k = best
         gain = gains[self._k] if limit else 0.0
         # With good drafts that take no time and are never empty: a drafter may become better.

@@ -1,7 +1,7 @@
 """What rounds and plain tokens take on one target replica: its step-cost table, and the overheads measured on top.
 
     plain_s(load)    = table(load rows) * plain ratio(load)
-    seconds(load, K) = table(load * (K + 1) rows) + K * draft token(load) + overhead(load, K)
+    seconds(load, K) = table(load * (K + 1) rows) + K * draft token(load) + overhead(load, K) + lost(load)
 
 The overhead is what the orchestrator alone can see: the network, waiting for a step under way, sequences that take
 turns in the target. It is learned by load and K, shrunk towards the load's common overhead.
@@ -54,6 +54,8 @@ class _Level:
     """overhead and drafting of a round of K;"""
     draft_token: Average = field(default_factory=Average)
     """what a round waits for each of its draft tokens;"""
+    lost: Average = field(default_factory=Average)
+    """what failed proposals cost, over all that were asked for: under load they come too late;"""
     empty: Average = field(default_factory=Average)
     """what an empty proposal costs, over the steps of the run that follows it;"""
     interval: Average = field(default_factory=Average)
@@ -84,7 +86,7 @@ class RoundCosts:
 
     def seconds(self, load: int, k: int, rows: float) -> float:
         """A round of K draft tokens, in steps of so many rows."""
-        return max(1e-6, self.step_s(rows) + self._overhead_s(load, k))
+        return max(1e-6, self.step_s(rows) + self._overhead_s(load, k) + self._level(load).lost.value)
 
     def empty_s(self, load: int) -> float:
         """What an empty proposal costs beside the plain tokens that follow it."""
@@ -108,6 +110,10 @@ class RoundCosts:
         for other, average in level.by_k.items():
             if other != k:
                 average.weight *= 1 - weight / _FADING_ROUNDS
+
+    def add_lost(self, load: int, lost_s: float) -> None:
+        """A proposal was asked for: what it cost if it failed, else 0."""
+        self._level(load).lost.add(lost_s, _weight(load))
 
     def add_empty(self, load: int, rows: float, num_run_tokens: int, elapsed_s: float) -> None:
         """An empty proposal and the run after it took elapsed_s."""

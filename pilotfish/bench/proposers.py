@@ -1,11 +1,12 @@
-"""The proposers that a benchmark can start a stack for: adding one is one line."""
+"""The proposers that a benchmark can start a stack for: each drafter at each place."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from pilotfish.drafter_registry import DRAFTERS, IN_TARGET_DRAFTERS, DrafterKind, Needs, Place
 from pilotfish.errors import ConfigError
 
 
@@ -30,35 +31,45 @@ class Proposer:
 
 
 _CHAIN, _TREE = ("orchestrator.speculation.tree_nodes=0",), ("orchestrator.speculation.tree_nodes=16",)
-_CHAINS = (
+_SUFFIXES = {Place.ORCHESTRATOR: "", Place.DRAFT_SERVICE: "-remote", Place.TARGET: "-in-target"}
+"""Of a drafter's name where its first place is another."""
+_WEIGHTS = {Needs.MODEL: "draft.model", Needs.FEATURES: "draft.head"}
+
+
+def _placed(drafter: str, kind: DrafterKind, place: Place) -> Proposer:
+    name = drafter if place is kind.places[0] else drafter + _SUFFIXES[place]
+    if place is Place.ORCHESTRATOR:
+        return Proposer(name, drafter)
+    if place is Place.DRAFT_SERVICE:
+        return Proposer(name, "draft", (f"draft.proposer={drafter}",), _WEIGHTS.get(kind.needs, ""))
+    if kind.needs is Needs.TEXT:
+        return Proposer(name, drafter, ("target.drafter.proposer=none", f"target.drafter.lookup={drafter}", *_CHAIN))
+    return Proposer(name, drafter, (f"target.drafter.proposer={drafter}", *_CHAIN), "target.drafter.model")
+
+
+def _after_suffix(drafter: str) -> Proposer:
+    overrides = (f"target.drafter.proposer={drafter}", "target.drafter.lookup=suffix", *_CHAIN)
+    return Proposer(f"{drafter}-suffix", drafter, overrides, "target.drafter.model")
+
+
+def _as_tree(proposer: Proposer) -> Proposer:
+    return replace(proposer, name=f"{proposer.name}-tree", overrides=(*proposer.overrides, *_TREE))
+
+
+def _proposers() -> Iterator[Proposer]:
     # As the configuration has it: the target's drafter if it has one, and the draft service.
-    Proposer("auto", "auto"),
-    Proposer("draft", "draft"),
-    # Looked up in the orchestrator, in the draft service, in the target.
-    Proposer("ngram", "ngram"),
-    Proposer("suffix", "suffix"),
-    Proposer("ngram-remote", "draft", ("draft.proposer=ngram",)),
-    Proposer("suffix-remote", "draft", ("draft.proposer=suffix",)),
-    Proposer("ngram-in-target", "ngram", ("target.drafter.proposer=none", "target.drafter.lookup=ngram", *_CHAIN)),
-    Proposer("suffix-in-target", "suffix", ("target.drafter.proposer=none", "target.drafter.lookup=suffix", *_CHAIN)),
-    # In the draft service.
-    Proposer("model", "draft", ("draft.proposer=model",), "draft.model"),
-    Proposer("eagle3-remote", "draft", ("draft.proposer=eagle3",), "draft.head"),
-    # In the target, alone and after a lookup.
-    Proposer("eagle3", "eagle3", ("target.drafter.proposer=eagle3", *_CHAIN), "target.drafter.model"),
-    Proposer(
-        *("eagle3-suffix", "eagle3"),
-        ("target.drafter.proposer=eagle3", "target.drafter.lookup=suffix", *_CHAIN),
-        "target.drafter.model",
-    ),
-)
-_BRANCHING = ("suffix", "suffix-remote", "suffix-in-target", "model", "eagle3-remote", "eagle3", "eagle3-suffix")
-_TREES = tuple(
-    replace(proposer, name=f"{proposer.name}-tree", overrides=(*proposer.overrides, *_TREE))
-    for proposer in _CHAINS
-    if proposer.name in _BRANCHING
-)
-PROPOSERS: Mapping[str, Proposer] = MappingProxyType({proposer.name: proposer for proposer in (*_CHAINS, *_TREES)})
+    yield Proposer("auto", "auto")
+    yield Proposer("draft", "draft")
+    for drafter, kind in DRAFTERS.items():
+        placed = [_placed(drafter, kind, place) for place in kind.places]
+        if drafter in IN_TARGET_DRAFTERS:
+            placed.append(_after_suffix(drafter))
+        yield from placed
+        if kind.gives_trees:
+            yield from map(_as_tree, placed)
+
+
+PROPOSERS: Mapping[str, Proposer] = MappingProxyType({proposer.name: proposer for proposer in _proposers()})
 
 
 def parse_proposers(texts: Sequence[str]) -> list[Proposer]:

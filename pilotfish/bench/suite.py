@@ -17,7 +17,7 @@ from pilotfish.client.access import OPEN_ACCESS, Access
 from pilotfish.client.answer import GenerateOptions, ServiceInfo
 from pilotfish.client.inference import InferenceClient
 from pilotfish.config import Config
-from pilotfish.config.target import IN_TARGET_DRAFTERS
+from pilotfish.drafter_registry import IN_TARGET_DRAFTERS
 from pilotfish.errors import ConfigError, UnavailableError
 from pilotfish.launch.local_stack import LocalStack
 

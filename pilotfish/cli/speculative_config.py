@@ -9,6 +9,8 @@ from typing import NoReturn
 
 import typer
 
+from pilotfish.drafter_registry import IN_TARGET_DRAFTERS, Needs, Place, drafters_of
+
 _KEYS: Mapping[str, str] = MappingProxyType(
     {
         "num_speculative_tokens": "orchestrator.speculation.num_speculative_tokens",
@@ -19,15 +21,17 @@ _KEYS: Mapping[str, str] = MappingProxyType(
     }
 )
 """Ours, by vLLM's; beside these there are `method` and `model`."""
+_LOOKUPS, _HEADS = drafters_of(Needs.TEXT, Place.TARGET), IN_TARGET_DRAFTERS
 _METHODS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
         "draft_model": {"draft.proposer": "model"},
-        "eagle3": {"target.drafter.proposer": "eagle3"},
-        "ngram": {"target.drafter.proposer": "none", "target.drafter.lookup": "ngram"},
-        "suffix": {"target.drafter.proposer": "none", "target.drafter.lookup": "suffix"},
+        **{name: {"target.drafter.proposer": name} for name in _HEADS},
+        **{name: {"target.drafter.proposer": "none", "target.drafter.lookup": name} for name in _LOOKUPS},
     }
 )
-_MODEL_KEYS: Mapping[str, str] = MappingProxyType({"draft_model": "draft.model", "eagle3": "target.drafter.model"})
+_MODEL_KEYS: Mapping[str, str] = MappingProxyType(
+    {"draft_model": "draft.model", **dict.fromkeys(_HEADS, "target.drafter.model")}
+)
 """Where a method's `model` goes."""
 
 

@@ -24,6 +24,7 @@ from pilotfish.config.shipped_heads import shipped_head
 from pilotfish.config.target import InTargetDrafterConfig, TargetConfig
 from pilotfish.config.telemetry import TelemetryConfig
 from pilotfish.config.yaml_file import read_yaml
+from pilotfish.drafter_registry import IN_TARGET_DRAFTERS
 from pilotfish.errors import ConfigError
 
 
@@ -53,26 +54,35 @@ class Config:
     """Minimum log level."""
 
     def __post_init__(self) -> None:
-        """Make concrete what depends on other sections: target.drafter, draft.proposer and draft.model."""
+        """Make concrete what depends on other sections: target.drafter and draft.model."""
         object.__setattr__(self, "target", dataclasses.replace(self.target, drafter=self._drafter()))
-        proposer = "suffix" if self.draft.proposer == "auto" else self.draft.proposer
-        draft = dataclasses.replace(self.draft, proposer=proposer, model=self.draft.model or self.target.model)
+        draft = dataclasses.replace(self.draft, model=self.draft.model or self.target.model)
         object.__setattr__(self, "draft", draft)
+
+    @property
+    def default_proposer(self) -> str:
+        """Who drafts for a request that does not say, where the target has no drafter: the draft pool, or a lookup in
+        the orchestrator, without round trips. With `auto` the pool's lookup is for several orchestrators to share."""
+        is_shared = self.orchestrator.num_replicas > 1 and self.draft.num_replicas > 0
+        may_choose = self.draft.proposer == "auto" and not self.emulation.is_on
+        return self.draft.drafter if may_choose and not is_shared else "draft"
 
     def _drafter(self) -> InTargetDrafterConfig:
         target, drafter = self.target, self.target.drafter
-        head = shipped_head(target.model) if drafter.proposer == self.draft.proposer == "auto" else ""
         keeps_features = target.feature_layers not in ("auto", ())
-        if head and target.tensor_parallel_size == 1 and not keeps_features and not self.emulation.is_on:
-            lookup = "suffix" if drafter.lookup == "auto" else drafter.lookup
-            return InTargetDrafterConfig(proposer="eagle3", lookup=lookup, model=head)
+        may_choose = drafter.proposer == self.draft.proposer == "auto" and not keeps_features
+        if may_choose and target.tensor_parallel_size == 1 and not self.emulation.is_on:
+            for proposer in IN_TARGET_DRAFTERS:
+                if head := shipped_head(target.model, proposer):
+                    lookup = "suffix" if drafter.lookup == "auto" else drafter.lookup
+                    return InTargetDrafterConfig(proposer=proposer, lookup=lookup, model=head)
         model = drafter.model
-        if drafter.proposer == "eagle3" and not model:
-            model = shipped_head(target.model)
+        if drafter.proposer in IN_TARGET_DRAFTERS and not model:
+            model = shipped_head(target.model, drafter.proposer)
             require(
                 bool(model),
                 f"target.drafter.model is empty, and no head for {target.model} comes with Pilotfish: "
-                "name the folder of one, or train it (pilotfish train eagle3)",
+                f"name the folder of one, or train it (pilotfish train {drafter.proposer})",
             )
         return dataclasses.replace(
             drafter,

@@ -19,9 +19,9 @@ def is_local(name_or_path: str) -> bool:
     return _is_head(Path(name_or_path).expanduser())
 
 
-def shipped_head(model: str) -> str:
-    """The name of the EAGLE-3 head for a target of the catalogue; empty: none comes with Pilotfish."""
-    name = f"{model}-eagle3"
+def shipped_head(model: str, proposer: str) -> str:
+    """The name of that drafter's head for a target of the catalogue; empty: none comes with Pilotfish."""
+    name = f"{model}-{proposer}"
     return name if Path(name).name == name and any(_is_head(folder / name) for folder in _FOLDERS) else ""
 
 

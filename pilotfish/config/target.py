@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from pydantic import PositiveInt
 
 from pilotfish.config.engine import EngineConfig
 from pilotfish.config.fields import STRICT, OptionalPort, Port, require
 from pilotfish.config.paths import HeadOrPath, ModelOrPath
+from pilotfish.drafter_registry import IN_TARGET_DRAFTERS, Needs, Place, drafters_of
 
-IN_TARGET_DRAFTERS = ("eagle3",)
-"""Proposers that live in the target, because they look at its hidden states."""
+if TYPE_CHECKING:
+    InTargetProposer: TypeAlias = str
+    InTargetLookup: TypeAlias = str
+    FeatureLayers: TypeAlias = str
+else:
+    InTargetProposer = Literal["auto", "none", *IN_TARGET_DRAFTERS]
+    InTargetLookup = Literal["auto", "none", *drafters_of(Needs.TEXT, Place.TARGET)]
+    FeatureLayers = Literal["auto", *drafters_of(Needs.FEATURES, Place.DRAFT_SERVICE)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,11 +28,11 @@ class InTargetDrafterConfig:
 
     __pydantic_config__ = STRICT
 
-    proposer: Literal["auto", "none", "eagle3"] = "auto"
+    proposer: InTargetProposer = "auto"
     """`eagle3`: a head trained for this target. `auto`: the head that comes with Pilotfish. It is `none` if
     there is no such head, `draft.proposer` or `feature_layers` is set, the target has several ranks, or engines are
     emulated."""
-    lookup: Literal["auto", "none", "ngram", "suffix"] = "auto"
+    lookup: InTargetLookup = "auto"
     """A lookup before the proposer, which drafts only where the lookup expects fewer than
     `draft.lookup_min_accepted_tokens`. `auto`: `suffix` if proposer `auto` found a head, else `none`."""
     model: HeadOrPath = ""
@@ -34,7 +41,8 @@ class InTargetDrafterConfig:
     def __post_init__(self) -> None:
         require(
             not self.model or self.proposer != "auto",
-            "target.drafter.model is given without target.drafter.proposer: set it to eagle3",
+            "target.drafter.model is given without target.drafter.proposer: set it to "
+            + " or ".join(IN_TARGET_DRAFTERS),
         )
 
 
@@ -60,17 +68,18 @@ class TargetConfig:
     heads, key/value heads and MLP neurons."""
     drafter: InTargetDrafterConfig = field(default_factory=InTargetDrafterConfig)
     """A drafter inside the target's engine."""
-    feature_layers: Literal["auto", "eagle3"] | tuple[int, ...] = "auto"
+    feature_layers: FeatureLayers | tuple[int, ...] = "auto"
     """Layers whose inputs are kept for a head in the draft service, at some 15 % of the KV cache's memory. `eagle3`:
     the usual three. `auto`: these if draft.proposer is `eagle3` and the target has no drafter. `[]`: none."""
     engine: EngineConfig = field(default_factory=EngineConfig)
     """Engine of the target model."""
 
     def __post_init__(self) -> None:
+        proposer = self.drafter.proposer
         require(
-            self.tensor_parallel_size == 1 or self.drafter.proposer != "eagle3",
-            "target.drafter.proposer eagle3 runs on a target in one process: with target.tensor_parallel_size "
-            f"{self.tensor_parallel_size} let the draft pool run the head (draft.proposer: eagle3)",
+            self.tensor_parallel_size == 1 or proposer in ("auto", "none"),
+            f"target.drafter.proposer {proposer} runs on a target in one process: with target.tensor_parallel_size "
+            f"{self.tensor_parallel_size} let the draft pool run the head (draft.proposer: {proposer})",
         )
         require(
             self.tensor_parallel_size == 1 or self.engine.quantization != "int4",
@@ -78,7 +87,7 @@ class TargetConfig:
             "set target.tensor_parallel_size to 1, or quantization to none",
         )
         require(
-            self.feature_layers == "auto" or not self.feature_layers or self.drafter.proposer in ("auto", "none"),
+            self.feature_layers == "auto" or not self.feature_layers or proposer in ("auto", "none"),
             f"target.feature_layers is {self.feature_layers}: features are kept for drafters elsewhere, but "
-            f"{self.drafter.proposer} drafts in the target: configure one of them",
+            f"{proposer} drafts in the target: configure one of them",
         )

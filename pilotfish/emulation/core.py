@@ -1,5 +1,5 @@
-"""An engine core without a model: the real one's intake, scheduler and KV blocks, a HashLanguageModel's words, and
-the time that a cost model says.
+"""An engine core without a model: the real one's intake, scheduler, KV blocks and drafts, a HashLanguageModel's words,
+and the time that a cost model says.
 
 What a step takes in, and what waits, is decided by the code that decides it in pilotfish.engine; only the
 arithmetic is left out. Torch-free.
@@ -10,55 +10,31 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 
 from pilotfish.config import EngineConfig
-from pilotfish.emulation.drafting import Acceptance, EmulatedDrafting
+from pilotfish.emulation.drafter import Acceptance, EmulatedDrafter
 from pilotfish.emulation.language_model import HashLanguageModel
 from pilotfish.emulation.profiles import RooflineCost, StepCost
 from pilotfish.engine.batching.step_costs import StepCosts
-from pilotfish.engine.core.engine import Engine
-from pilotfish.engine.core.scheduler import ScheduledRows, Scheduler
-from pilotfish.engine.core.sequence import DecodeTask, EngineSequence, ProposeTask, VerifyTask
-from pilotfish.messages import (
-    Command,
-    Event,
-    Opened,
-    OpenSequence,
-    Propose,
-    SequenceError,
-    Verdict,
-)
+from pilotfish.engine.core.drafted import Drafted
+from pilotfish.engine.core.model_engine import ModelEngine
+from pilotfish.engine.core.scheduler import ScheduledRows
+from pilotfish.engine.core.sequence import EngineSequence
+from pilotfish.engine.core.task import PredraftTask, ProposeTask
+from pilotfish.engine.core.tree_proposal import TreeProposal
+from pilotfish.messages import Event, OpenSequence
+from pilotfish.speculation.results import Outcome
 from pilotfish.speculation.trees.tree import ROOT
-from pilotfish.step_table import StepTable
-from pilotfish.types import Limits, LoadReport, ModelInfo, SequenceErrorCode
-
-
-def emulated_verdict(sequence: EngineSequence, language_model: HashLanguageModel, max_context_tokens: int) -> Verdict:
-    """Commit the tokens of the sequence's verification, or of one step of its run."""
-    tokens, drafts, sampling = sequence.tokens, sequence.drafts, sequence.sampling
-    base_length, children, path = len(tokens), drafts.shape.children, list[int]()
-    node: int | None = ROOT
-    while node is not None:
-        token_id = language_model.next_token(tokens, sampling)
-        stops = sequence.token_lists.stop_token_ids
-        if token_id in stops and sequence.num_output_tokens < sampling.min_tokens:
-            others = sampling.allowed_token_ids or itertools.count(language_model.first_token_id)
-            token_id = next((other for other in others if other not in stops), token_id)
-        tokens.append(token_id)
-        node = next((child for child in children[node + 1] if drafts.token_ids[child] == token_id), None)
-        path += () if node is None else (node,)
-    decided = tokens[base_length:]
-    del tokens[base_length:]
-    return sequence.commit(decided, path, (), max_context_tokens)
-
+from pilotfish.types import Limits, LoadReport, ModelInfo
 
 FREE = RooflineCost(weights_s=0.0, token_s=0.0)
 """Steps that take no time."""
 
 
-class EmulatedCore(Engine):
+class EmulatedCore(ModelEngine):
     """In the place of pilotfish.engine.core.engine_core.EngineCore, for either role.
 
     `step` computes at once what takes `step_s` seconds on the emulated hardware: who calls it waits for as long
@@ -85,26 +61,21 @@ class EmulatedCore(Engine):
             kv_cache_tokens=kv_cache_tokens,
             max_batch_tokens=max_batch_tokens,
         )
-        super().__init__(config, model, grammars=None, clock_ns=clock_ns, prefix_caching=prefix_caching)
-        self.drafting = EmulatedDrafting(language_model, acceptance)
+        super().__init__(
+            config,
+            model,
+            grammars=None,
+            clock_ns=clock_ns,
+            prefix_caching=prefix_caching,
+            move_kv=_move_nothing,
+            step_costs=StepCosts.sampled(step_cost.step_s, max_batch_tokens),
+        )
+        self._publishes_costs = not model.proposer
+        self._language_model = language_model
+        self._drafter = EmulatedDrafter(language_model, acceptance)
+        self._step_cost = step_cost
         self.step_s = 0.0
         """Seconds that the last step takes."""
-        self._language_model = language_model
-        self._step_cost = step_cost
-        self._scheduler = Scheduler(
-            self.kv_cache,
-            max_batch_tokens=max_batch_tokens,
-            max_draft_tokens=limits.max_draft_tokens,
-            clock_ns=clock_ns,
-        )
-        self._proposals: dict[int, Propose] = {}
-        """What each sequence was last asked to draft."""
-        self.step_costs = StepCosts.sampled(step_cost.step_s, max_batch_tokens)
-        self._prefill_ns = 0.0  # of all steps
-
-    @property
-    def has_work(self) -> bool:
-        return self.drafting.has_work or super().has_work
 
     @property
     def num_sequences(self) -> int:
@@ -112,117 +83,59 @@ class EmulatedCore(Engine):
         return len(self._sequences)
 
     def load(self) -> LoadReport:
-        return msgspec.structs.replace(
-            super().load(),
-            step_time_ns=round(1e9 * self.step_s),
-            prefill_time_ns=round(self._prefill_ns),
-            step_table=StepTable() if self.model.proposer else self.step_costs.table,
-        )
+        return msgspec.structs.replace(super().load(), step_time_ns=round(1e9 * self.step_s))
 
     def step(self, max_rows: int | None = None) -> list[Event]:
-        """Schedule and answer. Returns the events of this step and of commands since the last.
-
-        max_rows: see Scheduler.schedule.
-        """
-        events, self._pending_events = self._pending_events, []
-        start_ns = self._clock_ns()
-        scheduled = self._schedule(max_rows, events)
-        events += self._run(scheduled, start_ns)
-        self._note_progress(bool(scheduled or events), start_ns)
-        return events
-
-    def _schedule(self, max_rows: int | None, events: list[Event]) -> list[ScheduledRows]:
-        scheduled = self._scheduler.schedule(list(self._sequences.values()), max_rows)
-        self.num_preemptions = self._scheduler.num_preemptions
-        for sequence in self._scheduler.oversized:
-            message = f"the emulated KV cache is too small for this sequence of {len(sequence.tokens)} tokens"
-            events.append(self._fail(sequence, SequenceErrorCode.RESOURCE_EXHAUSTED, message))
-        return scheduled
-
-    def _take(self, command: Command, now_ns: int) -> Event | None:
-        return self._propose(command, now_ns) if isinstance(command, Propose) else super()._take(command, now_ns)
+        self.step_s = 0.0
+        return super().step(max_rows)
 
     def _open(self, command: OpenSequence) -> Event | None:
         return self._intake.open(command)  # a grammar is nothing to it
 
-    def _forget(self, sequence_id: int) -> None:
-        super()._forget(sequence_id)
-        self._proposals.pop(sequence_id, None)
-        self.drafting.forget(sequence_id)
+    def _elapsed_ns(self, start_ns: int) -> int:
+        del start_ns
+        return round(1e9 * self.step_s)
 
-    def _propose(self, command: Propose, now_ns: int) -> SequenceError | None:
-        """As the real engine: rewind to what is stated, and compute what is missing before drafting."""
-        sequence = self._sequences.get(command.sequence_id)
-        start = command.base_length - len(command.new_token_ids)
-        if sequence is None or not sequence.num_prompt_tokens <= start <= len(sequence.tokens):
-            code = SequenceErrorCode.UNKNOWN_SEQUENCE
-            message = "unknown sequence, or tokens before the stated ones are missing"
-            return SequenceError(command.sequence_id, code, message, command.base_length)
-        if start < len(sequence.tokens):
-            self.kv_cache.rewind(sequence, start)
-        num_computed = sequence.num_computed_tokens
-        sequence.append(command.new_token_ids, committed=True)
-        self.kv_cache.recompute_from(sequence, len(sequence.tokens) - 1)
-        last = self._proposals.get(command.sequence_id)
-        if last is not None and len(command.new_token_ids) <= last.num_draft_tokens + 1 and num_computed >= start - 1:
-            # Drafts that were accepted are computed, all but the last of them.
-            num_missing = 1 + (len(command.new_token_ids) > last.num_draft_tokens)
-            sequence.num_computed_tokens = max(sequence.num_computed_tokens, len(sequence.tokens) - num_missing)
-        self._proposals[command.sequence_id] = command
-        sequence.task = ProposeTask(command.base_length, command.num_draft_tokens, now_ns)
-        return None
+    def _compute(
+        self, scheduled: Sequence[ScheduledRows], verified: Sequence[ScheduledRows], drafting: Sequence[ScheduledRows]
+    ) -> tuple[list[Outcome], list[Drafted]]:
+        num_rows = sum(rows.num_rows for rows in scheduled)
+        self.step_s = self._step_cost.step_s(len(scheduled), num_rows, sum(rows.end_place for rows in scheduled))
+        return [self._outcome(rows.sequence) for rows in verified], [self._drafted(rows.sequence) for rows in drafting]
 
-    def _run(self, scheduled: Sequence[ScheduledRows], start_ns: int) -> list[Event]:
-        events = [event for rows in scheduled for event in self._begin(rows, start_ns)]
-        self._measure(scheduled)
-        events += self.drafting.step()
-        for rows in scheduled:
-            rows.sequence.compute_time_ns += round(1e9 * self.step_s)
-            rows.sequence.last_served_ns = start_ns + round(1e9 * self.step_s)
-            if rows.is_complete and isinstance(rows.sequence.task, VerifyTask | DecodeTask):
-                events.append(self._commit(rows.sequence))
-        return events
+    def _outcome(self, sequence: EngineSequence) -> Outcome:
+        """What the language model says, along the drafts for as long as they say the same."""
+        text, drafts, sampling = list(sequence.tokens), sequence.drafts, sequence.sampling
+        children, path = drafts.shape.children, list[int]()
+        node: int | None = ROOT
+        while node is not None:
+            token_id = self._language_model.next_token(text, sampling)
+            stops = sequence.token_lists.stop_token_ids
+            if token_id in stops and len(text) - sequence.num_prompt_tokens < sampling.min_tokens:
+                others = sampling.allowed_token_ids or itertools.count(self._language_model.first_token_id)
+                token_id = next((other for other in others if other not in stops), token_id)
+            text.append(token_id)
+            node = next((child for child in children[node + 1] if drafts.token_ids[child] == token_id), None)
+            path += () if node is None else (node,)
+        return Outcome(tuple(path), tuple(text[len(sequence.tokens) :]))
 
-    def _begin(self, rows: ScheduledRows, start_ns: int) -> list[Event]:
-        """Compute the rows; a proposal whose tokens are all there begins in this very step."""
-        sequence = rows.sequence
-        if sequence.task is not None and sequence.task.start_ns == 0:
-            sequence.task.start_ns = start_ns
-            sequence.compute_time_ns = 0
-        sequence.mark_computed(rows.first_position + rows.num_rows)
-        self.kv_cache.register_full_blocks(sequence, sequence.num_committed_tokens)
-        if rows.is_complete and isinstance(sequence.task, ProposeTask):
-            self.drafting.propose(self._proposals[sequence.sequence_id], sequence.tokens, sequence.sampling)
-        if sequence.is_opened:
-            return []
-        sequence.is_opened = True
-        return [Opened(sequence.sequence_id, sequence.num_cached_tokens)]
+    def _drafted(self, sequence: EngineSequence) -> Drafted:
+        """What the drafter thinks of next, as the sequence's task wants it."""
+        guess = partial(self._drafter.guess, sequence)
+        match sequence.task:
+            case PredraftTask(growth=growth) if growth.is_choosing:
+                return Drafted(candidates=[guess(path, len(path)) for path in growth.paths()])
+            case PredraftTask(growth=growth):
+                num_drafts = len(growth.branches[0].drafts)
+                guesses = [guess(path, num_drafts) for path in growth.paths()]
+            case ProposeTask(growth=TreeProposal() as growth):
+                return Drafted(candidates=[guess(path, len(path))[: growth.branching] for path in growth.paths()])
+            case ProposeTask() as task:
+                guesses = [guess((), len(task.chain))]
+            case task:
+                raise AssertionError(f"{task} drafts nothing")
+        return Drafted([each.draft for each in guesses], guesses)
 
-    def _measure(self, scheduled: Sequence[ScheduledRows]) -> None:
-        """What the step computes, and how long that takes."""
-        size = self.drafting.step_size
-        num_sequences, num_tokens, num_context_tokens = size.num_sequences, size.num_tokens, size.num_context_tokens
-        num_decoding, num_prefill_tokens = num_sequences, 0
-        for rows in scheduled:
-            sequence, num_rows = rows.sequence, rows.num_rows
-            if isinstance(sequence.task, ProposeTask) and rows.is_complete:
-                # Its last row, and itself, are the drafting's already.
-                sequence.task = None
-                num_tokens += num_rows - 1
-                continue
-            num_sequences += 1
-            num_tokens += num_rows
-            num_context_tokens += rows.first_position + num_rows
-            num_decoding += rows.is_decode
-            num_prefill_tokens += 0 if rows.is_decode else num_rows
-        self.step_s = self._step_cost.step_s(num_sequences, num_tokens, num_context_tokens)
-        if num_tokens:
-            self._count_step(num_decoding, num_tokens)
-            self._prefill_ns += self.step_costs.add(num_tokens, num_prefill_tokens, 1e9 * self.step_s)
 
-    def _commit(self, sequence: EngineSequence) -> Event:
-        verdict = emulated_verdict(sequence, self._language_model, self.model.max_context_tokens)
-        self.kv_cache.register_full_blocks(sequence, sequence.num_committed_tokens)
-        if verdict.finish_reason is not None:
-            self._intake.forget(sequence)
-        return verdict
+def _move_nothing(_moves: Sequence[tuple[int, int]]) -> None:
+    """There are no keys and values."""

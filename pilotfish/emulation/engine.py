@@ -6,20 +6,20 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Literal
 
 from pilotfish.config import Config
 from pilotfish.emulation.core import EmulatedCore
-from pilotfish.emulation.drafting import Acceptance
+from pilotfish.emulation.drafter import Acceptance
 from pilotfish.emulation.language_model import HashLanguageModel
 from pilotfish.emulation.profiles import HardwareProfile, RooflineCost, ScaledCost, StepCost, load_profile
 from pilotfish.emulation.step_timer import StepTimer
 from pilotfish.emulation.tokenizer import emulated_tokenizer_folder, spoken_tokens
 from pilotfish.engine.batching.batching_delay import BatchingDelay
 from pilotfish.engine.core.engine import STUCK_POLL_NS
-from pilotfish.engine.process.process_engine import EventQueue
+from pilotfish.engine.process.process_engine import EventQueue, ProcessEngine
+from pilotfish.engine.process.wire import Role
 from pilotfish.errors import PilotfishError, UnavailableError
-from pilotfish.messages import Command, Event
+from pilotfish.messages import Command, EngineClient, Event
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.types import Limits, ModelInfo
 
@@ -37,7 +37,7 @@ class EmulatedEngine:
 
     def __init__(
         self,
-        role: Literal["target", "draft"] = "target",
+        role: Role = "target",
         *,
         language_model: HashLanguageModel | None = None,
         acceptance: Acceptance = 0.8,
@@ -179,7 +179,15 @@ class EmulatedEngine:
             await self._timer.sleep_until(end_ns, spin=spin and self.core.step_s > 0)
 
 
-def start_emulated_engine(config: Config, role: Literal["target", "draft"]) -> EmulatedEngine:
+async def start_engine(config: Config, role: Role, *, rank_folder: str = "") -> EngineClient:
+    """The engine of the configuration's target or draft section: in a process of its own, or emulated, if there is an
+    `emulation` section. Raises as ProcessEngine.start and start_emulated_engine do."""
+    if config.emulation.is_on:
+        return start_emulated_engine(config, role)
+    return await ProcessEngine.start(config, role, rank_folder=rank_folder)
+
+
+def start_emulated_engine(config: Config, role: Role) -> EmulatedEngine:
     """The engine of config.emulation.profile, in this process: it computes next to nothing.
 
     Must be called on a running event loop. Raises ConfigError for an unknown profile.

@@ -1,4 +1,7 @@
-"""A language model of one line: the next token is a hash of the tokens before it."""
+"""A language model of one line: the next token is a hash of the tokens before it.
+
+`length` is that of the text, where `context` is only its end (at least the last `order` tokens); 0: it is the text.
+"""
 
 from __future__ import annotations
 
@@ -29,40 +32,43 @@ class HashLanguageModel:
     acceptance_seed: int = 0
     """Of what a drafter gets right; the text is the same with any."""
 
-    def next_token(self, context: Sequence[int], sampling: SamplingParams) -> int:
+    def next_token(self, context: Sequence[int], sampling: SamplingParams, length: int = 0) -> int:
         """The token after `context`. Costs under a microsecond, whatever the length.
 
         Where a bias forces some tokens, or only some are allowed, each is as likely as the others.
         """
-        number = self._hash(context, sampling)
+        length = length or len(context)
+        number = self._hash(context, sampling, length)
         allowed = sampling.allowed_token_ids
         forced = [token_id for token_id, bias in sampling.logit_bias if bias >= _FORCING_BIAS]
         if choices := [token_id for token_id in forced if not allowed or token_id in allowed] or allowed:
             # What it is asked may always be the same: the length tells the answers apart.
-            draw = (hash((number, len(context))) & _MASK) * _RANK_FACTOR & _MASK
+            draw = (hash((number, length)) & _MASK) * _RANK_FACTOR & _MASK
             return choices[(draw >> 20) % len(choices)]
         return self._token(number)
 
-    def draft_token(self, context: Sequence[int], sampling: SamplingParams, acceptance: float) -> int:
+    def draft_token(self, context: Sequence[int], sampling: SamplingParams, acceptance: float, length: int = 0) -> int:
         """next_token with probability `acceptance`, another token otherwise.
 
         Decided by the context and its length: independent from token to token even where greedy text runs in circles.
         """
-        number = self._hash(context, sampling)
-        token_id = self.next_token(context, sampling)
-        draw = (hash((number, len(context), self.acceptance_seed)) & _MASK) * _DRAW_FACTOR & _MASK
+        length = length or len(context)
+        number = self._hash(context, sampling, length)
+        token_id = self.next_token(context, sampling, length)
+        draw = (hash((number, length, self.acceptance_seed)) & _MASK) * _DRAW_FACTOR & _MASK
         if draw < acceptance * 2**64:
             return token_id
         num_tokens = self.vocab_size - self.first_token_id
         return self.first_token_id + (token_id - self.first_token_id + 1 + draw % (num_tokens - 1)) % num_tokens
 
-    def rank(self, context: Sequence[int], sampling: SamplingParams, acceptance: float) -> int:
+    def rank(self, context: Sequence[int], sampling: SamplingParams, acceptance: float, length: int = 0) -> int:
         """How many of a drafter's next best guesses are wrong after its best one was: each holds with `acceptance`.
 
         Decided by the context, apart from what `draft_token` decides.
         """
-        number = self._hash(context, sampling)
-        draw = (hash((number, len(context), self.acceptance_seed)) & _MASK) * _RANK_FACTOR & _MASK
+        length = length or len(context)
+        number = self._hash(context, sampling, length)
+        draw = (hash((number, length, self.acceptance_seed)) & _MASK) * _RANK_FACTOR & _MASK
         rest, rank = draw / 2**64, 0
         while rank < _MAX_RANK and rest >= acceptance:
             rest, rank = (rest - acceptance) / (1 - acceptance), rank + 1
@@ -81,9 +87,9 @@ class HashLanguageModel:
         # The high bits are the well mixed ones.
         return self.first_token_id + (number >> 20) % (self.vocab_size - self.first_token_id)
 
-    def _hash(self, context: Sequence[int], sampling: SamplingParams) -> int:
+    def _hash(self, context: Sequence[int], sampling: SamplingParams, length: int) -> int:
         # The position keys sampled text, as it does in the real engine; greedy text may run in circles.
-        key = (0, 0) if sampling.temperature == 0 else (sampling.seed + 1, len(context))
+        key = (0, 0) if sampling.temperature == 0 else (sampling.seed + 1, length)
         # Hashes of integer tuples are the same in every process, unlike those of strings.
         number = hash((self.seed, *key, *context[-self.order :]))
         return (number & _MASK) * _MIX_FACTOR & _MASK

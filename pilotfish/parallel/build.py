@@ -9,7 +9,7 @@ import torch
 
 from pilotfish.config import Config, Quantization
 from pilotfish.errors import ConfigError
-from pilotfish.models.device import resolve_device
+from pilotfish.models.device import DTYPES, resolve_device
 from pilotfish.models.factory import BuiltDecoder, probed
 from pilotfish.models.loading import LoadedModel, model_id, require_supported
 from pilotfish.models.store.catalogue import resolve
@@ -17,7 +17,6 @@ from pilotfish.models.store.folder import read_metadata
 from pilotfish.models.store.pull import pull_model
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
 from pilotfish.parallel.messages import Setup
-from pilotfish.parallel.rank import DTYPES
 from pilotfish.parallel.ranks import start_ranks
 from pilotfish.parallel.sharded_model import empty_model
 from pilotfish.parallel.sizes import ModelSizes

@@ -23,7 +23,7 @@ from pilotfish.config import EngineConfig
 from pilotfish.errors import InternalError, PilotfishError
 from pilotfish.models.compiled import compile_layers
 from pilotfish.models.decoder_transformers import TransformersDecoder
-from pilotfish.models.device import enter_device, require_fp8
+from pilotfish.models.device import DTYPES, enter_device, require_fp8
 from pilotfish.models.gpu_factory import build_gpu_decoder
 from pilotfish.models.gpu_memory import measure_kv_room
 from pilotfish.models.scaled_linear import quantise_linears
@@ -49,7 +49,6 @@ from pilotfish.telemetry.logs import configure_logging
 
 logger = logging.getLogger(__name__)
 
-DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 DIAL_TIMEOUT_S = 7200.0
 """Under Ray the ranks start before rank 0 does, and that downloads the model first."""
 _HANG_UP_S = 1.0

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import yaml
 
 from pilotfish.config import AutoscalingConfig, Config, PoolConfig, config_to_yaml, default_cache_dir
+from pilotfish.drafter_registry import LOOKUPS
 from pilotfish.errors import ConfigError
 
 Pool = Literal["target", "draft", "orchestrator"]
@@ -53,7 +54,7 @@ def computes_on_gpu(config: Config, pool: Pool) -> bool:
     if pool == "orchestrator" or config.emulation.is_on:
         return False
     if pool == "draft":
-        return config.draft.engine.device.startswith("cuda") and config.draft.proposer not in ("ngram", "suffix")
+        return config.draft.engine.device.startswith("cuda") and config.draft.drafter not in LOOKUPS
     return config.target.engine.device.startswith("cuda")
 
 

@@ -15,6 +15,7 @@ from itertools import accumulate, compress
 import msgspec
 from torch import Tensor
 
+from pilotfish.speculation.results import Outcome
 from pilotfish.speculation.sampling import greedy, rejection
 from pilotfish.speculation.sampling.blocks import BlockedLogits
 from pilotfish.speculation.sampling.constraints import TokenConstraint
@@ -53,21 +54,6 @@ class Round(msgspec.Struct):
     @property
     def shape(self) -> DraftTree:
         return DraftTree.chain(len(self.draft_token_ids)) if self.tree is None else self.tree
-
-
-class Outcome(msgspec.Struct, frozen=True):
-    """The accepted drafts and the one token after them."""
-
-    path: tuple[int, ...]
-    """Indices of the accepted drafts, in the order of the text."""
-    token_ids: tuple[int, ...]
-    """num_accepted + 1 of them."""
-    logprobs: tuple[TokenLogprobs, ...] = ()
-    """One per token when the request asks for them."""
-
-    @property
-    def num_accepted(self) -> int:
-        return len(self.path)
 
 
 _Decision = tuple[tuple[int, ...], tuple[int, ...]]

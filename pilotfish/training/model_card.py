@@ -7,12 +7,8 @@ from dataclasses import dataclass
 
 from pilotfish.training.curve import CurvePoint
 from pilotfish.training.data.samples import Sample
-from pilotfish.training.request import Method, TrainingRequest
-
-_KINDS = {
-    Method.DRAFT: "a stand-alone draft model, an ordinary causal language model with the target's tokenizer",
-    Method.EAGLE3: "an EAGLE-3 head in the published layout (`fc`, `midlayer`, `norm`, `lm_head`, `d2t`, `t2d`)",
-}
+from pilotfish.training.request import TrainingRequest
+from pilotfish.training.trainee import Trainee
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +17,7 @@ class CardFacts:
 
     request: TrainingRequest
     target: str
-    drafter: Mapping[str, str]
+    trainee: Trainee
     train: Sequence[Sample]
     held_out: Sequence[Sample]
     point: CurvePoint
@@ -30,10 +26,9 @@ class CardFacts:
 def model_card(facts: CardFacts) -> str:
     """Markdown."""
     request, point = facts.request, facts.point
-    name = "draft model" if request.method is Method.DRAFT else request.method.value
-    return f"""# {facts.target}: {name}
+    return f"""# {facts.target}: {facts.trainee.title}
 
-This is {_KINDS[request.method]}, trained with Pilotfish to draft for **{facts.target}** and for no other model.
+This is {facts.trainee.description}, trained with Pilotfish to draft for **{facts.target}** and for no other model.
 Speculative decoding with it changes how fast the target answers, never what it answers.
 
 ## Data
@@ -41,7 +36,7 @@ Speculative decoding with it changes how fast the target answers, never what it 
 {_size(facts.train)} to learn from, {_size(facts.held_out)} held out.
 
 ## Training
-{_rows({"method": request.method.value, **facts.drafter, **_training(facts)})}
+{_rows({"method": request.method, **facts.trainee.facts, **_training(facts)})}
 
 ```
 {_command(request)}

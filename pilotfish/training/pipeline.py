@@ -18,9 +18,9 @@ import torch
 from pilotfish.config import EngineConfig
 from pilotfish.engine.process.cores import usable_cores
 from pilotfish.errors import InvalidRequestError
+from pilotfish.features import default_feature_layers
 from pilotfish.models.decoder import Decoder
 from pilotfish.models.device import enter_device, resolve_device
-from pilotfish.models.eagle3.config import default_feature_layers
 from pilotfish.models.factory import build_decoder
 from pilotfish.models.loading import LoadedModel, load_model
 from pilotfish.models.store.folder import read_metadata
@@ -33,10 +33,10 @@ from pilotfish.training.data.prompts import Prompt, read_prompts
 from pilotfish.training.data.recorder import build_recorded_core
 from pilotfish.training.data.samples import Sample, SampleStore
 from pilotfish.training.data.synthesise import SynthesisConfig, Synthesiser
-from pilotfish.training.drafters import Drafter, new_drafter
 from pilotfish.training.loop import LoopConfig, TrainingLoop, prefers_bfloat16
 from pilotfish.training.model_card import CardFacts, model_card
 from pilotfish.training.request import Stage, TrainingRequest, Watcher
+from pilotfish.training.trainee import Trainee, new_trainee
 from pilotfish.training.workspace import TargetIdentity, Workspace, require_new, require_space
 
 MAX_TOKENS = 1280
@@ -82,13 +82,13 @@ def run_training(request: TrainingRequest, watcher: Watcher) -> TrainingResult:
         loaded = load_model(request.target, cache_dir=request.cache_dir, device=device)
         train, held_out = split(samples)
         run_folder = workspace.run(request)
-        drafter = new_drafter(request, loaded, train, run_folder)
-        loop = TrainingLoop(drafter.objective, train, held_out, _loop_config(request, device), run_folder)
+        trainee = new_trainee(request, loaded, train, run_folder)
+        loop = TrainingLoop(trainee.objective, train, held_out, _loop_config(request, device), run_folder)
         _train(loop, watcher)
         point = _evaluate(loop, held_out, watcher)
         watcher.stage(Stage.EXPORT, 1)
-        facts = CardFacts(request, loaded.model_id, drafter.facts, train, held_out, point)
-        _export(request.out, drafter, loop.curve, model_card(facts))
+        facts = CardFacts(request, loaded.model_id, trainee, train, held_out, point)
+        _export(request.out, trainee, loop.curve, model_card(facts))
         watcher.progress(1, str(request.out))
     return TrainingResult(request.out, point)
 
@@ -209,13 +209,13 @@ def _evaluate(loop: TrainingLoop, held_out: Sequence[Sample], watcher: Watcher) 
     return point
 
 
-def _export(out: Path, drafter: Drafter, curve: Curve, card: str) -> None:
+def _export(out: Path, trainee: Trainee, curve: Curve, card: str) -> None:
     """The finished folder appears by one rename."""
     partial = out.absolute().parent / f".{out.name}.partial"
     shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir()
-        drafter.save(partial)
+        trainee.save(partial)
         curve.write(partial)
         write_text_atomically(partial / "README.md", card)
         partial.replace(out)

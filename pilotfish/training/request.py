@@ -8,21 +8,16 @@ from pathlib import Path
 from typing import Protocol
 
 from pilotfish.config import EngineConfig
+from pilotfish.drafter_registry import DRAFTERS, METHODS, Needs
 from pilotfish.errors import ConfigError
-
-
-class Method(enum.StrEnum):
-    """Kinds of drafters that can be trained."""
-
-    DRAFT = "draft"
-    EAGLE3 = "eagle3"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRequest:
     """One `pilotfish train`. Raises ConfigError for values out of range."""
 
-    method: Method
+    method: str
+    """One of drafter_registry.METHODS."""
     target: str
     """Catalogue name, hub id or local folder."""
     out: Path
@@ -80,8 +75,8 @@ class TrainingRequest:
         }.items():
             if not value >= 0:
                 raise ConfigError(f"{name} is {value}; it must be at least 0")
-        if self.start_from is not None and self.method is not Method.EAGLE3:
-            raise ConfigError(f"--start-from takes an eagle3 head; {self.method} begins with the target's own weights")
+        if self.start_from is not None and DRAFTERS[METHODS[self.method]].needs is not Needs.FEATURES:
+            raise ConfigError(f"--start-from takes a head; {self.method} begins with the target's own weights")
         if self.data and self.prompts:
             raise ConfigError("--data has answers already and --prompts asks for them: give one of the two")
 

@@ -7,15 +7,15 @@ import torch
 from transformers import LlamaForCausalLM
 
 from pilotfish.config import EngineConfig
+from pilotfish.drafters.eagle3.draft import build_eagle3_head
+from pilotfish.drafters.eagle3.in_target import Eagle3Drafter
+from pilotfish.drafters.eagle3.module import Eagle3Head
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.in_target_drafting import InTargetDrafter
-from pilotfish.engine.drafting.eagle3_drafter import Eagle3Drafter
-from pilotfish.engine.process.factory import warm_up
 from pilotfish.engine.process.gpu import record_graphs, with_kv_cache_tokens
+from pilotfish.engine.process.warm_up import warm_up
 from pilotfish.messages import Decode, OpenSequence, Verdict, Verify
 from pilotfish.models.decoder_transformers import TransformersDecoder
-from pilotfish.models.eagle3.factory import build_eagle3_head
-from pilotfish.models.eagle3.module import Eagle3Head
 from pilotfish.speculation.rounds import Round, verify
 from pilotfish.speculation.sampling.history import TokenHistory
 from pilotfish.types import ModelInfo, SamplingParams, TreeRequest

@@ -5,9 +5,9 @@ import copy
 import torch
 from transformers import LlamaForCausalLM
 
-from pilotfish.models.eagle3.module import Eagle3Head
+from pilotfish.drafters.eagle3.module import Eagle3Head
+from pilotfish.drafters.eagle3.train import Eagle3Objective
 from pilotfish.training.data.samples import Sample
-from pilotfish.training.eagle3 import Eagle3Objective
 from tests.support.tiny_models import tiny_eagle3_config
 
 HIDDEN, VOCAB = 256, 256

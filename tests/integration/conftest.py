@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from pilotfish.models.eagle3.checkpoint import save_eagle3
-from pilotfish.models.eagle3.module import Eagle3Head
+from pilotfish.drafters.eagle3.checkpoint import save_eagle3
+from pilotfish.drafters.eagle3.module import Eagle3Head
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
 from tests.support.tiny_llama import PRINTABLE_VOCAB_SIZE, save_printable_tokenizer, tiny_llama
 from tests.support.tiny_models import tiny_eagle3_config

@@ -72,7 +72,7 @@ async def test_the_same_text_most_drafts_in_time_and_nothing_left() -> None:
             call.cancel()
         while engine.num_sequences:  # noqa: ASYNC110  # it has no event that a test could see
             await asyncio.sleep(0.001)
-    assert not engine.core.drafting.has_work
+    assert not engine.core.has_work
 
 
 async def answer(stack: Stack, name: str) -> Answer:

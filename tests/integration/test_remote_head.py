@@ -9,7 +9,7 @@ import pytest
 
 from draft_service.server import start_draft
 from pilotfish.config import Config, config_from_dict
-from pilotfish.engine.process.factory import build_engine, build_head_engine
+from pilotfish.engine.process.factory import build_engine
 from pilotfish.errors import ConfigError
 from pilotfish.messages import Event, Proposal
 from pilotfish.rpc.v1 import inference_pb2 as pb
@@ -30,7 +30,7 @@ def target_engine(config: Config) -> ThreadedEngine:
 
 def head_engine(config: Config, proposals: list[Proposal]) -> ThreadedEngine:
     """proposals: gets all that the head answers."""
-    core = build_head_engine(config)
+    core = build_engine(config, "draft")
     step = core.step
 
     def recorded() -> list[Event]:

@@ -20,7 +20,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from pilotfish.models.eagle3.config import Eagle3Config
+from pilotfish.drafters.eagle3.config import Eagle3Config
 
 SIZES: dict[str, Any] = {
     "vocab_size": 96,

@@ -1,29 +1,41 @@
 """docs/proposers.md: its example works as it stands, and every lookup fulfils the same contract."""
 
+import os
 import re
-from functools import partial
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draft_service import server
-from draft_service.proposers import lookup
-from draft_service.server import start_draft
-from orchestrator.requests.request import PROPOSERS
-from pilotfish.config import Config, DraftConfig
-from pilotfish.config.target import IN_TARGET_DRAFTERS
-from pilotfish.messages import OpenSequence, Proposal, Propose
-from pilotfish.speculation.lookup.lookups import LOOKUPS, Lookup
+from pilotfish.config import DraftConfig
+from pilotfish.drafter_registry import DRAFTERS, LOOKUPS
+from pilotfish.speculation.lookup.index import Lookup, lookup_of
 from pilotfish.speculation.trees.tree import DraftTree
-from pilotfish.types import SamplingParams, TreeRequest
+from pilotfish.types import TreeRequest
 from tests.support.byte_tokenizer import save_lookup_folder
-from tests.support.peer import RecordingPeer
 from tests.support.scripts import load_script
 
-PAGE = Path(__file__).parents[2] / "docs" / "proposers.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "proposers.md"
 CODE_BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+FIRST_ROW = '        "ngram": '
+GUESS = """
+def build_in_target(folder, loaded, decoder, *, top_m):
+    return folder and ("guess", loaded, decoder, top_m)
+"""
+GUESS_ROW = """
+        "guess": DrafterKind(
+            needs=Needs.FEATURES,
+            places=(Place.TARGET, Place.DRAFT_SERVICE),
+            gives_trees=False,
+            feature_layers=default_feature_layers,
+            trained_as="guess",
+        ),
+"""
 TOKENS = st.lists(st.integers(0, 3), max_size=20)
 
 
@@ -32,12 +44,12 @@ def echo_lookup(tmp_path_factory: pytest.TempPathFactory) -> Lookup:
     """The page's file, imported."""
     path = tmp_path_factory.mktemp("page") / "page_echo.py"
     path.write_text(CODE_BLOCKS[0], encoding="utf-8")
-    return load_script(path).echo_lookup
+    return load_script(path).lookup
 
 
 @pytest.fixture(params=[*sorted(LOOKUPS), "echo"], scope="module")
 def any_lookup(request: pytest.FixtureRequest, echo_lookup: Lookup) -> Lookup:
-    return {**LOOKUPS, "echo": echo_lookup}[request.param]
+    return echo_lookup if request.param == "echo" else lookup_of(request.param)
 
 
 @given(kept=TOKENS, dropped=TOKENS, later=TOKENS, depth=st.integers(0, 5))
@@ -68,24 +80,36 @@ def test_every_lookup_fulfils_the_contract(
     index.finish(0)
 
 
-async def test_the_example_is_served(echo_lookup: Lookup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    save_lookup_folder(tmp_path)
-    monkeypatch.setattr(lookup, "LOOKUPS", {**LOOKUPS, "echo": echo_lookup})
-    proposers = {**server.PROPOSERS, "echo": partial(lookup.start_lookup_proposer, name="echo")}
-    monkeypatch.setattr(server, "PROPOSERS", proposers)
-    replica = await start_draft(Config(draft=DraftConfig(port=0, proposer="echo", model=str(tmp_path))))
-    try:
-        async with RecordingPeer(replica.address, "draft") as peer:
-            assert peer.stream.model.proposer == "echo"
-            opened = OpenSequence(1, (7, 8, 9, 7), SamplingParams(temperature=0))
-            answer = await peer.ask(opened, Propose(1, 4, (), 2))
-            assert isinstance(answer, Proposal)
-            assert answer.draft_token_ids == (8, 9)
-    finally:
-        await replica.drain_and_stop(0)
+def test_a_room_and_a_row_are_all_that_a_drafter_adds(tmp_path: Path) -> None:
+    for package in ("pilotfish", "orchestrator", "draft_service"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    for name, code in (("echo", CODE_BLOCKS[0]), ("guess", GUESS)):
+        (tmp_path / "pilotfish/drafters" / name).mkdir()
+        (tmp_path / "pilotfish/drafters" / name / "__init__.py").touch()
+        (tmp_path / "pilotfish/drafters" / name / "draft.py").write_text(code, encoding="utf-8")
+    registry = tmp_path / "pilotfish/drafter_registry.py"
+    rows = registry.read_text(encoding="utf-8")
+    assert rows.count(FIRST_ROW) == 1
+    registry.write_text(rows.replace(FIRST_ROW, CODE_BLOCKS[1] + GUESS_ROW + FIRST_ROW), encoding="utf-8")
+    (tmp_path / "model").mkdir()
+    save_lookup_folder(tmp_path / "model")
+    result = subprocess.run(
+        [sys.executable, "-m", "tests.support.new_rooms", str(tmp_path / "model")],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert result.stdout == "known everywhere\n", result.stderr
+
+
+def test_lookups_need_no_torch() -> None:
+    imports = "; ".join(f"room({name!r}, 'draft')" for name in LOOKUPS)
+    code = f"import sys; from pilotfish.drafter_registry import room; {imports}; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=60)
 
 
 def test_the_page_names_every_proposer() -> None:
     named = set(re.findall(r"`(\w+)`", "\n".join(re.findall(r"^\| (.*?) \|", PAGE.read_text(), flags=re.MULTILINE))))
-    assert {*server.PROPOSERS, *LOOKUPS, *IN_TARGET_DRAFTERS} <= named
-    assert set(PROPOSERS) - {"auto", "draft"} <= named
+    assert set(DRAFTERS) <= named

@@ -13,7 +13,7 @@ from orchestrator.inference import InferenceService
 from orchestrator.replicas.link import ReplicaLink
 from orchestrator.replicas.routing import kv_usage
 from pilotfish.config import SpeculationConfig
-from pilotfish.speculation.lookup.lookups import LOOKUPS
+from pilotfish.drafter_registry import LOOKUPS
 
 
 def fleet_endpoint(service: InferenceService, defaults: SpeculationConfig) -> Handler:

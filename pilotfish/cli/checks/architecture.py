@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from pilotfish.cli.checks.finding import Finding, Verdict
+from pilotfish.cli.checks.finding import Finding, Severity
 from pilotfish.cli.checks.probe import ask_process
 from pilotfish.config import Config
+from pilotfish.drafter_registry import Needs, Place, drafters_of
 from pilotfish.errors import ModelError
 from pilotfish.models.store.catalogue import resolve
 from pilotfish.models.store.model_store import ModelCache
@@ -26,7 +27,7 @@ def probe_refusals(folders: Sequence[str]) -> dict[str, str]:
 def check_architectures(config: Config, probe: RefusalProbe = probe_refusals) -> Iterator[Finding]:
     """Each model that an engine would compute and that is there. Emulated engines compute none."""
     names = {config.target.model}
-    if config.draft.num_replicas and config.draft.proposer == "model":
+    if config.draft.num_replicas and config.draft.proposer in drafters_of(Needs.MODEL, Place.DRAFT_SERVICE):
         names.add(config.draft.model)
     cache = ModelCache(Path(config.cache_dir).expanduser())
     folders: dict[str, str] = {}
@@ -38,13 +39,13 @@ def check_architectures(config: Config, probe: RefusalProbe = probe_refusals) ->
     try:
         refusals = probe(sorted(folders))
     except OSError as error:
-        yield Finding("architecture", Verdict.PROBLEM, f"it cannot be checked: {error}", "install Pilotfish again")
+        yield Finding("architecture", Severity.PROBLEM, f"it cannot be checked: {error}", "install Pilotfish again")
         return
     for folder, refusal in refusals.items():
         if refusal:
-            yield Finding("architecture", Verdict.PROBLEM, refusal, f"choose another model than {folders[folder]}")
+            yield Finding("architecture", Severity.PROBLEM, refusal, f"choose another model than {folders[folder]}")
         else:
-            yield Finding("architecture", Verdict.OK, f"{folders[folder]} is answered as by transformers")
+            yield Finding("architecture", Severity.OK, f"{folders[folder]} is answered as by transformers")
 
 
 def _folder(name: str, cache: ModelCache) -> Path | None:

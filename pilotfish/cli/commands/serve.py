@@ -20,6 +20,7 @@ from pilotfish.cli.serve_flags import with_flags
 from pilotfish.cli.service_lines import Printer
 from pilotfish.config import Config, DraftConfig, TargetConfig, load_config
 from pilotfish.config.shipped_heads import shipped_head
+from pilotfish.drafter_registry import IN_TARGET_DRAFTERS
 from pilotfish.emulation.engine import describe_emulation
 from pilotfish.emulation.profiles import load_profile
 from pilotfish.launch.specs import prepare
@@ -82,12 +83,13 @@ def _describe_drafts(config: Config) -> str:
             " --set orchestrator.speculation.proposer=draft: the draft service instead." if draft.num_replicas else ""
         )
         return f"Drafts: {', else '.join(parts)} in the target.{other}"
-    if not draft.num_replicas:
+    if not draft.num_replicas and config.default_proposer == "draft":
         return "No drafts: there is no drafter in the target (target.drafter), and no draft replica."
     advice = ""
-    if not shipped_head(target.model) and target.tensor_parallel_size == 1:
+    if not any(shipped_head(target.model, name) for name in IN_TARGET_DRAFTERS) and target.tensor_parallel_size == 1:
         advice = f" Faster: a head in the target, `pilotfish train eagle3 --target {target.model}`."
-    return f"Drafts: {draft.proposer} in the draft service.{advice}"
+    place = "draft service" if config.default_proposer == "draft" else "orchestrator"
+    return f"Drafts: {draft.drafter} in the {place}.{advice}"
 
 
 def http_url(config: Config) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -14,8 +14,14 @@ from pilotfish.cli.errors import fail_on_error
 from pilotfish.cli.options import AsJson
 from pilotfish.cli.train_progress import TrainProgress
 from pilotfish.config import TargetConfig, default_cache_dir
+from pilotfish.drafter_registry import METHODS
 from pilotfish.installation import require
-from pilotfish.training.request import Method, TrainingRequest
+from pilotfish.training.request import TrainingRequest
+
+if TYPE_CHECKING:
+    Method = str
+else:
+    Method = Literal[*METHODS]
 
 
 @fail_on_error()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pilotfish.messages import Proposal
@@ -62,7 +63,7 @@ class DraftedChain:
     token_ids: list[int] = field(default_factory=list)
     probs: list[SparseDistribution] = field(default_factory=list)
     """One per token in rejection mode, else none."""
-    candidates: list[list[Candidate]] = field(default_factory=list)
+    candidates: list[Sequence[Candidate]] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.token_ids)
@@ -71,7 +72,7 @@ class DraftedChain:
     def drafts(self) -> Drafts:
         return Drafts(tuple(self.token_ids), tuple(self.probs))
 
-    def add(self, token_id: int, probs: SparseDistribution | None, candidates: list[Candidate]) -> None:
+    def add(self, token_id: int, probs: SparseDistribution | None, candidates: Sequence[Candidate]) -> None:
         """candidates: may be empty where nothing is drafted ahead."""
         self.token_ids.append(token_id)
         self.candidates.append(candidates)

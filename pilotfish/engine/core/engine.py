@@ -23,7 +23,7 @@ from pilotfish.messages import (
     Decode,
     Event,
     OpenSequence,
-    PreparedDrafts,
+    Predrafted,
     Propose,
     SequenceError,
     Verdict,
@@ -134,13 +134,6 @@ class Engine(ABC):
         self._note_progress(bool(scheduled or events), start_ns)
         if not scheduled:
             return events
-        # Computing the rows changes what they are.
-        num_decoding = sum(rows.is_decode for rows in scheduled)
-        num_rows = sum(rows.num_rows for rows in scheduled)
-        for rows in scheduled:
-            if rows.sequence.task is not None and rows.sequence.task.start_ns == 0:
-                rows.sequence.task.start_ns = start_ns
-                rows.sequence.compute_time_ns = 0
         try:
             events.extend(self._run(scheduled, start_ns))
             self._num_failed_steps = 0
@@ -154,11 +147,8 @@ class Engine(ABC):
             for rows in scheduled:
                 self._forget(rows.sequence.sequence_id)
                 events.append(SequenceError(rows.sequence.sequence_id, SequenceErrorCode.INTERNAL, message))
-        end_ns = self._clock_ns()
-        self._step_time_ns = end_ns - start_ns
-        for rows in scheduled:
-            rows.sequence.last_served_ns = end_ns
-        self._count_step(num_decoding, num_rows)
+        self._step_time_ns = self._clock_ns() - start_ns
+        self._count_step(sum(rows.is_decode for rows in scheduled), sum(rows.num_rows for rows in scheduled))
         return events
 
     def go_on(self, events: Sequence[Event]) -> list[Event]:
@@ -199,7 +189,7 @@ class Engine(ABC):
                 return self._intake.decode(command, now_ns)
             case Propose():
                 return self._intake.propose(command, now_ns)
-            case PreparedDrafts():
+            case Predrafted():
                 self._intake.prepare(command)
                 return None
             case CloseSequence():

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from pilotfish.config import Config
+from pilotfish.drafter_registry import DRAFTERS
 from pilotfish.engine.core.sequence import EngineSequence
 from pilotfish.engine.core.step_rows import KeptRows
 from pilotfish.errors import ConfigError
 from pilotfish.features import Features
 from pilotfish.models.attention.paged import slots_of
 from pilotfish.models.decoder import Decoder
-from pilotfish.models.eagle3.config import default_feature_layers
 from pilotfish.models.feature_codec import encode_features
 from pilotfish.models.loading import LoadedModel
 from pilotfish.speculation.sampling.transfer import to_device
@@ -64,7 +64,7 @@ class FeatureStore:
 
     def take(self, sequence: EngineSequence) -> Features | None:
         """What the sequence was asked for, which is answered with it; None when nothing was, or there is none."""
-        request, sequence.feature_request = sequence.feature_request, None
+        request = sequence.take_feature_request()
         if request is None:
             return None
         end = sequence.num_computed_tokens
@@ -82,10 +82,11 @@ def build_feature_store(config: Config, loaded: LoadedModel, decoder: Decoder) -
     """As target.feature_layers says; None where nothing is kept. Raises ConfigError for layers that the model lacks."""
     layers = config.target.feature_layers
     if layers == "auto":
-        is_wanted = config.draft.proposer == "eagle3" and config.target.drafter.proposer == "none"
-        layers = "eagle3" if is_wanted else ()
-    if layers == "eagle3":
-        layers = default_feature_layers(loaded.model.config.get_text_config().num_hidden_layers)
+        layers = config.draft.proposer if config.target.drafter.proposer == "none" else ()
+    if isinstance(layers, str):
+        kind = DRAFTERS.get(layers)
+        num_layers = loaded.model.config.get_text_config().num_hidden_layers
+        layers = () if kind is None or kind.feature_layers is None else kind.feature_layers(num_layers)
     if not layers:
         return None
     try:

@@ -47,12 +47,12 @@ class Grammars:
 
     def begin(self, sequence: EngineSequence, grammar: Grammar, client: str) -> None:
         """Have the sequence wait until its grammar is there."""
-        sequence.is_grammar_pending = True
+        sequence.awaits_grammar = True
         self._waiting.append((sequence, self._compiler.compile(grammar, client)))
 
     def forget(self, sequence: EngineSequence) -> None:
         """The sequence waits no more; what nobody else waits for is not compiled. Idempotent."""
-        if not sequence.is_grammar_pending:
+        if not sequence.awaits_grammar:
             return
         gone = [future for each, future in self._waiting if each is sequence]
         self._waiting = [entry for entry in self._waiting if entry[0] is not sequence]
@@ -78,7 +78,6 @@ class Grammars:
                 continue
             matcher = future.result().matcher.deep_copy()
             output = sequence.tokens[sequence.num_prompt_tokens :]
-            sequence.grammar = GrammarMatcher(matcher, sequence.num_prompt_tokens, output)
-            sequence.is_grammar_pending = False
+            sequence.follow(GrammarMatcher(matcher, sequence.num_prompt_tokens, output))
         self._waiting = still_waiting
         return failed

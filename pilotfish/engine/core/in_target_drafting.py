@@ -16,8 +16,9 @@ import msgspec
 from pilotfish.engine.core.draft_costs import DEFAULT_THRESHOLDS, DraftCosts, Thresholds, num_free_nodes
 from pilotfish.engine.core.drafts import NO_DRAFTS, Drafts
 from pilotfish.engine.core.kv_cache import KVCache
-from pilotfish.engine.core.sequence import DecodeTask, EngineSequence
+from pilotfish.engine.core.sequence import EngineSequence
 from pilotfish.engine.core.step_rows import KeptRows
+from pilotfish.engine.core.task import DecodeTask
 from pilotfish.speculation.trees.tree import MAX_TREE_NODES
 from pilotfish.types import BLOCK_SIZE, TreeRequest
 
@@ -108,16 +109,15 @@ class InTargetDrafting:
                 entry.sequence.forget_in_target_drafts()
             return
         for index, entry in enumerate(kept):
-            if isinstance(entry.sequence.task, DecodeTask):
-                entry.sequence.task.drafts = drafts.get(index, NO_DRAFTS)
+            entry.sequence.suggest(drafts.get(index, NO_DRAFTS))
 
     def _wishes(self, kept: Sequence[KeptRows], num_sequences: int) -> dict[int, DraftWish]:
         """By index in kept: what the runs ask for, as far as it could be output and the cache has room for it."""
         asked: dict[int, tuple[int, TreeRequest | None]] = {}
         for index, rows in enumerate(kept):
-            task = rows.sequence.task
-            if isinstance(task, DecodeTask) and (length := self._num_draft_tokens(rows.sequence, task)) > 0:
-                asked[index] = length, task.tree
+            run = rows.sequence.run
+            if run is not None and (length := self._num_draft_tokens(rows.sequence, run)) > 0:
+                asked[index] = length, run.tree
         if not asked:
             return {}
         longest = max(length for length, _ in asked.values())
@@ -133,17 +133,17 @@ class InTargetDrafting:
                 wishes[index] = wish
         return wishes
 
-    def _num_draft_tokens(self, sequence: EngineSequence, task: DecodeTask) -> int:
+    def _num_draft_tokens(self, sequence: EngineSequence, run: DecodeTask) -> int:
         """That the sequence's run wants next and could output, one after the other."""
         length = len(sequence.tokens)
         if sequence.num_computed_tokens + 1 < length:  # still catching up with its tokens
             return 0
         num_remaining = min(
-            task.goal_length - length,
+            run.goal_length - length,
             sequence.sampling.max_tokens - sequence.num_output_tokens,
             self._max_context_tokens - length,
         )
-        return min(task.num_draft_tokens, num_remaining - 1)  # the target adds a token of its own
+        return min(run.num_draft_tokens, num_remaining - 1)  # the target adds a token of its own
 
     def _wish(
         self, sequence: EngineSequence, num_draft_tokens: int, tree: TreeRequest | None, thresholds: Thresholds

@@ -12,16 +12,17 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from pilotfish.engine.core.ahead_growth import AheadBranch
 from pilotfish.engine.core.drafts import DraftedChain, Drafts
 from pilotfish.engine.core.kv_cache import KVCache
-from pilotfish.engine.core.sequence import AheadTask, DecodeTask, EngineSequence, ProposeTask, VerifyTask
+from pilotfish.engine.core.predraft_growth import PredraftBranch
+from pilotfish.engine.core.sequence import EngineSequence
+from pilotfish.engine.core.task import PredraftTask, ProposeTask
 from pilotfish.engine.core.tree_proposal import TreeProposal
 from pilotfish.messages import (
-    AheadRequest,
     Decode,
     OpenSequence,
-    PreparedDrafts,
+    Predrafted,
+    PredraftRequest,
     Proposal,
     Propose,
     SequenceError,
@@ -56,6 +57,8 @@ class Intake:
         self._move_kv = move_kv
         self._capacity = kv_cache.pool.num_usable * kv_cache.pool.block_size
         self._num_opened = 0
+        self._prepared: dict[int, Predrafted] = {}
+        """What each sequence verifies after the verification under way, by how that ends."""
 
     def open(self, command: OpenSequence) -> SequenceError | None:
         num_tokens = len(command.prompt_token_ids) + len(command.output_token_ids)
@@ -74,8 +77,7 @@ class Intake:
         sequence = self._sequences.get(command.sequence_id)
         if sequence is None:
             return _unknown(command.sequence_id, command.base_length)
-        is_in_run = isinstance(sequence.task, DecodeTask)
-        if is_in_run and command.base_length < len(sequence.tokens):
+        if sequence.run is not None and command.base_length < len(sequence.tokens):
             rest = _rest_after(command, sequence.tokens[command.base_length :])
             if rest is None:
                 return None
@@ -86,10 +88,8 @@ class Intake:
         if drafts is None:
             message = f"{len(command.draft_token_ids)} draft tokens with {len(command.draft_probs)} distributions"
             return SequenceError(command.sequence_id, SequenceErrorCode.INVALID, message, command.base_length)
-        if is_in_run and not drafts:
-            return None
-        sequence.task = VerifyTask(drafts, now_ns)
-        sequence.feature_request = command.features or sequence.feature_request
+        if drafts or sequence.run is None:
+            sequence.verify(drafts, command.features, now_ns)
         return None
 
     def _drafts(
@@ -112,23 +112,25 @@ class Intake:
         drafts = Drafts(token_ids, probs, None if tree.is_chain else tree)
         return drafts.cut(room - 1, self._capacity - len(sequence.tokens))
 
-    def prepare(self, command: PreparedDrafts) -> None:
+    def prepare(self, command: Predrafted) -> None:
         """Keep them for the next verdict; what is of no use is not worth an error."""
-        if (sequence := self._sequences.get(command.sequence_id)) is not None:
-            sequence.prepared = command
+        if command.sequence_id in self._sequences:
+            self._prepared[command.sequence_id] = command
 
     def go_on(self, verdict: Verdict, now_ns: int) -> Verdict:
         """Begin to verify what was prepared for just the tokens of the verdict, which then says so."""
         sequence = self._sequences.get(verdict.sequence_id)
         is_verification = verdict.num_draft_tokens > 0  # plain steps may be told as one
-        if sequence is None or sequence.prepared is None or sequence.task is not None or not is_verification:
+        if sequence is None or sequence.task is not None or not is_verification:
             return verdict
-        prepared, sequence.prepared = sequence.prepared, None
+        prepared = self._prepared.pop(verdict.sequence_id, None)
+        if prepared is None:
+            return verdict
         draft = prepared.draft(verdict.token_ids) if prepared.base_length == verdict.base_length else None
         drafts = None if draft is None else self._drafts(sequence, draft.draft_token_ids, draft.draft_probs)
         if not drafts:
             return verdict
-        sequence.task = VerifyTask(drafts, now_ns)
+        sequence.verify(drafts, None, now_ns)
         return msgspec.structs.replace(verdict, num_next_draft_tokens=len(drafts))
 
     def decode(self, command: Decode, now_ns: int) -> SequenceError | None:
@@ -138,13 +140,7 @@ class Intake:
             return _unknown(command.sequence_id, command.base_length)
         if command.base_length > len(sequence.tokens):
             return _stale(sequence, command.base_length)
-        sequence.feature_request = command.features
-        goal = command.base_length + command.num_tokens
-        if isinstance(sequence.task, DecodeTask):
-            sequence.task.goal_length = max(sequence.task.goal_length, goal)
-            sequence.task.num_draft_tokens, sequence.task.tree = command.num_draft_tokens, command.tree
-        elif goal > len(sequence.tokens):
-            sequence.task = DecodeTask(goal, now_ns, command.num_draft_tokens, command.tree)
+        sequence.decode(command, now_ns)
         return None
 
     def propose(self, command: Propose, now_ns: int) -> SequenceError | Proposal | None:
@@ -158,7 +154,6 @@ class Intake:
         if common < len(sequence.tokens):
             self._kv_cache.rewind(sequence, common)
         sequence.append(command.new_token_ids[common - start :], committed=True)
-        sequence.num_committed_tokens = len(sequence.tokens)
         ahead = self._ahead(command)
         if branch is not None and len(branch.drafts) >= command.num_draft_tokens:
             drafts = branch.drafts.first(command.num_draft_tokens)
@@ -170,31 +165,32 @@ class Intake:
             self._kv_cache.recompute_from(sequence, len(sequence.tokens) - 1)
         else:  # in the middle of the draft: no step was in vain
             sequence.append(branch.drafts.token_ids, committed=False)
-            sequence.num_computed_tokens = len(sequence.tokens) - 1
+            sequence.mark_computed(len(sequence.tokens) - 1)
         num_drafts = min(command.num_draft_tokens, self._max_context_tokens - command.base_length)
-        growth = None if command.tree is None else TreeProposal(command.tree, num_drafts)
-        sequence.task = ProposeTask(
-            command.base_length,
-            num_drafts,
-            now_ns,
-            tree=command.tree,
-            growth=growth,
-            drafts=DraftedChain() if branch is None else branch.drafts,
-            ahead=ahead,
-            is_prepared=command.is_prepared,
+        sequence.propose(
+            ProposeTask(
+                base_length=command.base_length,
+                num_draft_tokens=num_drafts,
+                tree=command.tree,
+                growth=None if command.tree is None else TreeProposal(command.tree, num_drafts),
+                chain=DraftedChain() if branch is None else branch.drafts,
+                ahead=ahead,
+                is_prepared=command.is_prepared,
+                arrival_ns=now_ns,
+            )
         )
         return None
 
-    def _settle(self, sequence: EngineSequence, command: Propose) -> AheadBranch | None:
+    def _settle(self, sequence: EngineSequence, command: Propose) -> PredraftBranch | None:
         """Keep what was drafted ahead and came true, and end the rest; the branch that assumed just what is committed
         now.
 
         Appends the command's tokens as far as they are in the KV cache already.
         """
         task, start = sequence.task, command.base_length - len(command.new_token_ids)
-        if not isinstance(task, AheadTask):
+        if not isinstance(task, PredraftTask):
             return None
-        sequence.task = None
+        sequence.rest()
         if self._move_kv is None or start != len(sequence.tokens):
             return None
         path, branch = task.growth.follow(command.new_token_ids)
@@ -202,10 +198,10 @@ class Intake:
             self._move_kv(moves)
         num_known = min(len(path), len(command.new_token_ids))
         sequence.append(command.new_token_ids[:num_known], committed=True)
-        sequence.num_computed_tokens += num_known
+        sequence.mark_computed(sequence.num_computed_tokens + num_known)
         return branch if command.tree is None else None
 
-    def _ahead(self, command: Propose) -> AheadRequest | None:
+    def _ahead(self, command: Propose) -> PredraftRequest | None:
         """What may be drafted ahead: nothing of trees, and nothing past the end of the context."""
         end = command.base_length + 2 * command.num_draft_tokens + 1
         return command.ahead if command.tree is None and end < self._max_context_tokens else None
@@ -214,9 +210,10 @@ class Intake:
         """Release the sequence's blocks and its slot."""
         self._kv_cache.release(sequence)
         del self._sequences[sequence.sequence_id]
-        if sequence.lookup_index is not None:
+        self._prepared.pop(sequence.sequence_id, None)
+        if sequence.lookup is not None:
             try:
-                sequence.lookup_index.finish(sequence.num_prompt_tokens)
+                sequence.lookup.finish()
             except Exception:
                 # Fail open, as all that drafters do in the target.
                 logger.exception("a lookup could not take in a sequence that has ended")

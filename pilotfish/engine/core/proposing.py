@@ -1,4 +1,4 @@
-"""The next draft tokens of sequences with drafts to make, and the proposals that they complete."""
+"""The next draft tokens of sequences with drafts to make."""
 
 from __future__ import annotations
 
@@ -8,19 +8,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pilotfish.engine.core.ahead_growth import AheadGrowth
-from pilotfish.engine.core.sequence import AheadTask, EngineSequence, ProposeTask
+from pilotfish.engine.core.drafted import Drafted
+from pilotfish.engine.core.predraft_growth import PredraftGrowth
+from pilotfish.engine.core.sequence import EngineSequence
+from pilotfish.engine.core.task import PredraftTask, ProposeTask
 from pilotfish.engine.core.tree_proposal import TreeProposal
-from pilotfish.messages import DraftEvent
-from pilotfish.speculation.drafting import Draft, draft
+from pilotfish.speculation.draft_tokens import draft
 from pilotfish.speculation.sampling.penalties import Row
 from pilotfish.speculation.sampling.transfer import to_device
 from pilotfish.speculation.trees.branching import branch
 from pilotfish.speculation.trees.fan_out import MAX_RIVALS
-from pilotfish.speculation.trees.growth import Candidate
-from pilotfish.types import Timings
-
-DRAFTING_TASKS = (ProposeTask, AheadTask)
 
 
 @dataclass(slots=True)
@@ -32,16 +29,6 @@ class DraftPlan:
     """A token from each."""
     num_candidates: int = 0
     """From each."""
-
-
-@dataclass(slots=True)
-class Drafted:
-    """What a drafter's forward says of one sequence: of each row of its plan, what was asked for."""
-
-    drafts: Sequence[Draft] = ()
-    """The next token of its chain, or of each of those that are drafted ahead."""
-    candidates: Sequence[list[Candidate]] = ()
-    """Of each node that a tree expands, or at each draft's position where something is drafted ahead."""
 
 
 def draft_next(
@@ -78,17 +65,19 @@ def select(logits: Tensor, rows: list[int]) -> Tensor:
 
 
 def draft_plan(sequence: EngineSequence) -> DraftPlan:
-    """For the next step of its ProposeTask or AheadTask."""
-    task = sequence.task
-    if isinstance(task, AheadTask):
-        return DraftPlan(node_rows(sequence, task.growth), not task.growth.is_choosing, MAX_RIVALS + 1)
-    assert isinstance(task, ProposeTask)
-    if task.growth is not None:
-        return DraftPlan(node_rows(sequence, task.growth), draws=False, num_candidates=task.growth.branching)
-    return DraftPlan([row_of(sequence)], draws=True, num_candidates=0 if task.ahead is None else MAX_RIVALS + 1)
+    """For the next step of its ProposeTask or PredraftTask."""
+    match sequence.task:
+        case PredraftTask(growth=growth):
+            return DraftPlan(node_rows(sequence, growth), not growth.is_choosing, MAX_RIVALS + 1)
+        case ProposeTask(growth=TreeProposal() as growth):
+            return DraftPlan(node_rows(sequence, growth), draws=False, num_candidates=growth.branching)
+        case ProposeTask(ahead=ahead):
+            return DraftPlan([row_of(sequence)], draws=True, num_candidates=0 if ahead is None else MAX_RIVALS + 1)
+        case task:
+            raise AssertionError(f"{task} drafts nothing")
 
 
-def node_rows(sequence: EngineSequence, growth: TreeProposal | AheadGrowth) -> list[Row]:
+def node_rows(sequence: EngineSequence, growth: TreeProposal | PredraftGrowth) -> list[Row]:
     """One for each node whose next tokens are wanted."""
     return [row_of(sequence, path) for path in growth.paths()]
 
@@ -97,33 +86,3 @@ def row_of(sequence: EngineSequence, path: Sequence[int] = (), num_drafts: int =
     """The row after the tokens and a path of drafts. num_drafts: drafts that the history holds, not the tokens."""
     position = len(sequence.tokens) + len(path) + num_drafts
     return Row(sequence.sampling, position, sequence.history, path, sequence.grammar, sequence.token_lists)
-
-
-def add_drafted(sequence: EngineSequence, drafted: Drafted) -> DraftEvent | None:
-    """Add what was drafted; the proposal, or what was made ahead, once it is complete."""
-    task = sequence.task
-    if isinstance(task, AheadTask):
-        if task.growth.is_choosing:
-            task.growth.choose(drafted.candidates[0])
-        elif task.growth.extend([(one.token_id, one.probs) for one in drafted.drafts], drafted.candidates):
-            return task.growth.prepared(sequence.sequence_id, len(sequence.tokens))
-        return None
-    assert isinstance(task, ProposeTask)
-    timings = Timings(task.start_ns - task.arrival_ns, sequence.compute_time_ns)
-    if task.growth is not None:
-        task.growth.extend(drafted.candidates)
-        if not task.growth.is_done:
-            return None
-        sequence.task = None
-        return task.growth.drafts(sequence.sampling).proposal(sequence.sequence_id, task.base_length, timings)
-    (chosen,) = drafted.drafts
-    sequence.append((chosen.token_id,), committed=False)
-    task.drafts.add(chosen.token_id, chosen.probs, drafted.candidates[0] if drafted.candidates else [])
-    if len(task.drafts) < task.num_draft_tokens:
-        return None
-    sequence.task = None
-    if task.ahead is not None:
-        # The drafts stay where they are in the KV cache, as the first nodes of a tree.
-        sequence.truncate(task.base_length)
-        sequence.draft_ahead(task.drafts, task.ahead)
-    return None if task.is_prepared else task.drafts.drafts.proposal(sequence.sequence_id, task.base_length, timings)

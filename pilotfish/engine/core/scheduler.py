@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from pilotfish.engine.core.kv_cache import KVCache
-from pilotfish.engine.core.sequence import AheadTask, DecodeTask, EngineSequence, ProposeTask, VerifyTask
+from pilotfish.engine.core.sequence import EngineSequence
+from pilotfish.engine.core.task import Status
 
 PREFILL_SHARE = 0.25
 """Share of the budget kept for prefills while decodes could fill the whole step."""
@@ -27,16 +28,22 @@ Holders = dict[int, EngineSequence]
 """Sequences that hold blocks, by id."""
 
 
-class ScheduledRows(msgspec.Struct):
+class ScheduledRows(msgspec.Struct, frozen=True):
     """num_rows rows of one sequence, from its first uncomputed token on."""
 
     sequence: EngineSequence
+    status: Status
+    """The sequence's, when they were scheduled."""
     first_position: int
     """Place of the first row in the sequence's blocks."""
     num_rows: int
     num_logit_rows: int
     """The last of the rows, whose logits are wanted: those of the last token and of the drafts, if the rows reach
     the end of a task."""
+
+    @property
+    def end_place(self) -> int:
+        return self.first_position + self.num_rows
 
     @property
     def is_complete(self) -> bool:
@@ -46,7 +53,7 @@ class ScheduledRows(msgspec.Struct):
     @property
     def is_decode(self) -> bool:
         """Whether the rows decode, verify or draft: the rest, with prompt tokens among them, is prefill."""
-        if isinstance(self.sequence.task, ProposeTask):
+        if self.status is Status.PROPOSING:
             return self.num_rows <= MAX_CATCH_UP_ROWS
         return self.num_rows == self.num_logit_rows
 
@@ -83,7 +90,7 @@ class Scheduler:
         self.oversized = []
         ready = [(sequence, pending) for sequence in sequences if (pending := sequence.num_pending_rows) > 0]
         # Drafting ahead waits until nothing else is to be done, and gives way with the next step.
-        ready = [entry for entry in ready if not isinstance(entry[0].task, AheadTask)] or ready
+        ready = [entry for entry in ready if entry[0].status is not Status.PREDRAFTING] or ready
         # Longest unserved first; sorting is stable, so earlier opened ones win ties.
         ready.sort(key=lambda entry: entry[0].last_step)
         short = [sequence for sequence, pending in ready if pending <= self._short]
@@ -115,22 +122,22 @@ class Scheduler:
         """As many rows of the sequence as fit; drafts that somebody asked for are verified together or not at all."""
         if not sequence.block_ids and sequence.num_computed_tokens == 0:
             self._kv_cache.attach_prefix(sequence)
-        pending = sequence.num_pending_rows
-        if isinstance(sequence.task, DecodeTask) and pending > limit:
+        pending, status = sequence.num_pending_rows, sequence.status
+        if status is Status.DECODING and pending > limit:
             # Not all or none: the length hangs on the tokens, and what was drawn must not decide what is verified.
             num_drafts = len(sequence.drafts) - (pending - limit)
-            sequence.task.drafts = sequence.drafts.cut(num_drafts, num_drafts)
+            sequence.suggest(sequence.drafts.cut(num_drafts, num_drafts))
             pending = sequence.num_pending_rows
         start = sequence.next_place
-        if isinstance(sequence.task, AheadTask) and pending > self._max_batch_tokens:
-            sequence.task = None  # it fits in no step
+        if status is Status.PREDRAFTING and pending > self._max_batch_tokens:
+            sequence.rest()  # it fits in no step
             return None
         if pending <= limit:
-            return ScheduledRows(sequence, start, pending, sequence.num_logit_rows) if pending else None
-        if isinstance(sequence.task, VerifyTask) or sequence.drafts:
+            return ScheduledRows(sequence, status, start, pending, sequence.num_logit_rows) if pending else None
+        if status is Status.VERIFYING or sequence.drafts:
             pending -= len(sequence.drafts) + 1
         num_rows = min(pending, limit)
-        return ScheduledRows(sequence, start, num_rows, 0) if num_rows > 0 else None
+        return ScheduledRows(sequence, status, start, num_rows, 0) if num_rows > 0 else None
 
     def _reserve(self, rows: ScheduledRows, scheduled: list[ScheduledRows], holders: Holders) -> bool:
         """Blocks for the rows, preempting sequences that are not in this step if need be, and if it helps."""
@@ -140,8 +147,8 @@ class Scheduler:
         needed = rows.first_position + num_rows
         if sequence.is_idle:  # nobody waits for it: it takes nothing from others
             has_room = self._kv_cache.reserve(sequence, needed)
-            if not has_room and isinstance(sequence.task, AheadTask):
-                sequence.task = None
+            if not has_room and sequence.status is Status.PREDRAFTING:
+                sequence.rest()
             return has_room
         if needed > pool.num_usable * pool.block_size:
             if sequence not in self.oversized:

@@ -5,78 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import InitVar, dataclass, field
 
-from pilotfish.engine.core.ahead_growth import AheadGrowth
 from pilotfish.engine.core.block_pool import BlockHash, salted_root
 from pilotfish.engine.core.drafts import NO_DRAFTS, DraftedChain, Drafts
-from pilotfish.engine.core.tree_proposal import TreeProposal
+from pilotfish.engine.core.predraft_growth import PredraftGrowth
+from pilotfish.engine.core.task import DecodeTask, PredraftTask, ProposeTask, Status, Task
 from pilotfish.features import FeatureRequest
-from pilotfish.messages import AheadRequest, OpenSequence, PreparedDrafts, Verdict
-from pilotfish.speculation.lookup.index import LookupIndex
+from pilotfish.messages import Decode, Opened, OpenSequence, PredraftRequest, Verdict
+from pilotfish.speculation.lookup.sequence import SequenceLookup
+from pilotfish.speculation.results import Outcome
 from pilotfish.speculation.sampling.history import TokenHistory
 from pilotfish.speculation.sampling.token_lists import TokenLists
 from pilotfish.speculation.stopping import cut
 from pilotfish.structured.matching import GrammarMatcher
-from pilotfish.types import SamplingParams, Timings, TokenLogprobs, TreeRequest
-
-
-@dataclass(slots=True)
-class VerifyTask:
-    """Verify these drafts; done in one step once the sequence has caught up."""
-
-    drafts: Drafts
-    arrival_ns: int
-    start_ns: int = 0
-
-
-@dataclass(slots=True)
-class DecodeTask:
-    """Decode until the sequence is goal_length tokens long."""
-
-    goal_length: int
-    arrival_ns: int
-    num_draft_tokens: int
-    """Drafts of the drafter in the target that a step may verify, at most; of a tree its depth."""
-    tree: TreeRequest | None = None
-    """Those drafts may branch."""
-    drafts: Drafts = NO_DRAFTS
-    """What the next step verifies."""
-    start_ns: int = 0
-
-
-@dataclass(slots=True)
-class ProposeTask:
-    """Draft num_draft_tokens tokens after the first base_length."""
-
-    base_length: int
-    num_draft_tokens: int
-    arrival_ns: int
-    start_ns: int = 0
-    tree: TreeRequest | None = None
-    growth: TreeProposal | None = None
-    """Of a tree; None: a chain, whose drafts follow the sequence's tokens."""
-    drafts: DraftedChain = field(default_factory=DraftedChain)
-    """Of a chain, as far as it has come."""
-    ahead: AheadRequest | None = None
-    """What to draft ahead of a chain once it is proposed."""
-    is_prepared: bool = False
-    """The draft has been proposed before: only what is drafted ahead of it is wanted."""
-
-
-@dataclass(slots=True)
-class AheadTask:
-    """Draft for what may be committed next. Nobody waits for it: everything else goes first."""
-
-    growth: AheadGrowth
-    arrival_ns: int = 0
-    start_ns: int = 0
-
-
-Task = VerifyTask | DecodeTask | ProposeTask | AheadTask
+from pilotfish.types import SamplingParams
 
 
 @dataclass(slots=True, eq=False)
 class EngineSequence:
-    """Mutable state; the scheduler and the core change it, nobody else.
+    """Mutable state: its methods change it, the scheduler what it schedules by, and KVCache what lies in blocks.
 
     Invariant: the KV cache holds tokens[:num_computed_tokens] in block_ids.
     """
@@ -96,8 +42,7 @@ class EngineSequence:
     history: TokenHistory | None = None
     grammar: GrammarMatcher | None = None
     """Where the output stands in the request's grammar."""
-    is_grammar_pending: bool = False
-    """Whether the grammar is being compiled: no token can be decided before."""
+    awaits_grammar: bool = False
     num_computed_tokens: int = 0
     block_ids: list[int] = field(default_factory=list)
     num_registered_blocks: int = 0
@@ -105,11 +50,9 @@ class EngineSequence:
     last_hash: BlockHash = field(init=False)
     num_cached_tokens: int = 0
     task: Task | None = None
-    prepared: PreparedDrafts | None = None
-    """What to verify after the verification under way, by how that ends."""
     drafter_state: object = None
     """What the drafter in the target keeps about the computed tokens; lost with the blocks."""
-    lookup_index: LookupIndex | None = None
+    lookup: SequenceLookup | None = None
     """What a lookup in the target keeps of the tokens."""
     feature_request: FeatureRequest | None = None
     """What the next verdict that ends a task brings along."""
@@ -121,7 +64,6 @@ class EngineSequence:
     """Step that last served it: the longest unserved goes first."""
     last_served_ns: int = 0
     """When that ended."""
-    compute_time_ns: int = 0
 
     def __post_init__(self, command: OpenSequence) -> None:
         self.sequence_id = command.sequence_id
@@ -140,21 +82,31 @@ class EngineSequence:
         return len(self.tokens) - self.num_prompt_tokens
 
     @property
-    def drafts(self) -> Drafts:
-        """What lies behind the tokens: drafts that the next step verifies, or nodes of a tree that is drafted."""
-        if isinstance(self.task, VerifyTask | DecodeTask):
-            return self.task.drafts
-        growth = self._growth
-        return NO_DRAFTS if growth is None else Drafts(growth.token_ids, (), growth.tree)
+    def status(self) -> Status:
+        if self.awaits_grammar:
+            return Status.AWAITING_GRAMMAR
+        return Status.IDLE if self.task is None else self.task.status
 
     @property
-    def _growth(self) -> TreeProposal | AheadGrowth | None:
-        return self.task.growth if isinstance(self.task, ProposeTask | AheadTask) else None
+    def run(self) -> DecodeTask | None:
+        """The decoding that commands may extend or end: not a verification, which is over with its step."""
+        task = self.task
+        return task if isinstance(task, DecodeTask) and task.status is Status.DECODING else None
+
+    @property
+    def proposing(self) -> ProposeTask | None:
+        """The proposal that a peer waits for."""
+        return self.task if isinstance(self.task, ProposeTask) else None
+
+    @property
+    def drafts(self) -> Drafts:
+        """What lies behind the tokens: drafts that the next step verifies, or nodes of a tree that is drafted."""
+        return NO_DRAFTS if self.task is None else self.task.drafts
 
     @property
     def next_place(self) -> int:
         """Where the next row's keys and values go: behind the computed tokens, and the computed nodes of a tree."""
-        growth = self._growth
+        growth = None if self.task is None else self.task.growth
         if growth is None or self.num_computed_tokens < len(self.tokens):
             return self.num_computed_tokens
         return self.num_computed_tokens + growth.num_computed
@@ -162,49 +114,99 @@ class EngineSequence:
     @property
     def num_logit_rows(self) -> int:
         """Rows whose logits the task's next result takes: the last ones."""
-        if self.task is None or self.is_grammar_pending:
-            return 0
-        growth = self._growth
-        return 1 + len(self.drafts) if growth is None else growth.num_logit_rows
+        return 0 if self.task is None or self.awaits_grammar else self.task.num_logit_rows
 
     @property
     def num_pending_rows(self) -> int:
         """Rows to compute until the task's next result; without a task, to be ready for one."""
-        if self.task is None or self.is_grammar_pending:
+        if self.task is None or self.awaits_grammar:
             # The last token waits for the task that needs its logits. Preempted sequences wait as a whole:
             # idle ones would take the blocks back and forth.
             return 0 if self.is_preempted else max(0, len(self.tokens) - self.num_computed_tokens - 1)
-        return len(self.tokens) + len(self.drafts) - self.next_place
-
-    def mark_computed(self, end_place: int) -> None:
-        """Rows up to end_place are in the KV cache now; verified drafts count once they are accepted."""
-        self.num_computed_tokens = min(end_place, len(self.tokens))
-        growth = self._growth
-        if growth is not None:
-            growth.num_computed = end_place - self.num_computed_tokens
+        return len(self.tokens) + len(self.task.drafts) - self.next_place
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing is asked of it that anybody waits for and that could be done now."""
-        return self.task is None or self.is_grammar_pending or isinstance(self.task, AheadTask)
+        return self.status in (Status.IDLE, Status.AWAITING_GRAMMAR, Status.PREDRAFTING)
 
     def idle_ns(self, now_ns: int) -> int:
         """How long it was idle."""
         return now_ns - self.last_served_ns if self.is_idle else 0
 
+    def verify(self, drafts: Drafts, features: FeatureRequest | None, now_ns: int) -> None:
+        """Decode one step with these drafts, whatever was asked before. features: besides those asked for so far."""
+        goal = len(self.tokens) + 1
+        self.task = DecodeTask(status=Status.VERIFYING, goal_length=goal, drafts=drafts, arrival_ns=now_ns)
+        self.feature_request = features or self.feature_request
+
+    def decode(self, command: Decode, now_ns: int) -> None:
+        """Decode as far as the command says: the run in progress goes on, or one begins."""
+        self.feature_request = command.features
+        goal, run = command.base_length + command.num_tokens, self.run
+        if run is None and goal <= len(self.tokens):
+            return
+        if run is None:
+            run = self.task = DecodeTask(goal_length=goal, arrival_ns=now_ns)
+        run.goal_length = max(run.goal_length, goal)
+        run.num_draft_tokens = command.num_draft_tokens
+        run.tree = command.tree
+
+    def propose(self, task: ProposeTask) -> None:
+        """Draft what a peer waits for."""
+        self.task = task
+
+    def draft_ahead(self, chain: DraftedChain, request: PredraftRequest) -> None:
+        """Go on behind the drafts, which the KV cache holds behind the tokens, the last of them left out."""
+        growth = PredraftGrowth(chain, request)
+        self.task = PredraftTask(growth=growth) if growth.has_room else None
+
+    def rest(self) -> None:
+        """Nothing is asked of it any more."""
+        self.task = None
+
+    def follow(self, grammar: GrammarMatcher) -> None:
+        """Wait no longer: here is the grammar, which stands where the output does."""
+        self.grammar = grammar
+        self.awaits_grammar = False
+
+    def announce(self) -> list[Opened]:
+        """What there is to say of it when it is served: something for the first time only."""
+        if self.is_opened:
+            return []
+        self.is_opened = True
+        return [Opened(self.sequence_id, self.num_cached_tokens)]
+
+    def serve(self, start_ns: int, elapsed_ns: int, end_place: int) -> None:
+        """A step has computed its rows up to end_place."""
+        self.last_served_ns = start_ns + elapsed_ns
+        if self.task is not None:
+            self.task.serve(start_ns, elapsed_ns)
+        self.mark_computed(end_place)
+
+    def mark_computed(self, end_place: int) -> None:
+        """Rows up to end_place are in the KV cache now; verified drafts count once they are accepted."""
+        self.num_computed_tokens = min(end_place, len(self.tokens))
+        growth = None if self.task is None else self.task.growth
+        if growth is not None:
+            growth.num_computed = end_place - self.num_computed_tokens
+
+    def take_feature_request(self) -> FeatureRequest | None:
+        """What is asked for, which is answered with it."""
+        request, self.feature_request = self.feature_request, None
+        return request
+
+    def suggest(self, drafts: Drafts) -> None:
+        """The run, if there is one, verifies these in its next step: drafts of the drafter in the target."""
+        if (run := self.run) is not None:
+            run.drafts = drafts
+
     def forget_in_target_drafts(self) -> None:
         """Drop what was drafted without being asked for, in the target or ahead; drafts that were sent stay."""
         self.drafter_state = None
-        if isinstance(self.task, DecodeTask):
-            self.task.drafts = NO_DRAFTS
-        elif isinstance(self.task, AheadTask):
-            self.task = None
-
-    def draft_ahead(self, drafts: DraftedChain, request: AheadRequest) -> None:
-        """Go on behind the drafts, which the KV cache holds behind the tokens, the last of them left out."""
-        growth = AheadGrowth(drafts, request)
-        if growth.has_room:
-            self.task = AheadTask(growth)
+        self.suggest(NO_DRAFTS)
+        if self.status is Status.PREDRAFTING:
+            self.rest()
 
     def append(self, token_ids: Sequence[int], *, committed: bool) -> None:
         """Add tokens at the end; drafts (not committed) may be truncated again."""
@@ -213,36 +215,33 @@ class EngineSequence:
             self.num_committed_tokens = len(self.tokens)
         self.remember(token_ids)
 
-    def commit(
-        self, token_ids: Sequence[int], path: Sequence[int], logprobs: Sequence[TokenLogprobs], max_context_tokens: int
-    ) -> Verdict:
+    def commit(self, outcome: Outcome, max_context_tokens: int) -> Verdict:
         """Append what was decided, cut at a stop; rolls rejected drafts back by lowering a number.
 
-        path: the nodes of the accepted drafts, whose keys and values the caller moves into place before anybody may
-        find the blocks. logprobs: of each token, or nothing.
+        The caller moves keys and values of the accepted drafts into place before anybody may find the blocks.
         """
         task = self.task
-        assert isinstance(task, VerifyTask | DecodeTask)
+        assert isinstance(task, DecodeTask)
         drafts, base_length = task.drafts, len(self.tokens)
         remaining = min(self.sampling.max_tokens - self.num_output_tokens, max_context_tokens - base_length)
+        path, stop_token_ids = outcome.path, self.token_lists.stop_token_ids
         committed, num_accepted, finish_reason = cut(
-            token_ids, len(path), stop_token_ids=self.token_lists.stop_token_ids, remaining_tokens=remaining
+            outcome.token_ids, len(path), stop_token_ids=stop_token_ids, remaining_tokens=remaining
         )
         self.append(committed, committed=True)
         self.num_computed_tokens = base_length + num_accepted
-        timings = Timings(task.start_ns - task.arrival_ns, self.compute_time_ns)
-        if isinstance(task, VerifyTask) or len(self.tokens) >= task.goal_length:
-            self.task = None
-        else:
-            task.drafts = NO_DRAFTS
-        self.compute_time_ns = 0
+        timings = task.timings
+        if len(self.tokens) >= task.goal_length:
+            self.rest()
+        task.drafts = NO_DRAFTS
+        task.compute_time_ns = 0
         return Verdict(
             sequence_id=self.sequence_id,
             base_length=base_length,
             num_draft_tokens=len(drafts),
             num_accepted_tokens=num_accepted,
             token_ids=committed,
-            logprobs=tuple(logprobs[: len(committed)]),
+            logprobs=outcome.logprobs[: len(committed)],
             finish_reason=finish_reason,
             timings=timings,
             draft_depth=drafts.tree.depth if drafts.tree else 0,

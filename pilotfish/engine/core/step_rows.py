@@ -11,7 +11,7 @@ from pilotfish.engine.core.scheduler import ScheduledRows
 from pilotfish.engine.core.sequence import EngineSequence
 from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import StepInput
-from pilotfish.speculation.rounds import Outcome
+from pilotfish.speculation.results import Outcome
 
 
 def build_step(scheduled: Sequence[ScheduledRows]) -> StepInput:

@@ -39,6 +39,11 @@ class TreeProposal:
         """Of them, the first so many are in the KV cache if all tokens of the sequence are."""
 
     @property
+    def nodes(self) -> Drafts:
+        """The expanded nodes, behind the sequence's tokens."""
+        return Drafts(self.token_ids, (), self.tree)
+
+    @property
     def num_logit_rows(self) -> int:
         """Nodes whose candidates are wanted: the last ones, or the root."""
         return len(self._growing.frontier)

@@ -18,12 +18,13 @@ import torch
 from torch import Tensor
 
 from pilotfish.engine.core.draft_costs import Thresholds
+from pilotfish.engine.core.drafted import Drafted
 from pilotfish.engine.core.drafts import DraftedChain, Drafts
 from pilotfish.engine.core.in_target_drafting import DraftWish
-from pilotfish.engine.core.proposing import Drafted, DraftPlan, draft_next, node_rows, row_of
+from pilotfish.engine.core.proposing import DraftPlan, draft_next, node_rows, row_of
 from pilotfish.engine.core.tree_proposal import TreeProposal
 from pilotfish.models.attention.paged import SequenceSlice
-from pilotfish.models.eagle3.runtime import FeatureHead, HeadOutput, HeadStep
+from pilotfish.models.feature_head import FeatureHead, HeadOutput, HeadStep
 from pilotfish.speculation.draft_vocabulary import DraftVocabulary
 from pilotfish.speculation.lookup.index import needs_draft_probs
 from pilotfish.speculation.sampling.transfer import to_device

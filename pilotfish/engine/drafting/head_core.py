@@ -27,16 +27,21 @@ from pilotfish.engine.core.drafts import NO_DRAFTS, Drafts
 from pilotfish.engine.core.engine import Engine
 from pilotfish.engine.core.grammars import Grammars
 from pilotfish.engine.core.in_target_drafting import DraftWish, num_tree_places
-from pilotfish.engine.core.scheduler import LONG_IDLE_NS, ScheduledRows
-from pilotfish.engine.core.sequence import EngineSequence, ProposeTask
+from pilotfish.engine.core.scheduler import LONG_IDLE_NS, MAX_CATCH_UP_ROWS, ScheduledRows
+from pilotfish.engine.core.sequence import EngineSequence
+from pilotfish.engine.core.task import ProposeTask
 from pilotfish.engine.drafting.draft_growth import DraftRows, HeadGrowth
 from pilotfish.features import Features
 from pilotfish.messages import Command, Event, Opened, OpenSequence, Propose
-from pilotfish.models.eagle3.runtime import FIRST_KEY, FeatureHead
 from pilotfish.models.feature_codec import decode_features
+from pilotfish.models.feature_head import FIRST_KEY, FeatureHead
 from pilotfish.types import ModelInfo, Timings
 
 logger = logging.getLogger(__name__)
+
+MAX_PROMPT_ROWS = 64
+"""Of a step: what others wait for while a prompt is read. With all of it in one step their drafts missed their
+deadlines."""
 
 
 @dataclass(slots=True)
@@ -62,17 +67,16 @@ class FeatureWindow:
         first, end = sequence.num_computed_tokens, len(sequence.tokens)
         return self.first_position < first < end <= self.first_position + len(self.values) + 1
 
-    def next_rows(self, sequence: EngineSequence) -> tuple[DraftRows, Tensor]:
-        """The rows that are not computed yet, the last token's at the end, and their states [n, 3H]."""
-        first, end = sequence.num_computed_tokens, len(sequence.tokens)
+    def next_rows(self, sequence: EngineSequence, num_rows: int) -> tuple[DraftRows, Tensor]:
+        """The next rows that are not computed yet, and their states [n, 3H]."""
+        first, end = sequence.num_computed_tokens, sequence.num_computed_tokens + num_rows
         states = self.values[first - 1 - self.first_position : end - 1 - self.first_position]
-        return DraftRows(first - self.origin, sequence.tokens[first:], sequence.block_ids), states
+        return DraftRows(first - self.origin, sequence.tokens[first:end], sequence.block_ids), states
 
-    def finish(self, sequence: EngineSequence) -> None:
-        """The rows up to the last token's are computed. Its own feature stays: a repeated question asks for it
-        again."""
-        sequence.num_computed_tokens = len(sequence.tokens)
-        num_done = len(sequence.tokens) - 2 - self.first_position
+    def drop_computed(self, sequence: EngineSequence) -> None:
+        """Rows are computed. The feature of the last token's stays: a repeated question asks for it again."""
+        first_kept = min(sequence.num_computed_tokens - 1, len(sequence.tokens) - 2)
+        num_done = first_kept - self.first_position
         self.values = self.values[num_done:].clone()
         self.first_position += num_done
 
@@ -138,25 +142,30 @@ class HeadCore(Engine):
             sequence.num_computed_tokens = first + FIRST_KEY
 
     def _schedule(self, max_rows: int | None, events: list[Event]) -> list[ScheduledRows]:
-        """All rows of those who wait for a proposal, the longest waiting first, with blocks for them; who cannot draft
-        is answered in events. A single sequence may have more rows than a step should take."""
+        """Rows of those who wait for a proposal, the longest waiting first, with blocks for them: those who follow
+        their rounds, then prompts, of which a step computes a part. Who cannot draft is answered in events."""
         left = self._max_rows if max_rows is None else min(self._max_rows, max_rows)
-        waiting = [(sequence, task) for sequence in self._sequences.values() if (task := _task_of(sequence))]
+        left_for_prompts = MAX_PROMPT_ROWS if len(self._sequences) > 1 else left
+        waiting = [(sequence, task) for sequence in self._sequences.values() if (task := sequence.proposing)]
         scheduled: list[ScheduledRows] = []
-        for sequence, task in sorted(waiting, key=lambda pair: pair[1].arrival_ns):
-            num_rows = len(sequence.tokens) - sequence.num_computed_tokens
-            if scheduled and num_rows > left:
+        for sequence, task in sorted(waiting, key=lambda pair: (_is_prompt(pair[0]), pair[1].arrival_ns)):
+            num_pending = len(sequence.tokens) - sequence.num_computed_tokens
+            num_rows = min(num_pending, left, left_for_prompts) if _is_prompt(sequence) else num_pending
+            if scheduled and (num_rows > left or (num_pending and not num_rows)):
                 break
             window = sequence.drafter_state
             can_draft = isinstance(window, FeatureWindow) and window.covers(sequence)
             if not can_draft or not self._reserve(sequence, task):
-                sequence.task = None
+                sequence.rest()
                 timings = Timings(self._clock_ns() - task.arrival_ns)
                 events.append(NO_DRAFTS.proposal(sequence.sequence_id, task.base_length, timings))
                 continue
             sequence.last_step = self._num_steps
-            scheduled.append(ScheduledRows(sequence, sequence.num_computed_tokens, num_rows, 1))
+            num_logit_rows = int(num_rows == num_pending)
+            first = sequence.num_computed_tokens
+            scheduled.append(ScheduledRows(sequence, sequence.status, first, num_rows, num_logit_rows))
             left -= num_rows
+            left_for_prompts -= num_rows if _is_prompt(sequence) else 0
         return scheduled
 
     def _reserve(self, sequence: EngineSequence, task: ProposeTask) -> bool:
@@ -185,31 +194,41 @@ class HeadCore(Engine):
         return True
 
     def _run(self, scheduled: Sequence[ScheduledRows], start_ns: int) -> list[Event]:
-        batch = [(rows.sequence, task) for rows in scheduled if (task := _task_of(rows.sequence))]
-        drafts = self._draft(batch)
-        compute_time_ns = self._clock_ns() - start_ns
+        drafts = self._draft(scheduled)
+        elapsed_ns = self._clock_ns() - start_ns
         proposals: list[Event] = []
-        for (sequence, task), drafted in zip(batch, drafts, strict=True):
-            _window(sequence).finish(sequence)
-            sequence.task = None
-            timings = Timings(start_ns - task.arrival_ns, compute_time_ns)
-            proposals.append(drafted.proposal(sequence.sequence_id, task.base_length, timings))
+        for rows in scheduled:
+            sequence, task = rows.sequence, rows.sequence.proposing
+            assert task is not None
+            sequence.serve(start_ns, elapsed_ns, rows.end_place)
+            _window(sequence).drop_computed(sequence)
+            if rows.is_complete:
+                sequence.rest()
+                drafted = drafts[sequence.sequence_id]
+                proposals.append(drafted.proposal(sequence.sequence_id, task.base_length, task.timings))
         return proposals
 
     @torch.inference_mode()
-    def _draft(self, batch: Sequence[tuple[EngineSequence, ProposeTask]]) -> list[Drafts]:
-        """Run the rows and draft; changes no sequence."""
-        rows, states = zip(*(_window(sequence).next_rows(sequence) for sequence, _ in batch), strict=True)
-        last_rows = [end - 1 for end in accumulate(len(part.token_ids) for part in rows)]
-        output = self._growth.forward(rows, torch.cat(states), last_rows)
+    def _draft(self, scheduled: Sequence[ScheduledRows]) -> dict[int, Drafts]:
+        """Run the rows, and draft for the sequences whose last rows they are. Changes no sequence."""
+        parts, states = zip(
+            *(_window(rows.sequence).next_rows(rows.sequence, rows.num_rows) for rows in scheduled), strict=True
+        )
+        ends = accumulate(rows.num_rows for rows in scheduled)
+        last_rows = [end - 1 for rows, end in zip(scheduled, ends, strict=True) if rows.is_complete]
+        output = self._growth.forward(parts, torch.cat(states), last_rows)
         wishes = [
-            DraftWish(sequence, task.num_draft_tokens, _window(sequence).origin, task.tree) for sequence, task in batch
+            DraftWish(rows.sequence, task.num_draft_tokens, _window(rows.sequence).origin, task.tree)
+            for rows in scheduled
+            if rows.is_complete and (task := rows.sequence.proposing)
         ]
-        return self._growth.grow(wishes, output, last_rows)
+        drafts = self._growth.grow(wishes, output, last_rows) if wishes else []
+        return {wish.sequence.sequence_id: each for wish, each in zip(wishes, drafts, strict=True)}
 
 
-def _task_of(sequence: EngineSequence) -> ProposeTask | None:
-    return sequence.task if isinstance(sequence.task, ProposeTask) else None
+def _is_prompt(sequence: EngineSequence) -> bool:
+    """Whether more is to be computed than a round leaves."""
+    return len(sequence.tokens) - sequence.num_computed_tokens > MAX_CATCH_UP_ROWS
 
 
 def _window(sequence: EngineSequence) -> FeatureWindow:

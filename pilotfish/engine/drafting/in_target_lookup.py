@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 
 from pilotfish.engine.core.drafts import Drafts
 from pilotfish.engine.core.in_target_drafting import DraftWish, InTargetDrafter
-from pilotfish.engine.core.sequence import DecodeTask, EngineSequence
+from pilotfish.engine.core.sequence import EngineSequence
 from pilotfish.engine.core.step_rows import KeptRows
-from pilotfish.speculation.lookup.index import LookupDraft, LookupIndex
-from pilotfish.speculation.lookup.lookups import MakeIndex
+from pilotfish.speculation.lookup.index import LookupDraft, MakeIndex
+from pilotfish.speculation.lookup.sequence import SequenceLookup
 from pilotfish.speculation.trees.tree import DraftTree
 
 
 class InTargetLookup:
-    """See InTargetDrafter. Keeps the index of each sequence in its `lookup_index`."""
+    """See InTargetDrafter. Keeps what it knows of each sequence in its `lookup`."""
 
     def __init__(
         self, name: str, make_index: MakeIndex, other: InTargetDrafter | None, min_accepted_tokens: float
@@ -37,10 +37,11 @@ class InTargetLookup:
 
     def follow(self, kept: Sequence[KeptRows], wishes: Mapping[int, DraftWish]) -> list[Drafts]:
         for index, rows in enumerate(kept):
-            task = rows.sequence.task
-            if index not in wishes and isinstance(task, DecodeTask) and task.num_draft_tokens:
+            run = rows.sequence.run
+            if index not in wishes and run is not None and run.num_draft_tokens:
                 # Chunk by chunk with the prefill: a long prompt's whole index would hold up a decode step.
-                _catch_up(rows.sequence, self._make_index, rows.end_position)
+                lookup = self._lookup_with(rows.sequence, rows.end_position)
+                lookup.index_some(lookup.num_waiting)
         lookups = {index: self._look_up(wish) for index, wish in wishes.items()}
         others: dict[int, Drafts] = {}
         if self._other is not None:
@@ -51,17 +52,17 @@ class InTargetLookup:
         return [others.get(index) or _drafts(lookups[index], wish) for index, wish in wishes.items()]
 
     def _look_up(self, wish: DraftWish) -> LookupDraft:
-        index = _catch_up(wish.sequence, self._make_index, len(wish.sequence.tokens))
-        return index.propose(wish.num_draft_tokens, wish.tree)
+        lookup = self._lookup_with(wish.sequence, len(wish.sequence.tokens))
+        return lookup.draft(wish.num_draft_tokens, wish.tree)
 
-
-def _catch_up(sequence: EngineSequence, make_index: MakeIndex, length: int) -> LookupIndex:
-    """The sequence's index, with at least its first `length` tokens."""
-    index = sequence.lookup_index
-    if index is None:
-        index = sequence.lookup_index = make_index(sequence.cache_salt)
-    index.append(sequence.tokens[len(index) : length])
-    return index
+    def _lookup_with(self, sequence: EngineSequence, length: int) -> SequenceLookup:
+        """The sequence's lookup, with at least its first `length` tokens."""
+        lookup = sequence.lookup
+        if lookup is None:
+            lookup = SequenceLookup(self._make_index(sequence.cache_salt), sequence.num_prompt_tokens)
+            sequence.lookup = lookup
+        lookup.replace_from(lookup.length, sequence.tokens[lookup.length : length])
+        return lookup
 
 
 def _drafts(draft: LookupDraft, wish: DraftWish) -> Drafts:

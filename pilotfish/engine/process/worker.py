@@ -18,7 +18,7 @@ from pilotfish.config import config_from_yaml
 from pilotfish.engine.batching.batching_delay import BatchingDelay
 from pilotfish.engine.core.engine import WAITING_POLL_S, Engine
 from pilotfish.engine.core.engine_core import EngineCore
-from pilotfish.engine.process.factory import build_engine, build_head_engine
+from pilotfish.engine.process.factory import build_engine
 from pilotfish.engine.process.wire import (
     EngineInput,
     EngineOutput,
@@ -98,9 +98,8 @@ def main() -> None:
     config = config_from_yaml(setup.config)
     configure_logging(config.log_level, config.telemetry.log_format, f"{arguments.role}_engine")
     try:
-        is_head = arguments.role == "draft" and config.draft.proposer == "eagle3"
         rank_folder = Path(setup.rank_folder) if setup.rank_folder else None
-        core = build_head_engine(config) if is_head else build_engine(config, arguments.role, rank_folder=rank_folder)
+        core = build_engine(config, arguments.role, rank_folder=rank_folder)
     except PilotfishError as error:
         front.send(encoder.encode(Failed(type(error).__name__, str(error))))
         sys.exit(1)

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from pilotfish.models.attention.paged import slots_of
 from pilotfish.models.decoder import StepInput
-from pilotfish.models.eagle3.runtime import HeadStep
 from pilotfish.models.native.layout import StepStruct, huge_empty
 
 
@@ -19,7 +18,7 @@ class StepRows:
     Plain arrays: a torch operation here could leave its OpenMP threads spinning on the kernels' cores.
     """
 
-    def __init__(self, step: StepInput | HeadStep) -> None:
+    def __init__(self, step: StepInput) -> None:
         self._table_width = max(len(part.block_ids) for part in step.slices)
         self._tables, self._row_table, self._slots = array("q"), array("q"), array("q")
         self._roots, self._ancestors = array("q"), array("Q")

@@ -5,10 +5,12 @@ The draft service, the orchestrator and the engine use the same indexes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from pilotfish.config import DraftConfig
+from pilotfish.drafter_registry import room
 from pilotfish.types import AcceptanceMode, SamplingParams, SparseDistribution, TreeRequest
 
 _ESCAPE_WEIGHT = 2.2
@@ -62,6 +64,18 @@ class LookupIndex(Protocol):
 
     def finish(self, num_prompt_tokens: int) -> None:
         """The sequence has ended: what follows its first num_prompt_tokens may serve others. Called once."""
+
+
+MakeIndex = Callable[[str], LookupIndex]
+"""Makes a sequence's index from its cache_salt: nothing of one salt is found by a sequence of another."""
+Lookup = Callable[[DraftConfig], MakeIndex]
+"""Called once in a process: what its indexes share is made then."""
+
+
+def lookup_of(name: str) -> Lookup:
+    """The lookup of that name in the registry."""
+    lookup: Lookup = room(name, "draft").lookup
+    return lookup
 
 
 def continuation_probability(count: int, num_occurrences: int, num_matched_tokens: int) -> float:

@@ -62,7 +62,7 @@ async def test_a_drafter_takes_no_targets_work(server: ReplicaServer) -> None:
 
 
 async def test_a_port_in_use_is_told_before_a_model_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("draft_service.server.PROPOSERS", {"suffix": lambda _: pytest.fail("a proposer is started")})
+    monkeypatch.setattr("draft_service.server.start_proposer", lambda _: pytest.fail("a proposer is started"))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         config = Config(draft=DraftConfig(port=taken.getsockname()[1]))
         with pytest.raises(UnavailableError, match=r"the port is in use.*draft\.port=PORT"):

@@ -138,6 +138,17 @@ def test_never_slower_beside_requests_of_another_mode(others: Mode, num_others, 
     assert rates["auto"] >= CLOSE * max(rates["off"], rates["on"]), rates
 
 
+def test_drafts_are_as_long_as_those_that_share_the_steps() -> None:
+    """Of two lengths the sequences wait for each other: 8 drafts a round beside 8 beat 5, which would be as fast."""
+    rates = {}
+    modes: tuple[Mode, ...] = ("on", "auto")
+    for mode in modes:
+        state, stack = fresh(), SimulatedStack(A100, 0.9, noise=BUSY_MACHINE)
+        makers = [partial(controller, "on", state, 8)] * 3 + [partial(controller, mode, state, 8)] * 8
+        rates[mode] = closed_loop_tokens_per_s(stack, makers, (96, 160, 128), warm_up_s=1.0, duration_s=6.0)
+    assert rates["auto"] >= CLOSE * rates["on"], rates
+
+
 def rate_between(stack: SimulatedStack, seconds: float) -> float:
     before = stack.num_tokens
     stack.world.run(stack.world.now_s + seconds)

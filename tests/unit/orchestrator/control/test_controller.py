@@ -124,6 +124,22 @@ def test_a_drafter_that_often_fails_costs_no_more_than_it_brings(virtual_replica
     assert speeds(replica, request, 20.0) > 1.7, "it is found out that it is well again"
 
 
+def test_what_failed_proposals_cost_is_remembered_of_a_load(virtual_replica) -> None:
+    """Drafts that come too late among four requests, and in time for one alone."""
+    replica = virtual_replica()
+    replica.wait_s = 0.05
+    replica.begin()
+    for turn in range(3):
+        replica.failing = 0.0
+        replica.run(10.0)
+        others, replica.failing = replica.begin_many(3), 0.5
+        replica.run(0.5)
+        num_drafting = sum(other.latest.num_draft_tokens > 0 for other in others)
+        assert num_drafting == (3 if turn == 0 else 0)
+        replica.run(10.0)
+        replica.end(*others)
+
+
 def test_before_a_replica_has_told_its_costs_it_decodes_plainly(virtual_replica, table) -> None:
     replica = virtual_replica()
     replica.facts = {"step_table": type(table)()}

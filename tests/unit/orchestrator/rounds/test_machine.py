@@ -15,17 +15,18 @@ from orchestrator.control.controller import Controller, InTargetController
 from orchestrator.control.replica_state import ControlState
 from orchestrator.requests.request import GenerationRequest, Mode, SpeculationOptions
 from orchestrator.rounds.commands import Command
-from orchestrator.rounds.drafters.drafter import Drafter, InTargetDrafter
-from orchestrator.rounds.drafters.feature_feed import FeatureFeed
-from orchestrator.rounds.drafters.lookup_budget import LookupBudget
-from orchestrator.rounds.drafters.lookup_drafter import LookupDrafter
-from orchestrator.rounds.drafters.predraft_policy import PredraftPolicy
-from orchestrator.rounds.drafters.remote_drafter import RemoteDrafter
+from orchestrator.rounds.drafter_clients.drafter_client import DrafterClient, InTargetClient
+from orchestrator.rounds.drafter_clients.feature_feed import FeatureFeed
+from orchestrator.rounds.drafter_clients.lookup_budget import LookupBudget
+from orchestrator.rounds.drafter_clients.lookup_drafter import LookupDrafter
+from orchestrator.rounds.drafter_clients.predraft_policy import PredraftPolicy
+from orchestrator.rounds.drafter_clients.remote_drafter import RemoteDrafter
 from orchestrator.rounds.machine import RoundMachine
 from orchestrator.rounds.target import Target
 from pilotfish.config import SpeculationConfig
+from pilotfish.drafters.ngram.draft import NgramIndex
 from pilotfish.messages import SequenceError
-from pilotfish.speculation.lookup.ngram import NgramIndex
+from pilotfish.speculation.lookup.sequence import SequenceLookup
 from pilotfish.types import SamplingParams, SequenceErrorCode, TreeRequest
 from tests.support.pure_rounds import PureLink, PurePool, PureRequest
 from tests.support.toy_model import continuation
@@ -84,11 +85,11 @@ class World:
         )
         self.request = PureRequest(machine, self.targets, self.drafts)
 
-    def _drafter(self, kind: str, out: list[Command]) -> Drafter:
+    def _drafter(self, kind: str, out: list[Command]) -> DrafterClient:
         if kind == "in target":
-            return InTargetDrafter("eagle3", "eagle3")
+            return InTargetClient("eagle3", "eagle3")
         if kind == "lookup":
-            return LookupDrafter(NgramIndex(1, 3), LookupBudget(1000), out, num_prompt_tokens=len(PROMPT))
+            return LookupDrafter(SequenceLookup(NgramIndex(1, 3), len(PROMPT)), LookupBudget(1000), out)
         tree = TreeRequest(8, 2) if kind == "remote tree" else None
         predraft = PredraftPolicy("on", 48) if kind == "remote ahead" else None
         return RemoteDrafter(self.drafts, lambda _: 0.5, out, tree=tree, predraft=predraft)

@@ -15,11 +15,11 @@ from orchestrator.control.replica_state import ControlState
 from orchestrator.replicas.exchange import Exchange
 from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from orchestrator.rounds.commands import Command
-from orchestrator.rounds.drafters.drafter import Drafter, InTargetDrafter
-from orchestrator.rounds.drafters.lookup_budget import LookupBudget
-from orchestrator.rounds.drafters.lookup_drafter import LookupDrafter
-from orchestrator.rounds.drafters.predraft_policy import PredraftPolicy
-from orchestrator.rounds.drafters.remote_drafter import RemoteDrafter
+from orchestrator.rounds.drafter_clients.drafter_client import DrafterClient, InTargetClient
+from orchestrator.rounds.drafter_clients.lookup_budget import LookupBudget
+from orchestrator.rounds.drafter_clients.lookup_drafter import LookupDrafter
+from orchestrator.rounds.drafter_clients.predraft_policy import PredraftPolicy
+from orchestrator.rounds.drafter_clients.remote_drafter import RemoteDrafter
 from orchestrator.rounds.machine import RoundMachine
 from orchestrator.rounds.round_log import RoundLog
 from orchestrator.rounds.target import Target
@@ -27,9 +27,10 @@ from orchestrator.session import Session
 from orchestrator.step_judges import Judgement, StepJudge
 from orchestrator.step_rounds import DraftModels, StepDrafter, StepRounds
 from pilotfish.config import DraftConfig, SpeculationConfig
-from pilotfish.config.target import IN_TARGET_DRAFTERS
+from pilotfish.drafter_registry import IN_TARGET_DRAFTERS, LOOKUPS
 from pilotfish.messages import Proposal
-from pilotfish.speculation.lookup.lookups import LOOKUPS
+from pilotfish.speculation.lookup.index import lookup_of
+from pilotfish.speculation.lookup.sequence import SequenceLookup
 from pilotfish.types import SamplingParams
 from tests.support.toy_model import next_token
 
@@ -64,7 +65,7 @@ class World:
         self,
         request: GenerationRequest | None = None,
         *,
-        drafter: Drafter | None = None,
+        drafter: DrafterClient | None = None,
         steps: StepRounds | None = None,
         predraft: PredraftPolicy | None = None,
         run=1024,
@@ -79,14 +80,13 @@ class World:
             pass
         elif proposer in LOOKUPS:
             drafter = LookupDrafter(
-                LOOKUPS[proposer](LOOKUP_CONFIG)(""),
+                SequenceLookup(lookup_of(proposer)(LOOKUP_CONFIG)(""), len(PROMPT)),
                 LookupBudget(10_000),
                 out,
-                num_prompt_tokens=len(PROMPT),
                 tree=tree,
             )
         elif proposer in IN_TARGET_DRAFTERS:
-            drafter = InTargetDrafter(proposer, self.target_a.model.proposer)
+            drafter = InTargetClient(proposer, self.target_a.model.proposer)
         else:
             drafter = RemoteDrafter(self.drafts, lambda _: self.deadline_s, out, tree=tree, predraft=predraft)
         controller = InTargetController if drafter.is_in_target else Controller

@@ -9,6 +9,7 @@ import torch
 from transformers import LlamaForCausalLM
 
 from pilotfish.config import EngineConfig
+from pilotfish.drafters.eagle3.module import Eagle3Head
 from pilotfish.engine.core import in_target_drafting
 from pilotfish.engine.core.draft_costs import DraftCosts, Thresholds
 from pilotfish.engine.core.engine_core import EngineCore
@@ -16,7 +17,6 @@ from pilotfish.engine.core.feature_store import FeatureStore
 from pilotfish.engine.core.grammars import Grammars
 from pilotfish.engine.core.in_target_drafting import InTargetDrafter
 from pilotfish.models.decoder_transformers import TransformersDecoder
-from pilotfish.models.eagle3.module import Eagle3Head
 from pilotfish.speculation.trees.tree import MAX_TREE_NODES
 from pilotfish.types import ModelInfo
 from tests.support.engine_events import GreedyText, MakeCore, ticking_clock

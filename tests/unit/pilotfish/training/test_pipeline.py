@@ -9,12 +9,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from pilotfish.drafters.eagle3.checkpoint import load_eagle3
 from pilotfish.errors import ConfigError, InvalidRequestError, ResourceExhaustedError
-from pilotfish.models.eagle3.checkpoint import load_eagle3
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.training import pipeline, workspace
 from pilotfish.training.pipeline import run_training
-from pilotfish.training.request import Method, Stage, TrainingRequest, Watcher
+from pilotfish.training.request import Stage, TrainingRequest, Watcher
 from tests.unit.pilotfish.training.conftest import KilledError
 
 
@@ -37,7 +37,7 @@ class Recorder(Watcher):
 
 @pytest.fixture
 def request_for(target_folder: Path, tmp_path: Path) -> Any:
-    def build(method: Method = Method.EAGLE3, **changes: Any) -> TrainingRequest:
+    def build(method: str = "eagle3", **changes: Any) -> TrainingRequest:
         values: dict[str, Any] = {
             "method": method,
             "target": str(target_folder),
@@ -99,15 +99,15 @@ def test_a_head_learns_on(request_for: Any, data: Path, tmp_path: Path) -> None:
     known = torch.isin(new.target_token_ids, old.target_token_ids)
     torch.testing.assert_close(new.lm_head.weight[known], old.lm_head.weight)
     assert "the head `first`" in (second / "README.md").read_text()
-    with pytest.raises(ConfigError, match="--start-from takes an eagle3 head"):
-        request_for(Method.DRAFT, start_from=first)
+    with pytest.raises(ConfigError, match="--start-from takes a head; draft begins"):
+        request_for("draft", start_from=first)
 
 
 def test_head_and_draft_share_the_features(request_for: Any, data: Path, target_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(KilledError):
         run_training(request_for(data=(data,)), Recorder(kill=Stage.TRAIN))
     recorder = Recorder()
-    draft = run_training(request_for(Method.DRAFT, data=(data,), out=tmp_path / "draft"), recorder)
+    draft = run_training(request_for("draft", data=(data,), out=tmp_path / "draft"), recorder)
     assert (Stage.EXTRACT, 30, 30) in recorder.stages  # nothing left to do
     assert Stage.SYNTHESISE not in [stage for stage, _, _ in recorder.stages]
     model = AutoModelForCausalLM.from_pretrained(draft.out)

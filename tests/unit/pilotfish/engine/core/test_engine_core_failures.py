@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import LlamaForCausalLM
 
 from pilotfish.config import EngineConfig
+from pilotfish.drafters.suffix.draft import SuffixIndex
 from pilotfish.engine.core.drafts import Drafts
 from pilotfish.engine.core.engine import MAX_FAILED_STEPS
 from pilotfish.engine.core.engine_core import EngineCore
@@ -23,7 +24,6 @@ from pilotfish.features import FeatureRequest
 from pilotfish.messages import CloseSequence, Decode, Event, OpenSequence, SequenceError, Verdict, Verify
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.decoder_transformers import TransformersDecoder
-from pilotfish.speculation.lookup.suffix import SuffixIndex
 from pilotfish.structured.compiler import GrammarCompiler
 from pilotfish.types import Grammar, GrammarKind, ModelInfo, SamplingParams, SequenceErrorCode
 from tests.support.engine_events import GreedyText, MakeCore, settle, text_of

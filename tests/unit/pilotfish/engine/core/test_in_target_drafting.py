@@ -9,16 +9,16 @@ import msgspec
 import pytest
 import torch
 
+from pilotfish.drafters.eagle3.draft import build_eagle3_head
+from pilotfish.drafters.eagle3.in_target import Eagle3Drafter
+from pilotfish.drafters.eagle3.module import Eagle3Head
 from pilotfish.engine.core.draft_costs import DraftCosts, Thresholds
 from pilotfish.engine.core.drafts import Drafts
 from pilotfish.engine.core.in_target_drafting import DraftWish, InTargetDrafter
 from pilotfish.engine.core.step_rows import KeptRows
 from pilotfish.engine.drafting.draft_growth import DraftRows, grow_drafts, lay_out
-from pilotfish.engine.drafting.eagle3_drafter import Eagle3Drafter
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.decoder_transformers import TransformersDecoder
-from pilotfish.models.eagle3.factory import build_eagle3_head
-from pilotfish.models.eagle3.module import Eagle3Head
 from pilotfish.speculation.draft_vocabulary import DraftVocabulary
 from pilotfish.types import AcceptanceMode, SamplingParams, TreeRequest
 from tests.support.engine_events import GreedyText, MakeCore, decode, prompts

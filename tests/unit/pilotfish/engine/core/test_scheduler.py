@@ -4,8 +4,8 @@ from pilotfish.engine.core.block_pool import BlockPool
 from pilotfish.engine.core.drafts import Drafts
 from pilotfish.engine.core.kv_cache import KVCache
 from pilotfish.engine.core.scheduler import LONG_IDLE_NS, Scheduler
-from pilotfish.engine.core.sequence import DecodeTask, EngineSequence, VerifyTask
-from pilotfish.messages import OpenSequence
+from pilotfish.engine.core.sequence import EngineSequence
+from pilotfish.messages import Decode, OpenSequence
 from pilotfish.types import SamplingParams
 
 BLOCK = 4
@@ -18,7 +18,7 @@ def make(num_blocks: int = 100, budget: int = 20) -> tuple[Scheduler, BlockPool]
 
 def sequence(order: int, num_tokens: int, num_computed: int = 0) -> EngineSequence:
     result = EngineSequence(OpenSequence(order, (1,) * num_tokens, SamplingParams()), order)
-    result.task = DecodeTask(num_tokens + 100, 0, 0)
+    result.decode(Decode(order, num_tokens, 100), 0)
     result.num_computed_tokens = num_computed
     return result
 
@@ -37,7 +37,7 @@ def verifying(scheduler: Scheduler, count: int) -> list[EngineSequence]:
     sequences = [sequence(order, 8) for order in range(count)]
     for item in sequences:
         holding(scheduler, item)
-        item.task = VerifyTask(Drafts((1, 2, 3)), 0)
+        item.verify(Drafts((1, 2, 3)), None, 0)
     return sequences
 
 
@@ -58,7 +58,7 @@ def test_what_a_found_prefix_spares_is_spared_where_the_step_may_be_longer_than_
     first, again = sequence(1, 17), sequence(2, 17)
     holding(scheduler, first)
     cache.register_full_blocks(first, 16)
-    again.task = VerifyTask(Drafts((1,) * 8), 0)
+    again.verify(Drafts((1,) * 8), None, 0)
     (rows,) = scheduler.schedule([again], max_rows=5)
     assert (rows.first_position, rows.num_rows, rows.num_logit_rows) == (16, 9, 9)
 
@@ -86,7 +86,7 @@ def test_decodes_run_beside_a_prefill_and_neither_starves() -> None:
 def test_drafts_are_verified_together_or_wait() -> None:
     scheduler, _ = make(budget=6)
     verify = sequence(1, 8)
-    verify.task = VerifyTask(Drafts((1, 2, 3, 4)), 0)
+    verify.verify(Drafts((1, 2, 3, 4)), None, 0)
     (rows,) = scheduler.schedule([verify])  # 12 rows pending, budget 6: catch up first
     assert (rows.num_rows, rows.num_logit_rows) == (6, 0)
     verify.num_computed_tokens = 6
@@ -123,7 +123,8 @@ def test_a_limit_that_only_fits_who_has_no_blocks_does_not_hold() -> None:
     older, later = sequence(1, 8), sequence(2, 8)
     holding(scheduler, older, later)
     assert pool.num_used == 4
-    older.task, later.task = VerifyTask(Drafts((1, 2, 3, 4)), 0), VerifyTask(Drafts((1,)), 0)
+    older.verify(Drafts((1, 2, 3, 4)), None, 0)
+    later.verify(Drafts((1,)), None, 0)
     later.last_step = -1  # the longest unserved: it takes no blocks from the older one
     assert [rows.sequence for rows in scheduler.schedule([older, later], 2)] == [older]
     assert later.is_preempted
@@ -133,7 +134,7 @@ def test_what_no_pool_can_hold_is_named_once_where_there_is_a_limit() -> None:
     scheduler, _ = make(num_blocks=2)
     too_long = sequence(1, 3)
     holding(scheduler, too_long)
-    too_long.task = VerifyTask(Drafts((1, 2, 3, 4)), 0)
+    too_long.verify(Drafts((1, 2, 3, 4)), None, 0)
     assert scheduler.schedule([too_long], 5) == []
     assert scheduler.oversized == [too_long]
 
@@ -160,7 +161,8 @@ def idle_and_worker(now_ns: list[int]) -> tuple[Scheduler, EngineSequence, Engin
     scheduler = Scheduler(KVCache(pool), max_batch_tokens=100, max_draft_tokens=4, clock_ns=lambda: now_ns[0])
     idle, worker = sequence(1, 8), sequence(2, 8)
     holding(scheduler, idle, worker)
-    idle.task, idle.last_served_ns = None, now_ns[0]
+    idle.rest()
+    idle.last_served_ns = now_ns[0]
     worker.append([1], committed=True)
     return scheduler, idle, worker
 
@@ -187,9 +189,10 @@ def test_what_is_computed_before_it_is_asked_for_takes_no_blocks() -> None:
     scheduler, _ = make(num_blocks=5)
     early, late = sequence(1, 16), sequence(2, 8)
     holding(scheduler, late)
-    early.task = late.task = None
+    early.rest()
+    late.rest()
     assert scheduler.schedule([early, late]) == []
-    early.task = DecodeTask(20, 0, 0)
+    early.decode(Decode(1, 16, 4), 0)
     assert [rows.sequence for rows in scheduler.schedule([early, late])] == [early]
     assert late.is_preempted
 

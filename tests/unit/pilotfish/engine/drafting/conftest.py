@@ -7,13 +7,13 @@ import torch
 from torch import nn
 from transformers import LlamaForCausalLM
 
+from pilotfish.drafters.eagle3.module import Eagle3Head
+from pilotfish.drafters.eagle3.torch_head import TorchEagle3Head
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.feature_store import FeatureStore
 from pilotfish.engine.core.grammars import Grammars
 from pilotfish.engine.drafting.head_core import HeadCore
 from pilotfish.models.decoder_transformers import TransformersDecoder
-from pilotfish.models.eagle3.module import Eagle3Head
-from pilotfish.models.eagle3.torch_head import TorchEagle3Head
 from tests.support.engine_events import ticking_clock
 from tests.support.head_rounds import CONTEXT, LAYERS, MakeHeadCore, engine_config, info
 

@@ -7,21 +7,22 @@ from pathlib import Path
 import pytest
 from transformers import LlamaForCausalLM
 
+from pilotfish.drafters.eagle3.draft import build_eagle3_head
+from pilotfish.drafters.eagle3.in_target import Eagle3Drafter
+from pilotfish.drafters.eagle3.module import Eagle3Head
 from pilotfish.engine.core.drafts import Drafts
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.feature_store import FeatureStore
 from pilotfish.engine.core.grammars import Grammars
 from pilotfish.engine.core.in_target_drafting import DraftWish
 from pilotfish.engine.core.step_rows import KeptRows
-from pilotfish.engine.drafting.eagle3_drafter import Eagle3Drafter
 from pilotfish.messages import (
     Decode,
     OpenSequence,
+    Proposal,
     Verdict,
 )
 from pilotfish.models.decoder_transformers import TransformersDecoder
-from pilotfish.models.eagle3.factory import build_eagle3_head
-from pilotfish.models.eagle3.module import Eagle3Head
 from pilotfish.speculation.trees.tree import DraftTree
 from pilotfish.structured.compiler import GrammarCompiler
 from pilotfish.structured.guard import GrammarGuard
@@ -107,6 +108,24 @@ def test_the_drafts_are_those_of_the_head_beside_the_target(
         key: (drafts.token_ids, () if drafts.tree is None else drafts.tree.parents, drafts.probs)
         for key, drafts in drafter.drafted.items()
     }
+
+
+def test_who_follows_its_rounds_waits_for_no_prompt(target: EngineCore, make_head_core: MakeHeadCore) -> None:
+    long_prompt = tuple(5 + number % 50 for number in range(110))
+    rounds = Rounds(target, make_head_core(max_batch_tokens=256), GREEDY, None)
+    rounds.start([long_prompt, PROMPTS[1]])
+    rounds.head.submit(rounds.propose(0))
+    rounds.head.submit(rounds.propose(1))
+    first = [event.sequence_id for event in rounds.head.step() if isinstance(event, Proposal)]
+    assert first == [1]
+    (drafts,) = (event for event in settle(rounds.head) if isinstance(event, Proposal))
+
+    alone = Rounds(target, make_head_core(max_batch_tokens=256), GREEDY, None)
+    alone.texts, alone.told, alone.verdicts = rounds.texts, dict(rounds.told), rounds.verdicts
+    alone.head.submit(OpenSequence(0, tuple(rounds.texts[0]), GREEDY))
+    alone.head.submit(alone.propose(0))
+    (expected,) = (event for event in alone.head.step() if isinstance(event, Proposal))
+    assert drafts.draft_token_ids == expected.draft_token_ids != ()
 
 
 @pytest.mark.parametrize("tree", [None, TREE], ids=["chains", "trees"])

@@ -4,14 +4,13 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from pilotfish.config import DraftConfig, InTargetDrafterConfig
+from pilotfish.config import DraftConfig
 from pilotfish.engine.core.drafts import Drafts
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.in_target_drafting import DraftWish
 from pilotfish.engine.core.step_rows import KeptRows
-from pilotfish.engine.drafting.in_target_factory import with_lookup
 from pilotfish.engine.drafting.in_target_lookup import InTargetLookup
-from pilotfish.speculation.lookup.lookups import LOOKUPS
+from pilotfish.speculation.lookup.index import lookup_of
 from pilotfish.speculation.trees.tree import DraftTree
 from pilotfish.types import AcceptanceMode, SamplingParams, TreeRequest
 from tests.support.engine_events import GreedyText, MakeCore, decode
@@ -51,7 +50,7 @@ def make_drafted(make_core: MakeCore) -> MakeCore:
 
 
 def lookup(name: str = "suffix", other: Other | None = None, min_accepted_tokens: float = 0.0) -> InTargetLookup:
-    return InTargetLookup(name, LOOKUPS[name](DraftConfig()), other, min_accepted_tokens)
+    return InTargetLookup(name, lookup_of(name)(DraftConfig()), other, min_accepted_tokens)
 
 
 def run(
@@ -117,14 +116,3 @@ def test_outputs_serve_later_sequences(make_drafted: MakeCore) -> None:
     _, _, first = run(core, [prompt])
     _, _, second = run(core, [prompt])
     assert second < first
-
-
-def test_the_configuration_gives_it() -> None:
-    other, draft = Other(), DraftConfig()
-    assert with_lookup(InTargetDrafterConfig(), draft, None) is None
-    assert with_lookup(InTargetDrafterConfig(), draft, other) is other
-    for configured, expected in ((other, "other"), (None, "ngram")):
-        drafter = with_lookup(InTargetDrafterConfig(lookup="ngram"), draft, configured)
-        assert drafter is not None
-        assert drafter.name == expected
-        assert drafter.allocate(3) == (21 if configured else 0)

@@ -7,7 +7,7 @@ import pytest
 
 from pilotfish.engine.batching.step_costs import StepCosts
 from pilotfish.engine.core.engine_core import EngineCore
-from pilotfish.engine.process.factory import warm_up
+from pilotfish.engine.process.warm_up import warm_up
 from pilotfish.errors import InternalError
 from pilotfish.messages import Opened, OpenSequence
 from pilotfish.step_table import StepTable

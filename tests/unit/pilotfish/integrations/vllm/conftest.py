@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from draft_service.proposers.lookup import LookupProposer
+from draft_service.lookup_engine import LookupEngine
 from draft_service.server import start_draft
 from orchestrator.replicas.mailbox import Receiver
 from pilotfish.config import Config, load_config
@@ -19,7 +19,7 @@ from pilotfish.integrations.vllm.proposer import RemoteProposer
 from pilotfish.messages import Command, Event, Proposal, Propose
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
 from pilotfish.rpc.replica.server import ReplicaServer
-from pilotfish.speculation.lookup.lookups import LOOKUPS
+from pilotfish.speculation.lookup.index import lookup_of
 from pilotfish.types import Limits, ModelInfo
 from tests.support.byte_tokenizer import save_lookup_folder
 from tests.support.loop_thread import LoopThread
@@ -38,12 +38,12 @@ Fault = Literal["slow", "silent", "garbage"]
 """slow: everything comes late. silent: no proposal comes. garbage: token ids that no vocabulary has."""
 
 
-class RecordingProposer(LookupProposer):
+class RecordingProposer(LookupEngine):
     """A lookup that keeps what it was told, a list for each frame's commands that came together, and may misbehave."""
 
     def __init__(self, model: ModelInfo, config: Config, fault: Fault | None, after_rounds: int) -> None:
         limits = Limits(max_draft_tokens=8, max_sequences=64)
-        super().__init__(model, limits, LOOKUPS["ngram"](config.draft))
+        super().__init__(model, limits, lookup_of("ngram")(config.draft))
         self.batches: list[list[Command]] = []
         self._fault, self._num_sound_rounds = fault, after_rounds
 

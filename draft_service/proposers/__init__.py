@@ -1,1 +1,0 @@
-"""Proposers: one file and one line in the registry each."""

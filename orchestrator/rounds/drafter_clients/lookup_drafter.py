@@ -1,0 +1,108 @@
+"""Lookups in this process: a drafter that needs no replica."""
+
+from __future__ import annotations
+
+from orchestrator.answers.sequence import Sequence
+from orchestrator.rounds.commands import Command, Event, Wake, Woken
+from orchestrator.rounds.draft import NO_DRAFT, Draft
+from orchestrator.rounds.drafter_clients.drafter_client import DrafterClient
+from orchestrator.rounds.drafter_clients.lookup_budget import LookupBudget
+from pilotfish.speculation.lookup.index import one_hot_probs
+from pilotfish.speculation.lookup.sequence import SequenceLookup
+from pilotfish.types import TreeRequest
+
+_TOKENS_PER_SLICE = 128
+"""Tokens indexed before others get their turn: under a millisecond."""
+
+
+class LookupDrafter(DrafterClient):
+    """One per request. Reads a long prompt in slices: each asks to be woken for the next."""
+
+    def __init__(
+        self,
+        lookup: SequenceLookup,
+        budget: LookupBudget,
+        out: list[Command],
+        *,
+        tree: TreeRequest | None = None,
+    ) -> None:
+        """Owns `lookup`, which is empty. budget: of all requests. tree: how drafts may branch; None: chains."""
+        self._lookup: SequenceLookup | None = lookup
+        """None: it was closed, or found no room."""
+        self._budget = budget
+        self._num_taken = 0
+        """Tokens of the budget that it has."""
+        self._absence = ""
+        self._out = out
+        self._tree = tree
+        self._asked: tuple[int, float] | None = None
+        """Draft tokens that are waited for, and since when."""
+
+    @property
+    def unavailable_reason(self) -> str:
+        return self._absence
+
+    def prepare(self, sequence: Sequence, now_s: float) -> None:
+        self._read(sequence, now_s)
+
+    def ask(self, sequence: Sequence, num_tokens: int, now_s: float) -> Draft | None:
+        self._asked = num_tokens, now_s
+        return self._settled(sequence, now_s)
+
+    def hear(self, event: Event, sequence: Sequence, now_s: float) -> Draft | None:
+        return self._settled(sequence, now_s) if isinstance(event, Woken) else None
+
+    def glance(self, sequence: Sequence, num_tokens: int) -> Draft:
+        lookup = self._with_all_of(sequence)
+        if lookup is None or lookup.num_waiting > _TOKENS_PER_SLICE:
+            return NO_DRAFT
+        token_ids = lookup.draft(num_tokens).token_ids
+        return Draft(token_ids, one_hot_probs(token_ids, sequence.request.sampling))
+
+    def close(self) -> None:
+        if self._lookup is not None:
+            self._lookup.finish()
+        self._forget()
+
+    def _settled(self, sequence: Sequence, now_s: float) -> Draft | None:
+        if not self._read(sequence, now_s) or self._asked is None:
+            return None
+        (num_tokens, asked_s), self._asked = self._asked, None
+        if self._lookup is None:
+            return Draft(elapsed_s=now_s - asked_s, problem=self._absence)
+        found = self._lookup.draft(num_tokens, self._tree)
+        probs = one_hot_probs(found.token_ids, sequence.request.sampling)
+        return Draft(found.token_ids, probs, found.parents, elapsed_s=now_s - asked_s)
+
+    def _read(self, sequence: Sequence, now_s: float) -> bool:
+        """Index one slice; whether that was the last."""
+        lookup = self._with_all_of(sequence)
+        if lookup is not None:
+            lookup.index_some(_TOKENS_PER_SLICE)
+            if lookup.num_waiting:
+                self._out.append(Wake(now_s))
+                return False
+        return True
+
+    def _with_all_of(self, sequence: Sequence) -> SequenceLookup | None:
+        """The lookup, told all committed tokens, if there is room for them: a part of them would take memory and find
+        little."""
+        num_missing = sequence.length - self._num_taken
+        if self._lookup is not None and num_missing > 0:
+            if self._budget.take(num_missing):
+                self._num_taken += num_missing
+                self._lookup.replace_from(self._lookup.length, sequence.tokens_since(self._lookup.length))
+            else:
+                self._budget.num_refused += 1
+                self._absence = (
+                    f"the lookups of all requests hold {self._budget.num_tokens} tokens, and this one's "
+                    f"{sequence.length} would make more than {self._budget.max_tokens} "
+                    "(orchestrator.speculation.lookup_tokens)"
+                )
+                self._forget()
+        return self._lookup
+
+    def _forget(self) -> None:
+        self._lookup = None
+        self._budget.give_back(self._num_taken)
+        self._num_taken = 0

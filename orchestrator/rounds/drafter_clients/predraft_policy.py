@@ -1,0 +1,149 @@
+"""How far the draft pool may draft ahead: as far as it has time, and no longer than it makes rounds shorter.
+
+Where drafter and target share a machine, what is drafted during a verification can slow it down. So `auto`
+measures: now and then a round goes without, and the faster way is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from pilotfish.drafter_registry import LOOKUPS
+from pilotfish.speculation.trees.fan_out import MAX_STEP_ROWS
+from pilotfish.types import LoadReport, ModelInfo
+
+
+@dataclass(slots=True)
+class PredraftCounters:
+    """What drafting ahead came to, over all requests of an orchestrator."""
+
+    num_hits: int = 0
+    """Rounds whose draft was there before it was asked for."""
+    num_gone_on: int = 0
+    """Of them, those that the target began by itself."""
+    num_misses: int = 0
+    """Rounds after drafting ahead whose draft had to be asked for all the same."""
+    num_late_hits: int = 0
+    """Of the misses, those whose prepared draft came while it was being asked for."""
+    num_prepared_tokens: int = 0
+    num_wasted_tokens: int = 0
+    """Of the prepared ones, those whose outcome did not come true."""
+    num_stale_drafts: int = 0
+    """That came after their round was over."""
+    hidden_s: float = 0.0
+    """Drafting time that nobody waited for: for each hit, what asking took of late."""
+
+
+class ClippedAverage:
+    """An exponential moving average that one outlier hardly moves; None before the first value.
+
+    Unlike a median it tells what a mixture of two costs: drafts that were ready and drafts that were not.
+    """
+
+    __slots__ = ("_deviation", "_weight", "num_values", "value")
+
+    def __init__(self, weight: float = 0.1) -> None:
+        """weight: of the latest value; about 2 / weight values count."""
+        self._weight = weight
+        self.num_values = 0
+        self._deviation = 0.0
+        self.value: float | None = None
+
+    def add(self, value: float) -> None:
+        self.num_values += 1
+        if self.value is None:
+            self.value = value
+            self._deviation = abs(value) / 2
+            return
+        weight = max(self._weight, 1 / self.num_values)
+        difference = value - self.value
+        limit = 3 * self._deviation
+        # The deviation learns from what is cut: a new level is believed after a few values.
+        self._deviation += weight * (abs(difference) - self._deviation)
+        self.value += weight * max(-limit, min(limit, difference))
+
+
+_PROBE_INTERVAL_ROUNDS = 32
+"""One round in so many is measured the other way."""
+_FREQUENT_PROBE_INTERVAL_ROUNDS = 6
+"""At first, and as long as drafting ahead does not pay."""
+_MIN_SAMPLES = 10
+"""Before as many rounds of both ways were measured, none is held to be the slower one."""
+_TOLERANCE = 1.02
+"""Rounds this much longer are within the noise."""
+
+
+class Budget(NamedTuple):
+    """What one round drafts ahead."""
+
+    num_tokens: int
+    is_sample: bool = False
+    """Whether it says something to compare it with rounds that do otherwise: not where the load left no choice."""
+
+
+NOTHING = Budget(0)
+
+
+class PredraftPolicy:
+    """Shared by the requests of one orchestrator."""
+
+    def __init__(self, mode: Literal["auto", "off", "on"], max_tokens: int) -> None:
+        """max_tokens: drafted ahead in one round of one request, at most; 0 is off."""
+        self._mode = mode if max_tokens else "off"
+        self._max_tokens = max_tokens
+        self._num_rounds = 0
+        self._round_s = {True: ClippedAverage(), False: ClippedAverage()}
+        self._num_samples = {True: 0, False: 0}
+        self._ask_s = ClippedAverage()
+        self.counters = PredraftCounters()
+
+    @property
+    def is_paying(self) -> bool:
+        """Whether rounds with drafting ahead are no longer than those without, as far as that was measured."""
+        ahead_s, plain_s = self._round_s[True].value, self._round_s[False].value
+        if ahead_s is None or plain_s is None or self._is_new:
+            return True
+        return ahead_s <= plain_s * _TOLERANCE
+
+    @property
+    def _is_new(self) -> bool:
+        return min(self._num_samples.values()) < _MIN_SAMPLES
+
+    def budget(self, model: ModelInfo, load: LoadReport, num_draft_tokens: int) -> Budget:
+        """What the replica may draft ahead in the round that begins.
+
+        num_draft_tokens: of the round's own draft.
+        """
+        if self._mode == "off" or model.feature_layers or model.proposer in LOOKUPS:  # no time to hide
+            return NOTHING  # features come with the verdict
+        if self._mode == "on":
+            return Budget(self._max_tokens)
+        # Several requests share a step.
+        share = MAX_STEP_ROWS * num_draft_tokens // max(1, load.num_sequences_decoding)
+        if share < num_draft_tokens or load.num_sequences_waiting or load.draining:
+            return NOTHING
+        self._num_rounds += 1
+        # Where it does not pay, looking again costs less than not noticing that it does by now.
+        is_rare = self.is_paying and not self._is_new
+        is_probe = self._num_rounds % (_PROBE_INTERVAL_ROUNDS if is_rare else _FREQUENT_PROBE_INTERVAL_ROUNDS) == 0
+        num_tokens = 0 if is_probe == self.is_paying else min(self._max_tokens, share)
+        return Budget(num_tokens, is_sample=True)
+
+    def add_round(self, elapsed_s: float, *, is_ahead: bool) -> None:
+        """From one draft to the next, with or without drafting ahead between them."""
+        self._round_s[is_ahead].add(elapsed_s)
+        self._num_samples[is_ahead] += 1
+
+    @property
+    def ask_s(self) -> float:
+        """What asking for a draft takes on average, in vain or not; 0 as long as nothing is known."""
+        return self._ask_s.value or 0.0
+
+    def add_ask(self, elapsed_s: float) -> None:
+        """What it took to ask for a draft, or to give up."""
+        self._ask_s.add(elapsed_s)
+
+    def add_hit(self) -> None:
+        """A draft need not be asked for."""
+        self.counters.hidden_s += self.ask_s

@@ -1,0 +1,288 @@
+"""A drafter on a replica of the draft pool: late, absent, wrong or stale, it only costs its round."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+
+from orchestrator.rounds.commands import Arrived, Close, Command, Event, Lost, Open, Report, Send, Wake, Woken
+from orchestrator.rounds.draft import NO_DRAFT, Draft
+from orchestrator.rounds.drafter_clients.ask import Ask
+from orchestrator.rounds.drafter_clients.drafter_client import DrafterClient
+from orchestrator.rounds.drafter_clients.feature_feed import FeatureFeed
+from orchestrator.rounds.drafter_clients.predraft import Predrafts
+from orchestrator.rounds.drafter_clients.predraft_policy import PredraftPolicy
+from orchestrator.rounds.drafter_clients.proposal_check import check_proposal
+from orchestrator.rounds.drafter_clients.sequence_pool import DraftReplicas, SequencePool
+from orchestrator.rounds.peer import Peer, Text
+from pilotfish.errors import PilotfishError, UnavailableError
+from pilotfish.messages import Predrafted, Proposal, Propose, SequenceError
+from pilotfish.types import SequenceErrorCode, TreeRequest
+
+_log = logging.getLogger(__name__)
+
+_OPENING_PATIENCE_S = 10.0
+"""For the first answer: the replica may have a long prompt to read, and others' before it."""
+_MAX_OPENINGS = 2
+"""In one round: a replica that has lost the sequence gets it once more."""
+
+
+class RemoteDrafter(DrafterClient):
+    """See the module. One per request."""
+
+    def __init__(
+        self,
+        pool: DraftReplicas,
+        deadline_s: Callable[[int], float],
+        out: list[Command],
+        *,
+        needs_probs: bool = False,
+        features: FeatureFeed | None = None,
+        tree: TreeRequest | None = None,
+        predraft: PredraftPolicy | None = None,
+        vocab_size: int | None = None,
+    ) -> None:
+        """`deadline_s(num_tokens)` is how long a round may wait for that many draft tokens; inf: until it is woken.
+
+        needs_probs: drafts come with their distributions, for rejection sampling.
+        features: of the target, for proposers that build on them. tree: how drafts may branch; None: chains.
+        predraft: how far the replica may draft ahead; None: not at all. vocab_size: of a target that would not survive
+        a token beyond it; None: only the drafter's own counts.
+        """
+        self._pool = SequencePool(pool)
+        self._deadline_s = deadline_s
+        self._out = out
+        self._needs_probs = needs_probs
+        self._features = features or FeatureFeed()
+        self._tree = tree
+        self._vocab_size = vocab_size
+        self._predrafts = Predrafts(predraft or PredraftPolicy("off", 0))
+        self._asked: Ask | None = None
+        self._opened_s = 0.0
+        self._is_late = False
+        """Whether an answer that was given up may still come."""
+
+    @property
+    def unavailable_reason(self) -> str:
+        peer = self._welcome_peer()
+        replica = self._pool.pick() if peer is None else peer.replica
+        return self._pool.absence_reason if replica is None else self._features.shortage(replica.model)
+
+    @property
+    def is_saturated(self) -> bool:
+        return self._welcome_peer() is None and self._pool.is_full
+
+    def prepare(self, text: Text, now_s: float) -> None:
+        try:
+            self._opened(text, now_s)
+        except PilotfishError as error:
+            _log.debug("the drafter could not be prepared: %s", error)
+
+    def ask(self, text: Text, num_tokens: int, now_s: float) -> Draft | None:
+        self._predrafts.learn(text, now_s)
+        draft = self._prepared(text, num_tokens)
+        if draft is None:
+            self._asked = Ask(num_tokens, now_s, now_s + self._deadline_s(num_tokens))
+            draft = self._send(text, now_s)
+        if draft is None:
+            return None
+        self._asked = None
+        return self._remembered(draft, text, now_s)
+
+    def hear(self, event: Event, text: Text, now_s: float) -> Draft | None:
+        # Whatever the session did meanwhile, such as to wait for its client, is not the drafter's.
+        match event:
+            case Arrived() if event.peer is self.peer:
+                draft = self._take(event, text, event.at_s)
+            case Lost() if event.peer is self.peer:
+                event.peer.is_lost = True
+                draft = self._failed(event.error, now_s)
+            case Woken() if self._asked is not None and event.at_s >= self._asked.deadline_s:
+                draft = self._missed(self._asked, min(now_s, self._asked.deadline_s))
+            case _:
+                draft = None
+        if draft is None or self._asked is None:
+            return None
+        self._asked = None
+        return self._remembered(draft, text, now_s)
+
+    def handed_on(self, text: Text, num_tokens: int, now_s: float) -> Draft:
+        self._predrafts.learn(text, now_s)
+        draft = self._prepared(text, num_tokens, is_handed_on=True)
+        if draft is not None:
+            self._predrafts.add_gone_on()
+        return self._remembered(draft or NO_DRAFT, text, now_s)
+
+    def rewind(self, length: int) -> None:
+        """Forget what followed length committed tokens: it was speculative."""
+        if self.peer is not None:
+            self.peer.rewind(length)
+            if self._is_late:
+                self.close()  # an answer on what was taken back could pass for one on what follows
+
+    def close(self) -> None:
+        peer, self.peer = self.peer, None
+        if peer is not None:
+            self._out.append(Close(peer))
+        self._predrafts.forget()
+
+    def _welcome_peer(self) -> Peer | None:
+        """The replica that has the sequence. One that is lost, drains or fails is left, asked for drafts or not."""
+        if self.peer is not None and not self.peer.is_welcome:
+            self.close()
+        return self.peer
+
+    def _remembered(self, draft: Draft, text: Text, now_s: float) -> Draft:
+        self._predrafts.remember(text, () if draft.parents else draft.token_ids, now_s)
+        return draft
+
+    def _prepared(self, text: Text, num_tokens: int, *, is_handed_on: bool = False) -> Draft | None:
+        """The predraft for just the committed tokens; None if there is none.
+
+        is_handed_on: the target verifies it, as long as it is. Where rounds are to be of another length by now, nothing
+        is drafted ahead of it.
+        """
+        peer = self._welcome_peer()
+        if peer is None:
+            return None
+        draft = self._predrafts.take(text, None if is_handed_on else num_tokens)
+        if draft is None:
+            return None
+        length = len(draft.draft_token_ids)
+        try:
+            self._check(draft, length, None, peer)
+        except PilotfishError as error:
+            self._give_up(error)
+            return None
+        if is_handed_on and length != num_tokens:
+            self._predrafts.forget()
+        else:
+            self._propose(peer, text, length, is_prepared=True)
+        self._out.append(Report(peer.replica, "success"))
+        return Draft.of(draft, needs_probs=self._needs_probs)
+
+    def _send(self, text: Text, now_s: float) -> Draft | None:
+        """Ask the replica, opening the sequence there if need be; a draft where nobody can be asked."""
+        asked = self._asked
+        assert asked is not None
+        asked.num_openings += 1
+        try:
+            peer = self._opened(text, now_s)
+        except PilotfishError as error:
+            return self._failed(error, now_s)
+        if peer.model.feature_layers and self._features.is_empty:
+            return Draft(elapsed_s=now_s - asked.asked_s, is_deferred=True)  # they come with the next verdict
+        asked.num_tokens = min(asked.num_tokens, peer.limits.max_draft_tokens)
+        asked.tree = self._propose(peer, text, asked.num_tokens)
+        if asked.deadline_s < math.inf:
+            self._out.append(Wake(asked.deadline_s))
+        return None
+
+    def _propose(self, peer: Peer, text: Text, num_tokens: int, *, is_prepared: bool = False) -> TreeRequest | None:
+        """State what is committed and ask for a draft, or for what follows the prepared one. Returns its tree."""
+        limit = peer.limits.max_draft_tokens
+        tree = self._tree and self._tree.within(limit)
+        message = Propose(
+            sequence_id=peer.sequence_id,
+            base_length=text.length,
+            new_token_ids=peer.news(text),
+            num_draft_tokens=num_tokens,
+            features=self._features.since(peer.features_end),
+            tree=tree,
+            ahead=None if tree else self._predrafts.request(peer, text, num_tokens),
+            is_prepared=is_prepared,
+        )
+        peer.features_end = self._features.end_position
+        self._out.append(Send(peer, message))
+        return tree
+
+    def _take(self, event: Arrived, text: Text, now_s: float) -> Draft | None:
+        """What a message of the replica brings; None: nothing that is waited for."""
+        asked, message = self._asked, event.message
+        found: Proposal | None = None
+        match message:
+            case Predrafted() if asked is None:
+                self._predrafts.add(message)
+            case Predrafted() if asked is not None:
+                found = self._predrafts.take_late(message, text, asked.num_tokens)
+            case Proposal():
+                event.peer.has_answered = True  # whatever it stands on: the replica has read the prompt
+                found = message if message.base_length == text.length else None
+            case SequenceError() if asked is not None:
+                return self._refused(message, event.peer, text, now_s)
+        # Anything else is the late answer to an earlier round.
+        return None if found is None or asked is None else self._answered(found, asked, event.peer, now_s)
+
+    def _missed(self, asked: Ask, now_s: float) -> Draft:
+        self._is_late = True
+        self.num_missed_deadlines += 1
+        elapsed_s, problem = now_s - asked.asked_s, "a proposal missed its deadline"
+        peer = self.peer
+        if peer is not None and peer.has_answered:
+            self._predrafts.add_ask(elapsed_s)
+        # The first answer waits for the prompt to be read, which says nothing of the replica.
+        if peer is not None and (peer.has_answered or now_s - self._opened_s > _OPENING_PATIENCE_S):
+            self._out.append(Report(peer.replica, "failure", problem))
+        return asked.failed(problem, now_s)
+
+    def _answered(self, found: Proposal, asked: Ask, peer: Peer, now_s: float) -> Draft:
+        try:
+            self._check(found, asked.num_tokens, asked.tree, peer)
+        except PilotfishError as error:
+            return self._failed(error, now_s)
+        self._out.append(Report(peer.replica, "success"))
+        elapsed_s = now_s - asked.asked_s
+        self._predrafts.add_ask(elapsed_s)
+        return Draft.of(found, needs_probs=self._needs_probs, elapsed_s=elapsed_s)
+
+    def _check(self, draft: Proposal, num_tokens: int, tree: TreeRequest | None, peer: Peer) -> None:
+        """Raises GarbageError."""
+        vocab_size = peer.model.vocab_size if self._vocab_size is None else min(peer.model.vocab_size, self._vocab_size)
+        check_proposal(draft, num_tokens, tree, vocab_size, needs_probs=self._needs_probs)
+
+    def _refused(self, error: SequenceError, peer: Peer, text: Text, now_s: float) -> Draft | None:
+        """What the replica has against the question; None: it is asked again, or that was an earlier one."""
+        asked = self._asked
+        assert asked is not None
+        if error.code is SequenceErrorCode.UNKNOWN_SEQUENCE:
+            self.close()
+            if asked.num_openings < _MAX_OPENINGS:
+                return self._send(text, now_s)
+            message = "the draft replica forgets the sequence again and again"
+            self._out.append(Report(peer.replica, "failure", message))
+            return asked.failed(message, now_s)
+        if error.code is SequenceErrorCode.STALE and error.base_length != text.length:
+            return None
+        report = self._pool.note(error, peer.replica, text.length + asked.num_tokens)
+        if report is None:
+            self._features.stop()
+        else:
+            self._out.append(report)
+        self.close()
+        message = f"draft replica {peer.replica.replica_id}: {error.message}"
+        return asked.failed(message, now_s)
+
+    def _failed(self, error: PilotfishError, now_s: float) -> Draft:
+        self._give_up(error)
+        return NO_DRAFT if self._asked is None else self._asked.failed(str(error), now_s)
+
+    def _opened(self, text: Text, now_s: float) -> Peer:
+        """The sequence on a replica, opened with every committed token where there is none. Raises UnavailableError."""
+        peer = self._welcome_peer()
+        if peer is not None:
+            return peer
+        replica = self._pool.pick()
+        if replica is None:
+            raise UnavailableError(self._pool.absence_reason)
+        peer = self.peer = Peer(replica)
+        self._opened_s, self._is_late = now_s, False
+        self._features.want(replica.model)
+        self._out.append(Open(peer, peer.opening(text)))
+        return peer
+
+    def _give_up(self, error: PilotfishError) -> None:
+        """Leave the replica, which fails."""
+        if self.peer is not None:
+            self._out.append(Report(self.peer.replica, "failure", str(error)))
+            self.close()

@@ -1,0 +1,98 @@
+"""The drafters that there are: what each needs, where it runs and what it gives. Torch-free.
+
+A drafter NAME is a room, the package `pilotfish.drafters.NAME`, and a row here:
+- `draft.py`. Of Needs.TEXT it has `lookup` (see speculation.lookup.index.Lookup); of Needs.FEATURES
+  `build_in_target` and `build_standalone`, as in `eagle3`; of Needs.MODEL there is none, because the
+  engine runs any causal LM.
+- `train.py`, if `trained_as` is given: `new_trainee` (see training.trainee).
+
+Rooms stand above those who ask for them, and some import torch: they are imported by name, when they are needed.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from types import MappingProxyType
+from typing import Any
+
+from pilotfish.features import default_feature_layers
+
+
+class Needs(enum.Enum):
+    """What a drafter drafts from."""
+
+    TEXT = enum.auto()
+    """The tokens alone: a lookup."""
+    FEATURES = enum.auto()
+    """Hidden states of the target, and weights trained for it."""
+    MODEL = enum.auto()
+    """A model of its own, with the target's tokenizer."""
+
+
+class Place(enum.Enum):
+    """Where a drafter runs."""
+
+    ORCHESTRATOR = enum.auto()
+    TARGET = enum.auto()
+    DRAFT_SERVICE = enum.auto()
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrafterKind:
+    """A row. Every drafter gives chains, with distributions where the target needs them."""
+
+    needs: Needs
+    places: tuple[Place, ...]
+    """The first is where its bare name means in benchmarks."""
+    gives_trees: bool
+    feature_layers: Callable[[int], tuple[int, ...]] | None = None
+    """For Needs.FEATURES: the layers whose inputs it takes, of a target with so many."""
+    trained_as: str = ""
+    """Its name in `pilotfish train`; empty: it is not trained there."""
+
+
+_LOOKUP_PLACES = (Place.ORCHESTRATOR, Place.DRAFT_SERVICE, Place.TARGET)
+
+DRAFTERS: Mapping[str, DrafterKind] = MappingProxyType(
+    {
+        "ngram": DrafterKind(needs=Needs.TEXT, places=_LOOKUP_PLACES, gives_trees=False),
+        "suffix": DrafterKind(needs=Needs.TEXT, places=_LOOKUP_PLACES, gives_trees=True),
+        "model": DrafterKind(
+            needs=Needs.MODEL,
+            places=(Place.DRAFT_SERVICE,),
+            gives_trees=True,
+            trained_as="draft",
+        ),
+        "eagle3": DrafterKind(
+            needs=Needs.FEATURES,
+            places=(Place.TARGET, Place.DRAFT_SERVICE),
+            gives_trees=True,
+            feature_layers=default_feature_layers,
+            trained_as="eagle3",
+        ),
+    }
+)
+"""By the names that the configuration and requests use."""
+
+
+def drafters_of(needs: Needs, place: Place) -> tuple[str, ...]:
+    """The names of those that need this and run there."""
+    return tuple(name for name, kind in DRAFTERS.items() if kind.needs is needs and place in kind.places)
+
+
+LOOKUPS = drafters_of(Needs.TEXT, Place.ORCHESTRATOR)
+IN_TARGET_DRAFTERS = drafters_of(Needs.FEATURES, Place.TARGET)
+"""Those that live in the target, because they look at its hidden states."""
+
+METHODS: Mapping[str, str] = MappingProxyType(
+    {kind.trained_as: name for name, kind in DRAFTERS.items() if kind.trained_as}
+)
+"""Drafters by their names in `pilotfish train`."""
+
+
+def room(name: str, module: str) -> Any:
+    """A module of the drafter's room."""
+    return import_module(f"pilotfish.drafters.{name}.{module}")

@@ -1,0 +1,250 @@
+"""Training an EAGLE-3 head (2503.01840, section 3.2): it learns on its own outputs, several draft depths deep.
+
+At depth 0 row q sees the target's feature of position q - 1. At depth d it sees the head's own output for that
+position, and of the tokens before it: the keys that depth 0 wrote up to q - d, then one key of each depth up to
+its own, as in a draft of d + 1 tokens.
+
+Shapes: T tokens of the batch, A active rows (those that predict answer tokens, and the few before them that
+deeper rows stand on), H hidden size, N query heads, M key/value heads, D head size, Vd draft vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from pilotfish.drafters.eagle3.checkpoint import load_eagle3, save_eagle3
+from pilotfish.drafters.eagle3.config import Eagle3Config
+from pilotfish.drafters.eagle3.module import Eagle3Head, Rotary
+from pilotfish.drafters.eagle3.train_attention import Segment, attend, attend_at_once
+from pilotfish.errors import ModelError
+from pilotfish.features import default_feature_layers
+from pilotfish.models.feature_head import FIRST_KEY
+from pilotfish.models.loading import LoadedModel
+from pilotfish.models.store.tensor_folder import check_tensors
+from pilotfish.training.data.samples import Sample
+from pilotfish.training.distillation import Teacher, soft_cross_entropy
+from pilotfish.training.request import TrainingRequest
+from pilotfish.training.trainee import Trainee
+from pilotfish.training.vocabulary import chosen_vocabulary
+
+DEPTH_DECAY = 0.8
+"""Weight of a depth relative to the one before it: a deep draft token counts only when those before it are right."""
+
+ROOT_SHARE = 0.4
+"""Of a run, at its start, that trains depth 0 alone: a third of the cost, and most of what there is to learn."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    segments: list[Segment]
+    token_ids: Tensor  # int64 [T]
+    previous: Tensor  # [T, 3H], the feature of the position before each row
+    positions: Tensor  # int64 [T]
+    active: Tensor  # int64 [A]
+    last_hidden: Tensor  # [A, H]
+    log_mass: Tensor  # [A]
+    choices: Tensor  # int64 [A]
+    counts: Tensor  # bool [depths, A], rows with a loss at each depth
+    ends: Tensor  # bool [A], rows at the deepest depth of a draft that lies in the answer as a whole
+
+
+class Eagle3Objective:
+    """The loss and the held-out acceptance of a head; see loop.Objective."""
+
+    def __init__(
+        self, head: Eagle3Head, target: PreTrainedModel, num_depths: int, *, root_share: float = ROOT_SHARE
+    ) -> None:
+        """target: only its embeddings and output projection are kept."""
+        self.module = head
+        self.num_depths = num_depths
+        self.attends_at_once = head.d2t.is_cuda
+        """All conversations in one kernel: on a GPU it is the number of kernels that costs."""
+        self._root_share = root_share
+        self._embeddings: Tensor = _weight(target.get_input_embeddings()).detach()
+        self._token_ids = head.target_token_ids
+        self._teacher = Teacher(_weight(target.get_output_embeddings()).detach()[self._token_ids].contiguous())
+
+    def loss(self, samples: Sequence[Sample], progress: float) -> Tensor:
+        """Mean over rows and, weighted, over depths; the first root_share of a run has depth 0 only."""
+        num_depths = 1 if progress < self._root_share else self.num_depths
+        batch = _collate(samples, num_depths)
+        total = sum(DEPTH_DECAY**depth for depth in range(num_depths))
+        loss = batch.log_mass.new_zeros(())
+        probs = self._teacher.probs(batch.last_hidden, batch.log_mass)
+        for depth, hidden in enumerate(self._depths(batch, num_depths)):
+            rows = batch.counts[depth].nonzero().squeeze(1)
+            weights = batch.log_mass.new_full((len(rows),), DEPTH_DECAY**depth / total / max(1, len(rows)))
+            loss = loss + soft_cross_entropy(self.module.logits(hidden[rows]), probs[rows], weights)
+        return loss
+
+    def agreement(self, samples: Sequence[Sample]) -> Tensor:
+        """int64 [2 * depths + 1] counts: rows, then of each depth rows that equal the target's argmax, given the true
+        tokens before them; then of each depth rows where it and all shallower ones of the same draft do."""
+        batch = _collate(samples, self.num_depths)
+        single, chained = [], []
+        ahead: Tensor | None = None
+        for depth, hidden in enumerate(self._depths(batch, self.num_depths)):
+            agrees = self._token_ids[self.module.logits(hidden).argmax(-1)] == batch.choices
+            ahead = agrees if ahead is None else agrees & _shift(ahead)
+            rows = batch.ends.roll(depth - self.num_depths + 1)
+            single.append((agrees & rows).sum())
+            chained.append((ahead & rows).sum())
+        return torch.stack([batch.ends.sum(), *single, *chained])
+
+    def _depths(self, batch: _Batch, num_depths: int) -> Iterable[Tensor]:
+        """The output hidden states [A, H] of each depth."""
+        layer = self.module.midlayer
+        embeddings = self._embeddings[batch.token_ids]
+        fused = self.module.fuse(batch.previous.to(self.module.fc.weight.dtype))
+        query, key, value = layer.project(embeddings, fused, Rotary(self.module.config, batch.positions))
+        roots = (key, value)
+        query, hidden = query[batch.active], fused[batch.active]
+        active_embeddings, rotary = embeddings[batch.active], Rotary(self.module.config, batch.positions[batch.active])
+        drafted: list[tuple[Tensor, Tensor]] = []
+        for depth in range(num_depths):
+            if depth:
+                hidden = _shift(hidden)
+                query, key, value = layer.project(active_embeddings, hidden, rotary)
+                drafted.append((key, value))
+            if self.attends_at_once:
+                attended = attend_at_once(query, roots, drafted, batch.segments)
+            else:
+                attended = torch.cat([attend(query, roots, drafted, segment) for segment in batch.segments])
+            hidden = layer.finish(attended, hidden)
+            yield hidden
+
+
+def _shift(rows: Tensor) -> Tensor:
+    """Each row gets the one before it; the first keeps its own, which never counts."""
+    return torch.cat((rows[:1], rows[:-1]))
+
+
+def _collate(samples: Sequence[Sample], num_depths: int) -> _Batch:
+    segments, active, counts, ends = [], [], [], []
+    row = active_row = 0
+    for sample in samples:
+        length = len(sample.token_ids)
+        first = max(FIRST_KEY, sample.prompt_len - num_depths)
+        segments.append(Segment(slice(row, row + length), slice(active_row, active_row + length - first)))
+        active.append(torch.arange(row + first, row + length))
+        at = torch.arange(length - first)
+        is_answer = at + first >= sample.prompt_len - 1
+        counts.append(torch.stack([is_answer & (at >= depth) for depth in range(num_depths)]))
+        ends.append(at + first >= max(FIRST_KEY, sample.prompt_len - 1) + num_depths - 1)
+        row, active_row = row + length, active_row + length - first
+    device = samples[0].token_ids.device
+    rows = torch.cat(active).to(device)
+    return _Batch(
+        segments=segments,
+        token_ids=torch.cat([sample.token_ids for sample in samples]),
+        # The first token of a conversation has no position before it: nobody sees its row.
+        previous=torch.cat([torch.cat((sample.features[:1] * 0, sample.features[:-1])) for sample in samples]),
+        positions=torch.cat([torch.arange(len(sample.token_ids)) for sample in samples]).to(device),
+        active=rows,
+        last_hidden=torch.cat([sample.last_hidden for sample in samples])[rows],
+        log_mass=torch.cat([sample.log_mass for sample in samples])[rows],
+        choices=torch.cat([sample.choices for sample in samples])[rows],
+        counts=torch.cat(counts, dim=1).to(device),
+        ends=torch.cat(ends).to(device),
+    )
+
+
+def new_head(loaded: LoadedModel, draft_token_ids: Tensor) -> Eagle3Head:
+    """A head initialised from its target: its layer from the last one, its output from the rows of the vocabulary.
+
+    draft_token_ids: int64 [Vd]. The embedding's half of the projections starts small, the fused hidden
+    state as the high feature: so the head starts as a shortened target and learns what the new token changes.
+    """
+    text: Any = loaded.model.config.get_text_config()
+    heads = text.num_attention_heads
+    head = Eagle3Head(
+        Eagle3Config(
+            hidden_size=text.hidden_size,
+            intermediate_size=text.intermediate_size,
+            num_attention_heads=heads,
+            num_key_value_heads=text.num_key_value_heads,
+            head_dim=getattr(text, "head_dim", None) or text.hidden_size // heads,
+            vocab_size=loaded.vocab_size,
+            draft_vocab_size=len(draft_token_ids),
+            rms_norm_eps=text.rms_norm_eps,
+            rope_theta=float((text.rope_parameters or {}).get("rope_theta", 10000.0)),
+            max_position_embeddings=loaded.max_context_tokens,
+            feature_layers=default_feature_layers(text.num_hidden_layers),
+            target_model=loaded.model_id,
+            tokenizer_fingerprint=loaded.fingerprint,
+        )
+    )
+    head.set_draft_vocabulary(draft_token_ids)
+    _initialise(head, loaded.model)
+    return head
+
+
+def new_trainee(request: TrainingRequest, loaded: LoadedModel, samples: Sequence[Sample], run_folder: Path) -> Trainee:
+    """See training.trainee. Samples choose the head's vocabulary."""
+    token_ids, facts = chosen_vocabulary(request, loaded, samples, run_folder)
+    head = new_head(loaded, token_ids).to(loaded.model.device)
+    if request.start_from is not None:
+        start_from(head, request.start_from, loaded)
+        facts["first weights"] = f"the head `{request.start_from.absolute().name}`"
+    return Trainee(
+        objective=Eagle3Objective(head, loaded.model, request.num_depths),
+        save=lambda folder: save_eagle3(head, folder),
+        title="eagle3",
+        description="an EAGLE-3 head in the published layout (`fc`, `midlayer`, `norm`, `lm_head`, `d2t`, `t2d`)",
+        facts=facts,
+    )
+
+
+@torch.no_grad()
+def start_from(head: Eagle3Head, folder: Path, loaded: LoadedModel) -> None:
+    """Give a new head the weights of the one in a folder. Rows of tokens that only the new one proposes are the
+    target's, brought among the trained rows by the linear map that fits those best: at their own scale they would
+    outbid every trained one.
+
+    Raises: what load_eagle3 does; ModelError for a head of another target or shape.
+    """
+    layers = loaded.model.config.get_text_config().num_hidden_layers
+    old = load_eagle3(folder, num_target_layers=layers, dtype=torch.float32)
+    size, vocab_size = head.config.hidden_size, head.config.vocab_size
+    old.config.check_target(hidden_size=size, vocab_size=vocab_size, fingerprint=loaded.fingerprint, source=str(folder))
+    own, known = head.state_dict(), old.state_dict()
+    if old.config.feature_layers != head.config.feature_layers:
+        raise ModelError(f"the head in {folder} reads the target's layers {old.config.feature_layers}, not the default")
+    shared = {name: known[name] for name in own if name not in ("lm_head.weight", "d2t", "t2d")}
+    check_tensors({name: own[name] for name in shared}, shared, folder)
+    head.load_state_dict(shared, strict=False)
+    targets = _weight(loaded.model.get_output_embeddings()).float().cpu()
+    rows = targets @ torch.linalg.lstsq(targets[old.target_token_ids], known["lm_head.weight"]).solution
+    rows[old.target_token_ids] = known["lm_head.weight"]
+    head.lm_head.weight.copy_(rows[head.target_token_ids.cpu()])
+
+
+@torch.no_grad()
+def _initialise(head: Eagle3Head, target: PreTrainedModel) -> None:
+    body: Any = target.get_decoder()
+    layer, own, size = body.layers[-1], head.midlayer, head.config.hidden_size
+    for name in ("q_proj", "k_proj", "v_proj"):
+        weight = getattr(own.self_attn, name).weight
+        weight[:, :size].normal_(std=0.01)
+        weight[:, size:] = getattr(layer.self_attn, name).weight
+    own.self_attn.o_proj.weight.copy_(layer.self_attn.o_proj.weight)
+    for name in ("gate_proj", "up_proj", "down_proj"):
+        getattr(own.mlp, name).weight.copy_(getattr(layer.mlp, name).weight)
+    own.hidden_norm.weight.copy_(layer.input_layernorm.weight)
+    own.post_attention_layernorm.weight.copy_(layer.post_attention_layernorm.weight)
+    head.fc.weight.normal_(std=0.005)
+    head.fc.weight[:, 2 * size :] += torch.eye(size)
+    head.norm.weight.copy_(body.norm.weight)
+    head.lm_head.weight.copy_(_weight(target.get_output_embeddings())[head.target_token_ids])
+
+
+def _weight(module: Any) -> Tensor:
+    weight: Tensor = module.weight
+    return weight

@@ -1,0 +1,1 @@
+"""A draft model: a small causal language model with the target's tokenizer."""

@@ -1,0 +1,1 @@
+"""Prompt lookup (Saxena 2023; `ngram` in vLLM). No model, no torch."""

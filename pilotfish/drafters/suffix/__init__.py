@@ -1,0 +1,1 @@
+"""Suffix decoding (2411.04975). No model, no torch."""

@@ -1,0 +1,142 @@
+"""The engine of a model, role-blind: verifying for a target and proposing for a drafter are tasks over the same
+sequences, scheduler and cache. Torch-free: what the rows of a step say is somebody else's to compute.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+
+from pilotfish.config import EngineConfig
+from pilotfish.engine.batching.step_costs import StepCosts
+from pilotfish.engine.core.drafted import Drafted, add_drafted
+from pilotfish.engine.core.engine import Engine
+from pilotfish.engine.core.grammars import Grammars
+from pilotfish.engine.core.intake import MoveKV
+from pilotfish.engine.core.scheduler import ScheduledRows, Scheduler
+from pilotfish.engine.core.sequence import EngineSequence
+from pilotfish.messages import Event, Verdict
+from pilotfish.speculation.results import Outcome
+from pilotfish.step_table import StepTable
+from pilotfish.types import BLOCK_SIZE, LoadReport, ModelInfo, SequenceErrorCode
+
+Decided = Sequence[tuple[EngineSequence, Outcome]]
+"""What a step decided for the sequences that decode."""
+
+
+class ModelEngine(Engine):
+    """See the module and Engine."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        model: ModelInfo,
+        *,
+        grammars: Grammars | None,
+        clock_ns: Callable[[], int],
+        prefix_caching: bool,
+        move_kv: MoveKV,
+        step_costs: StepCosts,
+    ) -> None:
+        super().__init__(
+            config, model, grammars=grammars, clock_ns=clock_ns, prefix_caching=prefix_caching, move_kv=move_kv
+        )
+        self._move_kv = move_kv
+        self._scheduler = Scheduler(
+            self.kv_cache,
+            max_batch_tokens=config.max_batch_tokens,
+            max_draft_tokens=config.max_draft_tokens,
+            clock_ns=clock_ns,
+        )
+        self.step_costs = step_costs
+        """Kept current by every step."""
+        self._publishes_costs = False
+        self._prefill_ns = 0.0  # of all steps
+
+    def load(self) -> LoadReport:
+        return msgspec.structs.replace(
+            super().load(),
+            prefill_time_ns=round(self._prefill_ns),
+            step_table=self.step_costs.table if self._publishes_costs else StepTable(),
+        )
+
+    def _schedule(self, max_rows: int | None, events: list[Event]) -> list[ScheduledRows]:
+        scheduled = self._scheduler.schedule(list(self._sequences.values()), max_rows)
+        self.num_preemptions = self._scheduler.num_preemptions
+        for sequence in self._scheduler.oversized:
+            message = (
+                f"the KV cache holds {self.kv_cache.pool.num_usable * BLOCK_SIZE} tokens, too few for this "
+                f"sequence of {len(sequence.tokens)}: raise engine.kv_cache_tokens or shorten the prompt"
+            )
+            events.append(self._fail(sequence, SequenceErrorCode.RESOURCE_EXHAUSTED, message))
+        for rows in scheduled:
+            events.extend(rows.sequence.announce())
+        # Verdicts first, so that each kind's logits are one slice.
+        return sorted(scheduled, key=lambda rows: rows.status.is_drafting)
+
+    def _run(self, scheduled: Sequence[ScheduledRows], start_ns: int) -> Iterator[Event]:
+        complete = [rows for rows in scheduled if rows.is_complete]
+        verified = [rows for rows in complete if not rows.status.is_drafting]
+        drafting = complete[len(verified) :]
+        outcomes, drafted = self._compute(scheduled, verified, drafting)
+        elapsed_ns = self._elapsed_ns(start_ns)
+        num_prefill_rows = sum(rows.num_rows for rows in scheduled if not rows.is_decode)
+        # What the target drafts for itself afterwards is no part of it.
+        num_rows = sum(rows.num_rows for rows in scheduled)
+        self._prefill_ns += self.step_costs.add(num_rows, num_prefill_rows, elapsed_ns)
+        for rows in scheduled:
+            rows.sequence.serve(start_ns, elapsed_ns, rows.end_place)
+        decided = list(zip([rows.sequence for rows in verified], outcomes, strict=True))
+        verdicts = self._keep(scheduled, decided, self._commit(decided), elapsed_ns)
+        for rows in scheduled:  # now that keys, values and features are in place
+            self.kv_cache.register_full_blocks(rows.sequence, rows.sequence.num_committed_tokens)
+        proposals = [add_drafted(rows.sequence, result) for rows, result in zip(drafting, drafted, strict=True)]
+        return map(self._closed, [*verdicts, *(event for event in proposals if event is not None)])
+
+    @abstractmethod
+    def _compute(
+        self, scheduled: Sequence[ScheduledRows], verified: Sequence[ScheduledRows], drafting: Sequence[ScheduledRows]
+    ) -> tuple[Sequence[Outcome], Sequence[Drafted]]:
+        """Compute all the rows; what is decided by those that are verified, and what those that draft are to add."""
+
+    def _elapsed_ns(self, start_ns: int) -> int:
+        """What the step has taken."""
+        return self._clock_ns() - start_ns
+
+    def _commit(self, decided: Decided) -> list[Verdict]:
+        """Commit tokens, and bring the keys and values of accepted nodes into place."""
+        verdicts: list[Verdict] = []
+        moves: list[tuple[int, int]] = []
+        for sequence, outcome in decided:
+            verdict = sequence.commit(outcome, self.model.max_context_tokens)
+            path = outcome.path[: verdict.num_accepted_tokens]
+            moves.extend(self.kv_cache.path_moves(sequence, verdict.base_length, path))
+            verdicts.append(verdict)
+        if moves:
+            self._move_kv(moves)
+        return verdicts
+
+    def _keep(
+        self, scheduled: Sequence[ScheduledRows], decided: Decided, verdicts: list[Verdict], elapsed_ns: int
+    ) -> list[Verdict]:
+        """Keep what else the committed step has computed; the verdicts, with what there is to add. If it raises,
+        nobody finds blocks that are not complete."""
+        del scheduled, decided, elapsed_ns
+        return verdicts
+
+    def _closed(self, event: Event) -> Event:
+        """Forget a sequence that has ended, or whose grammar gave up and left the token free."""
+        if not isinstance(event, Verdict):
+            return event
+        sequence = self._sequences[event.sequence_id]
+        if sequence.grammar is not None and sequence.grammar.fault is not None:
+            message = f"the grammar cannot be followed any further: {sequence.grammar.fault}"
+            return self._fail(sequence, SequenceErrorCode.INVALID, message, "grammar")
+        if sequence.grammar is not None and not sequence.token_lists.allows(event.token_ids):
+            message = "the grammar goes on with none of allowed_token_ids: allow more of them"
+            return self._fail(sequence, SequenceErrorCode.INVALID, message, "allowed_token_ids")
+        if event.finish_reason is not None:
+            self._intake.forget(sequence)
+        return event

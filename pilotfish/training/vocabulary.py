@@ -1,0 +1,48 @@
+"""The draft vocabulary of a head in training: the tokens of the target that it can propose."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from pilotfish.models.loading import LoadedModel
+from pilotfish.training.data.conversations import write_json_atomically
+from pilotfish.training.data.samples import Sample
+from pilotfish.training.request import TrainingRequest
+
+
+def draft_vocabulary(samples: Iterable[Sample], size: int, vocab_size: int) -> tuple[Tensor, float]:
+    """The `size` tokens that are frequent in the answers, ascending, and the share of answer tokens that they cover.
+
+    Tokens that never occur fill it up from the lowest ids, which tokenizers give to frequent ones.
+    """
+    counts: Counter[int] = Counter()
+    for sample in samples:
+        counts.update(sample.token_ids[sample.prompt_len :].tolist())
+    ranked = [token_id for token_id, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
+    chosen = (ranked + [token_id for token_id in range(vocab_size) if token_id not in counts])[:size]
+    covered = sum(counts[token_id] for token_id in chosen)
+    return torch.tensor(sorted(chosen)), covered / max(1, counts.total())
+
+
+def chosen_vocabulary(
+    request: TrainingRequest, loaded: LoadedModel, samples: Sequence[Sample], run_folder: Path
+) -> tuple[Tensor, dict[str, str]]:
+    """The run's vocabulary, and what the model card says of it.
+
+    It is kept in run_folder: more data must not change it under a checkpoint.
+    """
+    path = run_folder / "vocabulary.json"
+    if not path.is_file():
+        size = min(request.draft_vocab_size or loaded.vocab_size, loaded.vocab_size)
+        token_ids, coverage = draft_vocabulary(samples, size, loaded.vocab_size)
+        write_json_atomically(path, {"token_ids": token_ids.tolist(), "coverage": coverage})
+    chosen = json.loads(path.read_bytes())
+    size, coverage = len(chosen["token_ids"]), chosen["coverage"]
+    facts = {"draft vocabulary": f"{size:,} tokens, which cover {coverage:.1%} of the answer tokens"}
+    return torch.tensor(chosen["token_ids"]), facts

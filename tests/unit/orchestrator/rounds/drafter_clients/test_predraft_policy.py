@@ -1,0 +1,63 @@
+"""How much is drafted ahead, by the pool's load and by what it is worth."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.rounds.drafter_clients.predraft_policy import PredraftPolicy
+from pilotfish.types import LoadReport, ModelInfo
+
+MODEL = ModelInfo(model_id="m", tokenizer_fingerprint="t", vocab_size=10, max_context_tokens=100, proposer="model")
+IDLE = LoadReport()
+
+
+def model(**changes) -> ModelInfo:
+    fields = {name: getattr(MODEL, name) for name in ModelInfo.__struct_fields__}
+    return ModelInfo(**{**fields, **changes})
+
+
+def test_off_and_on() -> None:
+    assert PredraftPolicy("off", 60).budget(MODEL, IDLE, 5) == (0, False)
+    assert PredraftPolicy("on", 0).budget(MODEL, IDLE, 5) == (0, False)
+    assert PredraftPolicy("on", 60).budget(MODEL, LoadReport(num_sequences_waiting=9), 5) == (60, False)
+
+
+@pytest.mark.parametrize(
+    ("load", "budget"),
+    [
+        (LoadReport(), 60),
+        (LoadReport(num_sequences_decoding=4), 60),
+        (LoadReport(num_sequences_decoding=16), 20),
+        (LoadReport(num_sequences_decoding=64), 5),
+        (LoadReport(num_sequences_decoding=65), 0),
+        (LoadReport(num_sequences_waiting=1), 0),
+        (LoadReport(draining=True), 0),
+    ],
+)
+def test_it_shrinks_as_the_pool_gets_busy(load: LoadReport, budget: int) -> None:
+    # What the load decides says nothing of what pays.
+    assert PredraftPolicy("auto", 60).budget(MODEL, load, 5) == (budget, budget > 0)
+
+
+def rounds(policy: PredraftPolicy, count: int, ahead_s: float, plain_s: float) -> list[bool]:
+    """Whether each round drafts ahead, each taking as long as its kind does."""
+    kinds = []
+    for _ in range(count):
+        is_ahead = policy.budget(MODEL, IDLE, 5).num_tokens > 0
+        policy.add_round(ahead_s if is_ahead else plain_s, is_ahead=is_ahead)
+        kinds.append(is_ahead)
+    return kinds
+
+
+def test_where_it_makes_rounds_longer_it_stops_and_looks_again() -> None:
+    policy = PredraftPolicy("auto", 60)
+    kinds = rounds(policy, 400, ahead_s=0.012, plain_s=0.010)
+    assert sum(kinds[-200:]) < 40
+    assert any(kinds[-200:])
+    assert sum(rounds(policy, 1000, ahead_s=0.008, plain_s=0.010)[-200:]) > 190
+
+
+@pytest.mark.parametrize("mode", ["on", "auto"])
+@pytest.mark.parametrize("changes", [{"proposer": "suffix"}, {"feature_layers": (1, 2)}])
+def test_who_cannot_or_need_not_is_not_asked(mode, changes) -> None:
+    assert PredraftPolicy(mode, 60).budget(model(**changes), IDLE, 5).num_tokens == 0
