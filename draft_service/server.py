@@ -25,7 +25,7 @@ async def start_proposer(config: Config) -> EngineClient:
     Raises: ConfigError for an unknown one; ModelError kinds.
     """
     if not config.emulation.is_on:
-        name = config.draft.proposer
+        name = config.draft.drafter
         kind = DRAFTERS.get(name)
         if kind is None or Place.DRAFT_SERVICE not in kind.places:
             known = sorted(name for name, kind in DRAFTERS.items() if Place.DRAFT_SERVICE in kind.places)
@@ -41,5 +41,5 @@ async def start_draft(config: Config, *, engine: EngineClient | None = None) -> 
     Raises: ConfigError for an unknown proposer, or when strangers would be served; UnavailableError when the
     address cannot be had; ModelError kinds when the model cannot.
     """
-    told = "" if config.emulation.is_on else config.draft.proposer
+    told = "" if config.emulation.is_on else config.draft.drafter
     return await start_replica(config, DraftFrames(), partial(start_proposer, config), engine=engine, proposer=told)

@@ -26,6 +26,7 @@ from orchestrator.requests.request_queue import RequestQueue, actual_cost, estim
 from orchestrator.session import Session
 from orchestrator.session_factory import SessionFactory
 from pilotfish.config import Config
+from pilotfish.drafter_registry import LOOKUPS
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.security.allowance import Allowance
 from pilotfish.structured.guard import GrammarGuard
@@ -106,6 +107,7 @@ class InferenceService:
         self.targets = targets
         self.drafts = drafts
         self._config = config.orchestrator
+        self._own_proposer = config.default_proposer
         self.observer = RequestObserver(config)
         self.request_queue = RequestQueue(config.orchestrator, lambda: targets.num_places)
         targets.on_room(self.request_queue.grant)
@@ -209,7 +211,12 @@ class InferenceService:
             max_draft_tokens=self.targets.max_draft_tokens,
             default_draft_tokens=self._config.speculation.num_speculative_tokens,
             eos_token_ids=self.tokenizer.eos_token_ids,
-            drafter=link.model.proposer,
+            default_proposer=link.model.proposer or self._default_proposer(),
             allow_lossy=self._config.speculation.allow_lossy,
             max_listed_tokens=self._config.max_listed_tokens,
         )
+
+    def _default_proposer(self) -> str:
+        """Who drafts where the target does not; a draft pool that does more than look up, whatever is configured."""
+        links = [link for link in self.drafts.links if link.is_connected]
+        return "draft" if any(link.model.proposer not in LOOKUPS for link in links) else self._own_proposer

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
+from collections import abc
 from collections.abc import Callable
-from collections.abc import Sequence as SequenceOf
 
 from orchestrator.answers.output import OutputText
 from orchestrator.answers.sequence import Sequence
@@ -100,7 +100,7 @@ class PromptScorer:
 
     async def _scored(
         self, request: GenerationRequest, start: int, token_ids: tuple[int, ...]
-    ) -> SequenceOf[TokenLogprobs]:
+    ) -> abc.Sequence[TokenLogprobs]:
         """Of token_ids, the prompt's from start on: as many as the replica takes at once."""
         num_logprobs = request.num_prompt_logprobs
         sampling = SamplingParams(

@@ -12,13 +12,13 @@ from orchestrator.replicas.pool import ReplicaPool
 from orchestrator.requests.reasoning import reasoning_marks
 from orchestrator.requests.request import GenerationRequest
 from orchestrator.rounds.commands import Command
-from orchestrator.rounds.drafters.draft_deadline import draft_deadline_s
-from orchestrator.rounds.drafters.drafter import Drafter, InTargetDrafter
-from orchestrator.rounds.drafters.feature_feed import FeatureFeed
-from orchestrator.rounds.drafters.lookup_budget import LookupBudget
-from orchestrator.rounds.drafters.lookup_drafter import LookupDrafter
-from orchestrator.rounds.drafters.predraft_policy import PredraftPolicy
-from orchestrator.rounds.drafters.remote_drafter import RemoteDrafter
+from orchestrator.rounds.drafter_clients.draft_deadline import draft_deadline_s
+from orchestrator.rounds.drafter_clients.drafter_client import DrafterClient, InTargetClient
+from orchestrator.rounds.drafter_clients.feature_feed import FeatureFeed
+from orchestrator.rounds.drafter_clients.lookup_budget import LookupBudget
+from orchestrator.rounds.drafter_clients.lookup_drafter import LookupDrafter
+from orchestrator.rounds.drafter_clients.predraft_policy import PredraftPolicy
+from orchestrator.rounds.drafter_clients.remote_drafter import RemoteDrafter
 from orchestrator.rounds.machine import RoundMachine
 from orchestrator.rounds.round_log import RoundLog
 from orchestrator.rounds.target import Target
@@ -87,10 +87,10 @@ class SessionFactory:
         out: list[Command],
         features: FeatureFeed,
         tree: TreeRequest | None,
-    ) -> Drafter:
+    ) -> DrafterClient:
         proposer = request.speculation.proposer
         if _drafts_in_target(request, model):
-            return InTargetDrafter(proposer, model.proposer)
+            return InTargetClient(proposer, model.proposer)
         if proposer in self._lookups:
             index = self._lookups[proposer](request.cache_salt)
             lookup = SequenceLookup(index, len(request.prompt_token_ids))

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import abc
 from collections.abc import Callable, Collection, Mapping
-from collections.abc import Sequence as SequenceOf
 
 from orchestrator.answers.sequence import Sequence
 from orchestrator.control.reasons import Reason
@@ -19,8 +19,8 @@ from orchestrator.requests.reasoning import MAX_MARK_TOKENS, ReasoningMarks, Rea
 from orchestrator.requests.request import GenerationRequest
 from orchestrator.rounds.commands import AcceptedStep, Command
 from orchestrator.rounds.draft import Draft
-from orchestrator.rounds.drafters.remote_drafter import RemoteDrafter
-from orchestrator.rounds.drafters.sequence_pool import DraftReplicas
+from orchestrator.rounds.drafter_clients.remote_drafter import RemoteDrafter
+from orchestrator.rounds.drafter_clients.sequence_pool import DraftReplicas
 from orchestrator.rounds.peer import Replica
 from orchestrator.rounds.steps import NoSteps
 from orchestrator.step_judges import LogprobJudge, ScoreJudge, StepJudge
@@ -91,7 +91,7 @@ class StepRounds(NoSteps):
         *,
         token_bytes: Mapping[int, bytes],
         thoughts: ReasoningParser | None = None,
-        ends: SequenceOf[bytes] = (STEP_END,),
+        ends: abc.Sequence[bytes] = (STEP_END,),
     ) -> None:
         """drafter: writes the steps, and nothing else. thoughts: knows where reasoning ends; None: only the request
         does. ends: of steps."""

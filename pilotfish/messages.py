@@ -74,7 +74,7 @@ class Decode(msgspec.Struct, frozen=True, tag=True):
     tree: TreeRequest | None = None
 
 
-class AheadRequest(msgspec.Struct, frozen=True, array_like=True):
+class PredraftRequest(msgspec.Struct, frozen=True, array_like=True):
     """What a drafter may draft while the target verifies; see pilotfish.v1.AheadRequest."""
 
     max_tokens: int
@@ -93,7 +93,7 @@ class Propose(msgspec.Struct, frozen=True, tag=True):
     features: Features | None = None
     tree: TreeRequest | None = None
     """The draft may branch; num_draft_tokens is then its depth. None: a chain."""
-    ahead: AheadRequest | None = None
+    ahead: PredraftRequest | None = None
     """None: nothing is drafted ahead."""
     is_prepared: bool = False
     """The draft on these tokens was prepared and is being verified: nothing but drafting ahead is wanted."""
@@ -191,7 +191,7 @@ class Proposal(msgspec.Struct, frozen=True, tag=True):
     """As in Verify; empty for a chain."""
 
 
-class PreparedDrafts(msgspec.Struct, frozen=True, tag=True):
+class Predrafted(msgspec.Struct, frozen=True, tag=True):
     """Drafts made ahead, for ways in which the verification of the last Proposal may end.
 
     The drafter tells of them; handed to the target, they let it go on without a round trip.
@@ -245,10 +245,10 @@ class SequenceError(msgspec.Struct, frozen=True, tag=True):
     """The sampling parameter that is at fault; empty when it is none."""
 
 
-TargetCommand = OpenSequence | Verify | Decode | PreparedDrafts | CloseSequence
-Command = OpenSequence | Verify | Decode | Propose | PreparedDrafts | CloseSequence
-DraftEvent = Proposal | PreparedDrafts | SequenceError
-Event = Opened | Verdict | Proposal | PreparedDrafts | SequenceError
+TargetCommand = OpenSequence | Verify | Decode | Predrafted | CloseSequence
+Command = OpenSequence | Verify | Decode | Propose | Predrafted | CloseSequence
+DraftEvent = Proposal | Predrafted | SequenceError
+Event = Opened | Verdict | Proposal | Predrafted | SequenceError
 
 
 class EngineClient(Protocol):

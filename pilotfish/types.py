@@ -256,7 +256,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_draft_tokens: int
     max_sequences: int
     takes_prepared_drafts: bool = False
-    """Whether a target goes on with drafts that were made ahead (PreparedDrafts)."""
+    """Whether a target goes on with drafts that were made ahead (Predrafted)."""
 
 
 class LoadReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from pilotfish.features import FeatureRequest, Features
 from pilotfish.messages import (
-    AheadRequest,
     CloseSequence,
     Command,
     Decode,
     Event,
     Opened,
     OpenSequence,
-    PreparedDrafts,
+    Predrafted,
+    PredraftRequest,
     Proposal,
     Propose,
     SequenceError,
@@ -84,7 +84,7 @@ SAMPLING = st.builds(
 TREES = st.none() | st.builds(TreeRequest, st.integers(1, 8), st.integers(1, 3))
 WANTED_FEATURES = st.none() | st.builds(FeatureRequest, SMALL)
 FEATURES = st.none() | st.builds(Features, SMALL, st.integers(1, 3), st.binary(max_size=12))
-AHEAD = st.none() | st.builds(AheadRequest, st.integers(1, 20), tuples(st.floats(0, 1), min_size=1))
+AHEAD = st.none() | st.builds(PredraftRequest, st.integers(1, 20), tuples(st.floats(0, 1), min_size=1))
 PROBS = st.just(SparseDistribution((1, 2), (0.5, 0.5)))
 LOGPROBS = tuples(st.builds(TokenLogprobs, st.floats(-9, 0), st.just((1, 2)), st.just((-0.5, -1.0))), max_size=2)
 
@@ -110,7 +110,7 @@ def commands(draw: st.DrawFn, service: str) -> list[Command]:
             options = draw(FEATURES), draw(TREES), draw(AHEAD), draw(st.booleans())
             said.append(Propose(sequence_id, place, new, draw(SMALL), *options))
         elif draw(st.integers(0, 3)) == 0:
-            said.append(PreparedDrafts(sequence_id, place, draw(TOKENS), (0, 1), (1, 2), (3, 4, 5, 6)))
+            said.append(Predrafted(sequence_id, place, draw(TOKENS), (0, 1), (1, 2), (3, 4, 5, 6)))
         elif draw(st.booleans()):
             said.append(
                 Decode(sequence_id, place, draw(st.integers(1, 9)), draw(SMALL), draw(WANTED_FEATURES), draw(TREES))
@@ -143,7 +143,7 @@ def events(service: str) -> st.SearchStrategy[Event]:
         )
         return st.builds(Opened, IDS, SMALL) | verdict | verdict | failed
     proposal = st.builds(Proposal, IDS, SMALL, TOKENS, tuples(PROBS), parents=tuples(st.integers(-1, 3)))
-    prepared = st.builds(PreparedDrafts, IDS, SMALL, TOKENS, st.just((0, 1)), st.just((1, 2)), st.just((3, 4, 5, 6)))
+    prepared = st.builds(Predrafted, IDS, SMALL, TOKENS, st.just((0, 1)), st.just((1, 2)), st.just((3, 4, 5, 6)))
     return proposal | prepared | failed
 
 

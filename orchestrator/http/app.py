@@ -16,7 +16,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from orchestrator.api_security import Authenticator
 from orchestrator.http.auth_middleware import AuthMiddleware
-from orchestrator.http.body_budget import BodyBudget
 from orchestrator.http.completions.generation import GenerationApi
 from orchestrator.http.completions.request_fields import IGNORED_HEADER, LOSSY_HEADER
 from orchestrator.http.errors import error_body, error_response
@@ -28,6 +27,7 @@ from orchestrator.http.operations.openapi import openapi_endpoint
 from orchestrator.http.operations.pages import playground_routes
 from orchestrator.http.operations.tokenization import TokenizationApi
 from orchestrator.inference import InferenceService
+from orchestrator.requests.body_budget import BodyBudget
 from orchestrator.requests.identity import REQUEST_ID_HEADER, TRACE_ID_HEADER
 from pilotfish.config import OrchestratorConfig
 
@@ -38,13 +38,13 @@ def build_app(
     is_draining: Callable[[], bool],
     registry: CollectorRegistry,
     authenticator: Authenticator,
+    budget: BodyBudget,
 ) -> ASGIApp:
-    """The ASGI application. registry: what /metrics tells. authenticator: who is served. Needs a running event loop."""
+    """The ASGI application. registry: what /metrics tells. authenticator: who is served. budget: of bodies. Needs a
+    running event loop."""
     generation = GenerationApi(service, config)
     information = InformationApi(service, is_draining, registry)
     tokenization = TokenizationApi(service, is_strict=config.http.strict_fields)
-    # Any one request has room while no other is large.
-    budget = BodyBudget(max(config.http.max_held_body_bytes, 2 * config.max_prompt_bytes))
 
     def route(method: str, path: str, handler: Handler) -> Route:
         refuses = is_draining if method == "POST" else lambda: False

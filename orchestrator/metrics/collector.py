@@ -13,7 +13,7 @@ from orchestrator.inference import InferenceService
 from orchestrator.metrics.fleet import FleetCounters, cache_families, fleet_families
 from orchestrator.request_telemetry.statistics import RequestStatistics, RequestTotals
 from orchestrator.requests.request_queue import RequestQueue
-from orchestrator.rounds.drafters.predraft_policy import PredraftCounters
+from orchestrator.rounds.drafter_clients.predraft_policy import PredraftCounters
 from pilotfish.telemetry.families import counter, gauge, info, labelled_counter, labelled_gauge
 from pilotfish.types import FinishReason, ModelInfo
 

@@ -26,7 +26,7 @@ as a request may for its turn (max_queue_time_s)."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Verdict:
+class _GrammarVerdict:
     refusal: InvalidRequestError | None
     """None: the grammar can be used."""
     took_s: float
@@ -40,7 +40,7 @@ class _Request:
 
     grammar: Grammar
     client_id: str
-    verdict: asyncio.Future[_Verdict]
+    verdict: asyncio.Future[_GrammarVerdict]
     num_waiting: int = 0
 
 
@@ -52,12 +52,12 @@ class GrammarCheck:
         """guard: owned from now on."""
         self._guard = guard
         self._is_closed = False
-        self._known: OrderedDict[Grammar, _Verdict] = OrderedDict()
+        self._known: OrderedDict[Grammar, _GrammarVerdict] = OrderedDict()
         self._known_bytes = 0
         self._queue: FairQueue[_Request] = FairQueue()
         self._requests: dict[Grammar, dict[str, _Request]] = {}
         """By client: the queue's, and those whose grammar is being checked."""
-        self._running: asyncio.Future[_Verdict] | None = None
+        self._running: asyncio.Future[_GrammarVerdict] | None = None
         # A thread of its own: whoever sends large schemas takes no more than a core, and holds up nothing else.
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="grammar")
 
@@ -92,7 +92,7 @@ class GrammarCheck:
                 _fail(request, _closed())
         await asyncio.to_thread(self._guard.close)
 
-    async def _new_verdict(self, grammar: Grammar, client_id: str) -> tuple[_Verdict, bool]:
+    async def _new_verdict(self, grammar: Grammar, client_id: str) -> tuple[_GrammarVerdict, bool]:
         """And whether another request of the client waits for it as well."""
         if self._is_closed:
             raise _closed()
@@ -143,7 +143,7 @@ class GrammarCheck:
             self._running = asyncio.get_running_loop().run_in_executor(self._executor, self._judge, request.grammar)
             self._running.add_done_callback(functools.partial(self._learn, request.grammar, client_id, cost_s))
 
-    def _learn(self, grammar: Grammar, client_id: str, cost_s: float, verdict: asyncio.Future[_Verdict]) -> None:
+    def _learn(self, grammar: Grammar, client_id: str, cost_s: float, verdict: asyncio.Future[_GrammarVerdict]) -> None:
         self._running = None
         if verdict.cancelled():  # closed
             return
@@ -158,14 +158,14 @@ class GrammarCheck:
             self._remember(grammar, verdict.result())
         self._begin_next()
 
-    def _remember(self, grammar: Grammar, verdict: _Verdict) -> None:
+    def _remember(self, grammar: Grammar, verdict: _GrammarVerdict) -> None:
         self._known[grammar] = verdict
         self._known_bytes += verdict.num_bytes
         while len(self._known) > MAX_KNOWN_GRAMMARS or (len(self._known) > 1 and self._known_bytes > MAX_KEPT_BYTES):
             _, forgotten = self._known.popitem(last=False)
             self._known_bytes -= forgotten.num_bytes
 
-    def _judge(self, grammar: Grammar) -> _Verdict:
+    def _judge(self, grammar: Grammar) -> _GrammarVerdict:
         """On the thread."""
         started_s = time.perf_counter()
         refusal, num_bytes = None, 0
@@ -173,7 +173,7 @@ class GrammarCheck:
             num_bytes = self._guard.check(grammar)
         except InvalidRequestError as error:
             refusal = error
-        return _Verdict(refusal, time.perf_counter() - started_s, num_bytes)
+        return _GrammarVerdict(refusal, time.perf_counter() - started_s, num_bytes)
 
 
 def _fail(request: _Request, error: BaseException) -> None:

@@ -129,8 +129,8 @@ class ServedModel:
     default_draft_tokens: int
     """Draft tokens in one round where the request does not say."""
     eos_token_ids: frozenset[int]
-    drafter: str = ""
-    """In the target, as a request names it; empty: none."""
+    default_proposer: str = "draft"
+    """What `auto` means."""
     allow_lossy: bool = False
     max_listed_tokens: int = 1024
     """Entries of logit_bias, stop_token_ids and allowed_token_ids, each, at most."""
@@ -202,7 +202,7 @@ def bind_request(
     _check_token_lists(sampling, model)
     speculation = options.speculation
     if speculation.proposer == "auto":
-        speculation = replace(speculation, proposer=model.drafter or "draft")
+        speculation = replace(speculation, proposer=model.default_proposer)
     num_draft_tokens = speculation.num_speculative_tokens
     if num_draft_tokens is None:
         # A lookup tells from its match how far to go.

@@ -20,13 +20,13 @@ from orchestrator.control.decision import Decision, RoundResult
 from orchestrator.control.reasons import Reason
 from orchestrator.rounds.commands import AcceptedStep, Arrived, Command, Event, StepWritten
 from orchestrator.rounds.draft import NO_DRAFT, Draft
-from orchestrator.rounds.drafters.drafter import Drafter
+from orchestrator.rounds.drafter_clients.drafter_client import DrafterClient
 from orchestrator.rounds.plain_run import PlainRun
 from orchestrator.rounds.round_log import RoundLog
 from orchestrator.rounds.steps import NoSteps
 from orchestrator.rounds.target import Target
 from orchestrator.rounds.verification import Verification
-from pilotfish.messages import PreparedDrafts, Verdict
+from pilotfish.messages import Predrafted, Verdict
 from pilotfish.speculation.lookup.index import needs_draft_probs
 from pilotfish.step_table import StepTable
 from pilotfish.types import TreeRequest
@@ -50,7 +50,7 @@ class RoundMachine:
         self,
         sequence: Sequence,
         controller: Controller,
-        drafter: Drafter,
+        drafter: DrafterClient,
         target: Target,
         out: list[Command],
         *,
@@ -100,7 +100,7 @@ class RoundMachine:
         if isinstance(event, StepWritten):
             self._take_step(event.step, now_s)
             return self._progress()
-        if isinstance(event, Arrived) and event.peer is self.drafter.peer and isinstance(event.message, PreparedDrafts):
+        if isinstance(event, Arrived) and event.peer is self.drafter.peer and isinstance(event.message, Predrafted):
             self._hand_on(event.message)
         draft = self.drafter.hear(event, self.sequence, now_s)
         if draft is not None:
@@ -148,7 +148,7 @@ class RoundMachine:
         )
         self.target.ask(run, now_s)
 
-    def _hand_on(self, drafts: PreparedDrafts) -> None:
+    def _hand_on(self, drafts: Predrafted) -> None:
         """To the target: while it verifies what they follow, it can go on with them by itself."""
         # Of distributions there would be too much to send in every round.
         has_probs = needs_draft_probs(self.sequence.request.sampling)

@@ -21,7 +21,7 @@ from orchestrator.rounds.commands import (
     Send,
 )
 from orchestrator.rounds.draft import Draft
-from orchestrator.rounds.drafters.feature_feed import FeatureFeed
+from orchestrator.rounds.drafter_clients.feature_feed import FeatureFeed
 from orchestrator.rounds.failover import Failover, TargetReplicas
 from orchestrator.rounds.peer import Peer, Replica
 from orchestrator.rounds.plain_run import PlainRun
@@ -34,7 +34,7 @@ from pilotfish.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
-from pilotfish.messages import Opened, PreparedDrafts, SequenceError, Verdict
+from pilotfish.messages import Opened, Predrafted, SequenceError, Verdict
 from pilotfish.rpc.replica.validation import check_prepared
 from pilotfish.types import LoadReport, SequenceErrorCode
 
@@ -142,7 +142,7 @@ class Target:
             self.peer.cut_in_lengths.add(length)
             self._out.append(Send(self.peer, verify(self.peer, length, draft), is_optional=True))
 
-    def hand_on(self, drafts: PreparedDrafts) -> None:
+    def hand_on(self, drafts: Predrafted) -> None:
         """Let the replica go on with them, without a round trip, where the verification under way ends as foreseen."""
         peer = self.peer
         if peer is None or not peer.limits.takes_prepared_drafts or not isinstance(self.round, Verification):

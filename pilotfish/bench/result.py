@@ -12,7 +12,7 @@ from pilotfish.bench.machine import Machine, this_machine
 from pilotfish.bench.metrics import Row, rows_of
 from pilotfish.bench.quality import Quality
 from pilotfish.bench.suite import Run, Settings
-from pilotfish.bench.verdicts import Verdict, verdicts_of
+from pilotfish.bench.verdicts import CategoryVerdict, verdicts_of
 from pilotfish.client.answer import GenerateOptions, ServiceInfo
 from pilotfish.types import AcceptanceMode
 
@@ -26,7 +26,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     conditions: dict[str, str | int | float | bool]
     """Model, prompts, lengths, sampling: what the figures hold for."""
     rows: list[Row]
-    verdicts: list[Verdict]
+    verdicts: list[CategoryVerdict]
     qualities: dict[str, Quality] = {}
     """By arm, where lossy ones were run."""
     baseline: str

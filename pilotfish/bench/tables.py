@@ -8,7 +8,7 @@ from rich.table import Table
 
 from pilotfish.bench.metrics import ALL, DraftMetrics, Row
 from pilotfish.bench.result import Result
-from pilotfish.bench.verdicts import Verdict
+from pilotfish.bench.verdicts import CategoryVerdict
 
 STYLES = {
     "pays": "green",
@@ -71,7 +71,7 @@ def _quality_table(result: Result) -> Table:
     return table
 
 
-def verdict_line(verdict: Verdict) -> str:
+def verdict_line(verdict: CategoryVerdict) -> str:
     """The sentence, coloured."""
     style = STYLES.get(verdict.conclusion, "")
     return f"[{style}]{escape(verdict.sentence)}[/]" if style else escape(verdict.sentence)

@@ -16,7 +16,7 @@ NOISE = 0.05
 Conclusion = Literal["pays", "no difference", "does not pay", "unclear", "too noisy", "too short", "differs"]
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class CategoryVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """What to do in one category."""
 
     category: str
@@ -31,7 +31,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str
 
 
-def verdicts_of(rows: Sequence[Row], variants: Mapping[str, Variant], *, must_be_identical: bool) -> list[Verdict]:
+def verdicts_of(
+    rows: Sequence[Row], variants: Mapping[str, Variant], *, must_be_identical: bool
+) -> list[CategoryVerdict]:
     """One for each category, then one over all.
 
     variants: what each of our own arms is, by its name. must_be_identical: every output must equal plain
@@ -52,10 +54,10 @@ def verdicts_of(rows: Sequence[Row], variants: Mapping[str, Variant], *, must_be
     return verdicts
 
 
-def _judge(best: Row, variant: Variant, differing: Sequence[Row]) -> Verdict:
+def _judge(best: Row, variant: Variant, differing: Sequence[Row]) -> CategoryVerdict:
     conclusion = _conclusion(best, differing)
     use = conclusion in ("pays", "unclear")
-    return Verdict(
+    return CategoryVerdict(
         category=best.category,
         conclusion=conclusion,
         arm=best.arm,

@@ -54,11 +54,18 @@ class Config:
     """Minimum log level."""
 
     def __post_init__(self) -> None:
-        """Make concrete what depends on other sections: target.drafter, draft.proposer and draft.model."""
+        """Make concrete what depends on other sections: target.drafter and draft.model."""
         object.__setattr__(self, "target", dataclasses.replace(self.target, drafter=self._drafter()))
-        proposer = "suffix" if self.draft.proposer == "auto" else self.draft.proposer
-        draft = dataclasses.replace(self.draft, proposer=proposer, model=self.draft.model or self.target.model)
+        draft = dataclasses.replace(self.draft, model=self.draft.model or self.target.model)
         object.__setattr__(self, "draft", draft)
+
+    @property
+    def default_proposer(self) -> str:
+        """Who drafts for a request that does not say, where the target has no drafter: the draft pool, or a lookup in
+        the orchestrator, without round trips. With `auto` the pool's lookup is for several orchestrators to share."""
+        is_shared = self.orchestrator.num_replicas > 1 and self.draft.num_replicas > 0
+        may_choose = self.draft.proposer == "auto" and not self.emulation.is_on
+        return self.draft.drafter if may_choose and not is_shared else "draft"
 
     def _drafter(self) -> InTargetDrafterConfig:
         target, drafter = self.target, self.target.drafter

@@ -21,7 +21,8 @@ class DraftConfig:
 
     proposer: str = "auto"
     """`suffix` (suffix decoding), `ngram` (prompt lookup), `model` (a causal LM with the target's tokenizer) or
-    `eagle3` (a head on the target's hidden states). `auto`: `suffix`."""
+    `eagle3` (a head on the target's hidden states). `auto`: `suffix`, which needs no draft service where there is one
+    orchestrator (see [proposers](proposers.md#choosing-one))."""
     model: ModelOrPath = ""
     """Draft model of proposer `model`: catalogue name, hub id or folder. Empty: the target's, whose tokenizer the other
     proposers need."""
@@ -50,6 +51,11 @@ class DraftConfig:
     """Candidates kept per draft token, for rejection sampling; at most 1024."""
     engine: EngineConfig = field(default_factory=EngineConfig)
     """Engine of the draft model or head."""
+
+    @property
+    def drafter(self) -> str:
+        """The proposer, with `auto` made concrete."""
+        return "suffix" if self.proposer == "auto" else self.proposer
 
     def __post_init__(self) -> None:
         require(

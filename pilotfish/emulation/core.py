@@ -15,7 +15,7 @@ from functools import partial
 import msgspec
 
 from pilotfish.config import EngineConfig
-from pilotfish.emulation.drafting import Acceptance, EmulatedDrafter
+from pilotfish.emulation.drafter import Acceptance, EmulatedDrafter
 from pilotfish.emulation.language_model import HashLanguageModel
 from pilotfish.emulation.profiles import RooflineCost, StepCost
 from pilotfish.engine.batching.step_costs import StepCosts

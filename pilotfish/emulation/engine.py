@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from pilotfish.config import Config
 from pilotfish.emulation.core import EmulatedCore
-from pilotfish.emulation.drafting import Acceptance
+from pilotfish.emulation.drafter import Acceptance
 from pilotfish.emulation.language_model import HashLanguageModel
 from pilotfish.emulation.profiles import HardwareProfile, RooflineCost, ScaledCost, StepCost, load_profile
 from pilotfish.emulation.step_timer import StepTimer

@@ -13,7 +13,7 @@ from dataclasses import KW_ONLY, dataclass
 
 from pilotfish.emulation.profiles import HardwareProfile
 from pilotfish.errors import ConfigError
-from pilotfish.planning.drafting import Drafting, Placement
+from pilotfish.planning.draft_assumptions import DraftAssumptions, Placement
 
 _TOLERANCE = 0.03
 """Of draft lengths that differ by less the shortest is best: the rows of longer ones are taken from prompts."""
@@ -27,7 +27,7 @@ class DecodingModel:
     """
 
     profile: HardwareProfile
-    drafting: Drafting
+    drafting: DraftAssumptions
     _: KW_ONLY
     placement: Placement = Placement.SEPARATE
     context_tokens: float = 0.0

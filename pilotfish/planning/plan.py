@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from pilotfish.errors import ConfigError
-from pilotfish.planning.drafting import Placement
+from pilotfish.planning.draft_assumptions import Placement
 from pilotfish.planning.fleet import Goals, quantile
 from pilotfish.planning.planner import Fleet, Planner
 from pilotfish.planning.result import BatchRow, FleetRow, Plan, judge

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pilotfish.emulation.profiles import HardwareProfile
 from pilotfish.errors import ConfigError
 from pilotfish.planning.decoding import DecodingModel
-from pilotfish.planning.drafting import PLAIN, Drafting, Placement
+from pilotfish.planning.draft_assumptions import PLAIN, DraftAssumptions, Placement
 from pilotfish.planning.fleet import FleetSimulation, Goals, Outcome, quantile, require_room
 from pilotfish.planning.rates import ReplicaRates
 from pilotfish.planning.workload import Workload
@@ -47,7 +47,7 @@ class Planner:
     """One profile, one way to draft, one workload."""
 
     profile: HardwareProfile
-    drafting: Drafting
+    drafting: DraftAssumptions
     workload: Workload
     round_trip_s: float = ROUND_TRIP_S
     """Between the orchestrator and a replica, with all that is done on the way."""

@@ -54,7 +54,7 @@ def computes_on_gpu(config: Config, pool: Pool) -> bool:
     if pool == "orchestrator" or config.emulation.is_on:
         return False
     if pool == "draft":
-        return config.draft.engine.device.startswith("cuda") and config.draft.proposer not in LOOKUPS
+        return config.draft.engine.device.startswith("cuda") and config.draft.drafter not in LOOKUPS
     return config.target.engine.device.startswith("cuda")
 
 

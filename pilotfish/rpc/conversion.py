@@ -14,7 +14,7 @@ import msgspec
 
 from pilotfish.errors import InvalidRequestError
 from pilotfish.features import FeatureRequest, Features
-from pilotfish.messages import CloseSequence, OpenSequence, PreparedDrafts, SequenceError
+from pilotfish.messages import CloseSequence, OpenSequence, Predrafted, SequenceError
 from pilotfish.rpc.v1 import types_pb2 as pb
 from pilotfish.step_table import StepTable
 from pilotfish.types import (
@@ -201,7 +201,7 @@ def open_from_proto(proto: pb.OpenSequence, sequence_id: int) -> OpenSequence:
     )
 
 
-def fill_prepared(proto: pb.PreparedDrafts, drafts: PreparedDrafts, sequence_id: int | None = None) -> None:
+def fill_prepared(proto: pb.PreparedDrafts, drafts: Predrafted, sequence_id: int | None = None) -> None:
     """sequence_id: what it is called there; None: as here."""
     proto.sequence_id = drafts.sequence_id if sequence_id is None else sequence_id
     proto.base_length = drafts.base_length
@@ -213,12 +213,12 @@ def fill_prepared(proto: pb.PreparedDrafts, drafts: PreparedDrafts, sequence_id:
         proto.draft_probs.extend(map(distribution_to_proto, drafts.draft_probs))
 
 
-def prepared_from_proto(proto: pb.PreparedDrafts, sequence_id: int | None = None) -> PreparedDrafts:
+def prepared_from_proto(proto: pb.PreparedDrafts, sequence_id: int | None = None) -> Predrafted:
     """sequence_id: what it is called here; None: as there. Raises InvalidRequestError."""
     num_outcomes = len(proto.own_token_ids)
     if num_outcomes == 0 or len(proto.num_accepted_tokens) != num_outcomes or len(proto.draft_token_ids) % num_outcomes:
         raise InvalidRequestError("drafts made ahead do not fit their outcomes")
-    return PreparedDrafts(
+    return Predrafted(
         proto.sequence_id if sequence_id is None else sequence_id,
         proto.base_length,
         tuple(proto.verified_token_ids[:]),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from pilotfish.messages import (
-    AheadRequest,
     CloseSequence,
     OpenSequence,
-    PreparedDrafts,
+    Predrafted,
+    PredraftRequest,
     Proposal,
     Propose,
     SequenceError,
@@ -43,7 +43,7 @@ def _propose_from_proto(proto: pb.Propose, sequence_id: int) -> Propose:
         proto.num_draft_tokens,
         conversion.features_from_proto(proto.features) if proto.HasField("features") else None,
         conversion.tree_request_from_proto(proto.tree) if proto.HasField("tree") else None,
-        AheadRequest(proto.ahead.max_tokens, tuple(proto.ahead.acceptance)) if proto.HasField("ahead") else None,
+        PredraftRequest(proto.ahead.max_tokens, tuple(proto.ahead.acceptance)) if proto.HasField("ahead") else None,
         proto.is_prepared,
     )
 
@@ -84,7 +84,7 @@ class DraftFrames(FrameCodec):
     responses = MappingProxyType(
         {
             Proposal: Item("proposal", _fill_proposal, _proposal_from_proto),
-            PreparedDrafts: Item("prepared", conversion.fill_prepared, conversion.prepared_from_proto),
+            Predrafted: Item("prepared", conversion.fill_prepared, conversion.prepared_from_proto),
             SequenceError: ERROR,
         }
     )

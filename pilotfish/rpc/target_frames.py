@@ -10,7 +10,7 @@ from pilotfish.messages import (
     Event,
     Opened,
     OpenSequence,
-    PreparedDrafts,
+    Predrafted,
     SequenceError,
     Verdict,
     Verify,
@@ -133,7 +133,7 @@ class TargetFrames(FrameCodec):
         {
             Verify: Item("verify", _fill_verify, _verify_from_proto),
             Decode: Item("decode", _fill_decode, _decode_from_proto),
-            PreparedDrafts: Item("prepared", conversion.fill_prepared, conversion.prepared_from_proto),
+            Predrafted: Item("prepared", conversion.fill_prepared, conversion.prepared_from_proto),
             OpenSequence: OPEN,
             CloseSequence: CLOSE,
         }

@@ -10,7 +10,7 @@ from pilotfish.types import SparseDistribution, TokenLogprobs
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class DraftToken:
     """One draft token."""
 
     token_id: int

@@ -20,7 +20,7 @@ import msgspec
 
 from pilotfish.errors import InvalidRequestError, UnavailableError
 from pilotfish.structured.grammar import engine_grammar, name_of
-from pilotfish.structured.guard_worker import MAX_BYTES, MAX_CPU_S, Verdict
+from pilotfish.structured.guard_worker import MAX_BYTES, MAX_CPU_S, GuardVerdict
 from pilotfish.types import Grammar
 
 logger = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ _WHY: dict[int, str] = {
 """By what the compiling process died of."""
 _NO_FAULT = (signal.SIGKILL, signal.SIGALRM, signal.SIGTERM)
 """Somebody or something else ended it."""
-_decoder = msgspec.msgpack.Decoder(Verdict)
+_decoder = msgspec.msgpack.Decoder(GuardVerdict)
 
 
 class GrammarGuard:
@@ -79,7 +79,7 @@ class GrammarGuard:
         self._is_closed = True
         self._end()
 
-    def _ask(self, grammar: Grammar) -> Verdict:
+    def _ask(self, grammar: Grammar) -> GuardVerdict:
         try:
             if self._connection is not None:
                 try:
@@ -92,7 +92,7 @@ class GrammarGuard:
             self._lose()
             raise UnavailableError(f"the process that checks grammars was lost: {error!r}") from error
 
-    def _asked(self, connection: Connection, grammar: Grammar) -> Verdict:
+    def _asked(self, connection: Connection, grammar: Grammar) -> GuardVerdict:
         try:
             connection.send_bytes(msgspec.msgpack.encode(grammar))
         except BlockingIOError:  # see _start

@@ -31,7 +31,7 @@ STACK_BYTES = 4 * 2**20
 """A quarter of what the compiling thread of an engine has: see GrammarCompiler."""
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class GuardVerdict(msgspec.Struct, frozen=True):
     """What became of a check."""
 
     refusal: str = ""
@@ -58,12 +58,12 @@ def serve(connection: Connection, vocabulary: LLTokenizer) -> None:
             os._exit(0)
         _, status = os.waitpid(child, 0)
         if os.WIFSIGNALED(status):
-            connection.send_bytes(msgspec.msgpack.encode(Verdict(death_signal=os.WTERMSIG(status))))
+            connection.send_bytes(msgspec.msgpack.encode(GuardVerdict(death_signal=os.WTERMSIG(status))))
         elif status != 0:
-            connection.send_bytes(msgspec.msgpack.encode(Verdict(failure=f"exit status {os.WEXITSTATUS(status)}")))
+            connection.send_bytes(msgspec.msgpack.encode(GuardVerdict(failure=f"exit status {os.WEXITSTATUS(status)}")))
 
 
-def _check(grammar: Grammar, vocabulary: LLTokenizer) -> Verdict:
+def _check(grammar: Grammar, vocabulary: LLTokenizer) -> GuardVerdict:
     """Compile within the limits; what goes beyond them ends this process."""
     # What the library says when it dies: callers are told by the signal, and must not be able to fill a log.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
@@ -75,13 +75,13 @@ def _check(grammar: Grammar, vocabulary: LLTokenizer) -> Verdict:
     _limit(resource.RLIMIT_AS, size_bytes + MAX_BYTES)
     try:
         compile_grammar(vocabulary, grammar)
-        return Verdict(num_bytes=_memory_bytes()[1] - private_bytes)
+        return GuardVerdict(num_bytes=_memory_bytes()[1] - private_bytes)
     except InvalidRequestError as error:
-        return Verdict(refusal=str(error))
+        return GuardVerdict(refusal=str(error))
     except MemoryError:
-        return Verdict(death_signal=signal.SIGABRT)
+        return GuardVerdict(death_signal=signal.SIGABRT)
     except BaseException as error:  # a panic of the library is no Exception
-        return Verdict(refusal=f"the grammar library failed: {type(error).__name__}")
+        return GuardVerdict(refusal=f"the grammar library failed: {type(error).__name__}")
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)

@@ -18,8 +18,8 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from pilotfish.speculation.drafting import draft
-from pilotfish.speculation.results import Draft, Outcome
+from pilotfish.speculation.draft_tokens import draft
+from pilotfish.speculation.results import DraftToken, Outcome
 from pilotfish.speculation.rounds import Round, verify
 from pilotfish.speculation.sampling.history import TokenHistory
 from pilotfish.speculation.sampling.penalties import Row
@@ -38,7 +38,7 @@ TreeDrafter = Callable[
     list[tuple[list[int], list[SparseDistribution], DraftTree]],
 ]
 """Of sequences with these parameters, positions and outputs: token ids, distributions and shape of each draft."""
-DraftFunction = Callable[[Tensor, Sequence[Row], int], list[Draft]]
+DraftFunction = Callable[[Tensor, Sequence[Row], int], list[DraftToken]]
 VerifyFunction = Callable[[Tensor, Sequence[Round]], list[Outcome]]
 
 
@@ -155,7 +155,7 @@ class Simulation:
     def _propose_chains(
         self, samplings: list[SamplingParams], positions: list[int], contexts: list[list[int]]
     ) -> list[tuple[list[int], list[SparseDistribution], DraftTree]]:
-        proposals: list[list[Draft]] = [[] for _ in contexts]
+        proposals: list[list[DraftToken]] = [[] for _ in contexts]
         tentative = [list(context) for context in contexts]
         table = draft_table(self.drafter)
         for offset in range(self.num_draft_tokens):

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import torch
 
-from pilotfish.speculation.drafting import draft
-from pilotfish.speculation.results import Draft
+from pilotfish.speculation.draft_tokens import draft
+from pilotfish.speculation.results import DraftToken
 from pilotfish.speculation.sampling import coupling, rejection
 from pilotfish.speculation.sampling.coupling import keys_of
 from pilotfish.speculation.sampling.noise import Stream, uniform
@@ -26,7 +26,7 @@ def draft_with_noise_of_acceptance(logits, rows, top_m):
     token_ids = (probs.cumsum(-1) < noise).sum(-1).clamp(max=logits.shape[1] - 1).tolist()
     everything = tuple(range(logits.shape[1]))
     return [
-        Draft(token_id, SparseDistribution(everything, tuple(row)))
+        DraftToken(token_id, SparseDistribution(everything, tuple(row)))
         for token_id, row in zip(token_ids, probs.tolist(), strict=True)
     ]
 
@@ -56,7 +56,7 @@ def draft_densely_send_truncated(logits, rows, top_m):
         kept = pairs[:3] + [pair for pair in pairs[3:] if pair[0] == drafted.token_id]
         total = sum(prob for _, prob in kept)
         sent = SparseDistribution(tuple(t for t, _ in kept), tuple(prob / total for _, prob in kept))
-        drafts.append(Draft(drafted.token_id, sent))
+        drafts.append(DraftToken(drafted.token_id, sent))
     return drafts
 
 

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 from torch import Tensor
 
-from pilotfish.engine.core.ahead_growth import AheadGrowth
 from pilotfish.engine.core.drafts import DraftedChain
-from pilotfish.messages import AheadRequest
-from pilotfish.speculation.drafting import draft
+from pilotfish.engine.core.predraft_growth import PredraftGrowth
+from pilotfish.messages import PredraftRequest
+from pilotfish.speculation.draft_tokens import draft
 from pilotfish.speculation.sampling.history import TokenHistory
 from pilotfish.speculation.sampling.penalties import Row
 from pilotfish.speculation.trees.branching import branch
@@ -73,7 +73,7 @@ class AheadDrafter:
         chosen = [
             index for index, context in enumerate(contexts) if not context and self.generator.random() < self.share
         ]
-        growths = [AheadGrowth(verified[index], AheadRequest(4, (0.0,))) for index in chosen]
+        growths = [PredraftGrowth(verified[index], PredraftRequest(4, (0.0,))) for index in chosen]
         self._step(growths, [(samplings[index], positions[index], contexts[index]) for index in chosen])
         self._step(growths, [(samplings[index], positions[index], contexts[index]) for index in chosen])
         for index, growth in zip(chosen, growths, strict=True):
@@ -81,7 +81,9 @@ class AheadDrafter:
                 branch_.assumed_token_ids: branch_.drafts for branch_ in growth.branches
             }
 
-    def _step(self, growths: Sequence[AheadGrowth], sequences: Sequence[tuple[SamplingParams, int, list[int]]]) -> None:
+    def _step(
+        self, growths: Sequence[PredraftGrowth], sequences: Sequence[tuple[SamplingParams, int, list[int]]]
+    ) -> None:
         paths = [growth.paths() for growth in growths]
         rows = [
             Row(sampling, position + len(path), self._history(sampling, context), path)

@@ -58,7 +58,7 @@ def test_the_services_understand_their_environment(monkeypatch: pytest.MonkeyPat
     for name, value in settings.items():
         monkeypatch.setenv(name, value or "")
     config = load_config(ROOT / "docker" / "pilotfish.yaml")
-    assert (config.target.model, config.draft.proposer) == ("smollm2-135m-instruct", "suffix")
+    assert (config.target.model, config.draft.drafter) == ("smollm2-135m-instruct", "suffix")
     assert config.target.engine.device == "cuda"
     assert config.telemetry.otlp_endpoint == ""
 

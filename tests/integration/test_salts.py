@@ -13,22 +13,23 @@ from pilotfish.rpc.v1 import types_pb2
 from tests.support.stack import Answer, running_stack
 from tests.support.threaded_engine import ThreadedEngine
 
-PLACES: Mapping[str, tuple[str, dict[str, Any]]] = {
-    "orchestrator": ("suffix", {}),
-    "draft service": ("draft", {}),
-    "target": ("suffix", {"drafter": {"proposer": "none", "lookup": "suffix"}}),
+PLACES: Mapping[str, tuple[str, dict[str, Any], str]] = {
+    "orchestrator": ("suffix", {}, "suffix"),
+    "orchestrator by default": ("auto", {}, "auto"),
+    "draft service": ("draft", {}, "suffix"),
+    "target": ("suffix", {"drafter": {"proposer": "none", "lookup": "suffix"}}, "suffix"),
 }
-"""By where the lookup is: the request's proposer, and keys of the target."""
+"""By where the lookup is: the request's proposer, keys of the target, and draft.proposer."""
 
 
 @pytest.mark.parametrize("place", PLACES)
 async def test_drafts_come_from_the_same_salt_alone(place: str, target_folder: Path, tmp_path: Path) -> None:
-    proposer, target = PLACES[place]
+    proposer, target, pool = PLACES[place]
     service = {"model": str(target_folder), "engine": {"compile": False, "num_threads": 1, "kv_cache_tokens": 1024}}
     config = config_from_dict(
         {
             "target": {**service, **target},
-            "draft": {**service, "proposer": "suffix"},
+            "draft": {**service, "proposer": pool},
             "orchestrator": {"speculation": {"draft_deadline_ms": 10000}},
             "cache_dir": str(tmp_path),
         }

@@ -9,13 +9,13 @@ from orchestrator.answers.sequence import Sequence
 from orchestrator.replicas.exchange import Exchange
 from orchestrator.rounds.commands import Command
 from orchestrator.rounds.draft import Draft
-from orchestrator.rounds.drafters.drafter import Drafter
+from orchestrator.rounds.drafter_clients.drafter_client import DrafterClient
 
 
 class AskedDrafter:
     """Make it within an event loop."""
 
-    def __init__(self, make: Callable[[list[Command]], Drafter]) -> None:
+    def __init__(self, make: Callable[[list[Command]], DrafterClient]) -> None:
         """make: given where the drafter is to put its commands."""
         self._out: list[Command] = []
         self.drafter = make(self._out)

@@ -17,7 +17,7 @@ from pilotfish.messages import (
     Event,
     Opened,
     OpenSequence,
-    PreparedDrafts,
+    Predrafted,
     Proposal,
     Propose,
     SequenceError,
@@ -56,7 +56,7 @@ class MemoryLink:
         self.drafts_ahead = False
         self.step_s = 0.0
         """That a verification takes; then the replica goes on with what was prepared meanwhile."""
-        self.prepared: dict[int, PreparedDrafts] = {}
+        self.prepared: dict[int, Predrafted] = {}
         """Of each sequence: for its next verdict."""
         self.prompt_lengths: dict[int, int] = {}
         self.max_lengths: dict[int, int] = {}
@@ -178,7 +178,7 @@ class MemoryLink:
         tokens = self.tokens.get(command.sequence_id)
         if tokens is None:
             return [SequenceError(command.sequence_id, SequenceErrorCode.UNKNOWN_SEQUENCE, "unknown")]
-        if isinstance(command, PreparedDrafts):
+        if isinstance(command, Predrafted):
             self.prepared[command.sequence_id] = command
             return []
         if isinstance(command, Propose):
@@ -238,11 +238,11 @@ class MemoryLink:
         self._answer([verdict])
 
     @staticmethod
-    def _prepared(command: Propose, tokens: Sequence[int]) -> PreparedDrafts:
+    def _prepared(command: Propose, tokens: Sequence[int]) -> Predrafted:
         """For the outcome that all is accepted."""
         k = command.num_draft_tokens
         following = continuation(tokens, 2 * k + 1)
-        return PreparedDrafts(
+        return Predrafted(
             command.sequence_id, command.base_length, following[:k], (k,), (following[k],), following[k + 1 :]
         )
 

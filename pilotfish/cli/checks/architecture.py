@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from pilotfish.cli.checks.finding import Finding, Verdict
+from pilotfish.cli.checks.finding import Finding, Severity
 from pilotfish.cli.checks.probe import ask_process
 from pilotfish.config import Config
 from pilotfish.drafter_registry import Needs, Place, drafters_of
@@ -39,13 +39,13 @@ def check_architectures(config: Config, probe: RefusalProbe = probe_refusals) ->
     try:
         refusals = probe(sorted(folders))
     except OSError as error:
-        yield Finding("architecture", Verdict.PROBLEM, f"it cannot be checked: {error}", "install Pilotfish again")
+        yield Finding("architecture", Severity.PROBLEM, f"it cannot be checked: {error}", "install Pilotfish again")
         return
     for folder, refusal in refusals.items():
         if refusal:
-            yield Finding("architecture", Verdict.PROBLEM, refusal, f"choose another model than {folders[folder]}")
+            yield Finding("architecture", Severity.PROBLEM, refusal, f"choose another model than {folders[folder]}")
         else:
-            yield Finding("architecture", Verdict.OK, f"{folders[folder]} is answered as by transformers")
+            yield Finding("architecture", Severity.OK, f"{folders[folder]} is answered as by transformers")
 
 
 def _folder(name: str, cache: ModelCache) -> Path | None:

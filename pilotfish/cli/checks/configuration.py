@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from pilotfish.cli.checks.finding import Finding, Verdict
+from pilotfish.cli.checks.finding import Finding, Severity
 from pilotfish.config import Config, PublicSecurityConfig, default_config_file, load_config, setting_variables
 from pilotfish.emulation.profiles import load_profile
 from pilotfish.errors import ConfigError
@@ -20,13 +20,13 @@ def check_configuration(file: Path | None, overrides: Sequence[str]) -> tuple[Co
         config = load_config(file, overrides)
     except ConfigError as error:
         advice = "docs/configuration.md names every key; `pilotfish config` prints those in force"
-        return None, Finding("configuration", Verdict.PROBLEM, str(error), advice)
+        return None, Finding("configuration", Severity.PROBLEM, str(error), advice)
     found = str(file or default_config_file() or "the defaults")
     if variables := setting_variables():
         found += f" with {', '.join(f'${name}' for name in variables)}"
     if overrides:
         found += f" with {len(overrides)} --set"
-    return config, Finding("configuration", Verdict.OK, found)
+    return config, Finding("configuration", Severity.OK, found)
 
 
 def check_named_files(config: Config) -> Iterator[Finding]:
@@ -51,5 +51,5 @@ def _usable(check: str, found: str, use: Callable[[], object]) -> Finding:
     try:
         use()
     except ConfigError as error:
-        return Finding(check, Verdict.PROBLEM, str(error), "mend the file, or name another in the configuration")
-    return Finding(check, Verdict.OK, found)
+        return Finding(check, Severity.PROBLEM, str(error), "mend the file, or name another in the configuration")
+    return Finding(check, Severity.OK, found)

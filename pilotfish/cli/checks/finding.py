@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Verdict(StrEnum):
+class Severity(StrEnum):
     """How well a thing is."""
 
     OK = "ok"
@@ -23,13 +23,16 @@ class Finding:
 
     check: str
     """What was looked at, in a word or two."""
-    verdict: Verdict
+    verdict: Severity
     found: str
     advice: str = ""
     """What to do; empty where there is nothing to do."""
 
 
-def worst(findings: Iterable[Finding]) -> Verdict:
+def worst(findings: Iterable[Finding]) -> Severity:
     """The verdict on the whole."""
     verdicts = {finding.verdict for finding in findings}
-    return next((verdict for verdict in (Verdict.PROBLEM, Verdict.WARNING) if verdict in verdicts), Verdict.OK)
+    return next(
+        (verdict for verdict in (Severity.PROBLEM, Severity.WARNING) if verdict in verdicts),
+        Severity.OK,
+    )

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from pilotfish.cli.checks.finding import Finding, Verdict
+from pilotfish.cli.checks.finding import Finding, Severity
 from pilotfish.cli.checks.probe import ask_process
 from pilotfish.config import Config
 from pilotfish.models.native.build import FLAGS, find_compiler, find_prebuilt
@@ -30,22 +30,22 @@ def probe_torch(devices: Sequence[str]) -> dict[str, Any]:
 def check_hardware(config: Config, probe: Probe = probe_torch) -> Iterator[Finding]:
     """Torch, GPUs, the configured devices and the compiler."""
     if find_spec("torch") is None:
-        yield Finding("torch", Verdict.OK, "not installed: this installation runs no model")
+        yield Finding("torch", Severity.OK, "not installed: this installation runs no model")
         return
     engines = {"target": config.target.engine, "draft": config.draft.engine}
     devices = sorted({engine.device for engine in engines.values()})
     try:
         found = probe(devices)
     except OSError as error:
-        yield Finding("torch", Verdict.PROBLEM, f"torch cannot be used: {error}", "install it again: `make setup`")
+        yield Finding("torch", Severity.PROBLEM, f"torch cannot be used: {error}", "install it again: `make setup`")
     else:
-        yield Finding("torch", Verdict.OK, f"torch {found['version']}")
+        yield Finding("torch", Severity.OK, f"torch {found['version']}")
         yield _gpus(found["gpus"], devices)
         for section, engine in engines.items():
             failure = found["failures"][engine.device]
             if failure:
                 advice = f"choose another with --set {section}.engine.device=cpu, or mend the driver"
-                yield Finding("device", Verdict.PROBLEM, f"{section}.engine.device={engine.device}: {failure}", advice)
+                yield Finding("device", Severity.PROBLEM, f"{section}.engine.device={engine.device}: {failure}", advice)
     yield check_compiler(needed=any(engine.compile and engine.device in ("auto", "cpu") for engine in engines.values()))
 
 
@@ -54,24 +54,24 @@ def _gpus(gpus: list[dict[str, Any]], devices: list[str]) -> Finding:
         names = ", ".join(f"{gpu['name']} ({gpu['memory_bytes'] / 2**30:.0f} GiB)" for gpu in gpus)
         unused = all(device == "cpu" for device in devices)
         advice = "the engines are set to the CPU; --set target.engine.device=cuda uses it" if unused else ""
-        return Finding("gpu", Verdict.WARNING if unused else Verdict.OK, names, advice)
+        return Finding("gpu", Severity.WARNING if unused else Severity.OK, names, advice)
     if shutil.which("nvidia-smi"):
         advice = "see whether `nvidia-smi` works and whether torch was built for this driver's CUDA"
-        return Finding("gpu", Verdict.WARNING, "there is an NVIDIA driver, but torch sees no GPU", advice)
-    return Finding("gpu", Verdict.OK, "none: the engines compute on the CPU")
+        return Finding("gpu", Severity.WARNING, "there is an NVIDIA driver, but torch sees no GPU", advice)
+    return Finding("gpu", Severity.OK, "none: the engines compute on the CPU")
 
 
 def check_compiler(*, needed: bool) -> Finding:
     """Whether the native CPU kernels could be compiled: tries it with a small program."""
     compiler = find_compiler()
     if not needed:
-        return Finding("compiler", Verdict.OK, f"{compiler or 'none'}; nothing configured needs one")
+        return Finding("compiler", Severity.OK, f"{compiler or 'none'}; nothing configured needs one")
     prebuilt = find_prebuilt()
     if compiler is None and prebuilt is not None:
-        return Finding("compiler", Verdict.OK, f"none, but the native CPU kernels are compiled ahead: {prebuilt.name}")
+        return Finding("compiler", Severity.OK, f"none, but the native CPU kernels are compiled ahead: {prebuilt.name}")
     if compiler is None:
         advice = "install g++ or clang++ (apt-get install g++): torch's own operations are slower"
-        return Finding("compiler", Verdict.WARNING, "no C++ compiler for the native CPU kernels", advice)
+        return Finding("compiler", Severity.WARNING, "no C++ compiler for the native CPU kernels", advice)
     with tempfile.TemporaryDirectory(prefix="pilotfish-doctor-") as folder:
         command = [compiler, *FLAGS, "-o", str(Path(folder) / "probe.so"), "-x", "c++", "-"]
         try:
@@ -84,5 +84,5 @@ def check_compiler(*, needed: bool) -> Finding:
             failure = "" if result.returncode == 0 else (result.stderr.strip().splitlines() or ["no message"])[0]
     if failure:
         advice = "the engines use torch's slower operations; install a C++17 compiler with its standard library"
-        return Finding("compiler", Verdict.WARNING, f"{compiler} cannot compile: {failure}", advice)
-    return Finding("compiler", Verdict.OK, f"{compiler} compiles C++17 for this processor")
+        return Finding("compiler", Severity.WARNING, f"{compiler} cannot compile: {failure}", advice)
+    return Finding("compiler", Severity.OK, f"{compiler} compiles C++17 for this processor")

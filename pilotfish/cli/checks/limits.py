@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from pilotfish.cli.checks.finding import Finding, Verdict
+from pilotfish.cli.checks.finding import Finding, Severity
 from pilotfish.config import Config
 from pilotfish.engine.process.cores import usable_cores
 
@@ -30,8 +30,8 @@ def check_cores(usable: int, visible: int) -> Finding:
     found = f"{usable} of {visible} may be used" if usable < visible else f"{visible}"
     if usable == 1:
         advice = "the engine and the service's front share it; allow the container two or more"
-        return Finding("cores", Verdict.WARNING, found, advice)
-    return Finding("cores", Verdict.OK, found)
+        return Finding("cores", Severity.WARNING, found, advice)
+    return Finding("cores", Severity.OK, found)
 
 
 def _temporary_folder() -> Finding:
@@ -40,8 +40,8 @@ def _temporary_folder() -> Finding:
             file.write(b"\0")
     except OSError as error:
         advice = "mount a writable file system at /tmp (docker run --tmpfs /tmp), or set TMPDIR"
-        return Finding("temporary folder", Verdict.PROBLEM, f"cannot be written: {error.strerror}", advice)
-    return Finding("temporary folder", Verdict.OK, tempfile.gettempdir())
+        return Finding("temporary folder", Severity.PROBLEM, f"cannot be written: {error.strerror}", advice)
+    return Finding("temporary folder", Severity.OK, tempfile.gettempdir())
 
 
 def _shared_memory(folder: Path) -> Finding:
@@ -49,5 +49,5 @@ def _shared_memory(folder: Path) -> Finding:
     found = f"{folder}, {total / 2**20:.0f} MiB"
     if total < NEEDED_SHARED_BYTES:
         advice = "give the container more: docker run --shm-size 1g, or a memory-backed emptyDir at /dev/shm"
-        return Finding("shared memory", Verdict.PROBLEM, found, advice)
-    return Finding("shared memory", Verdict.OK, found)
+        return Finding("shared memory", Severity.PROBLEM, found, advice)
+    return Finding("shared memory", Severity.OK, found)

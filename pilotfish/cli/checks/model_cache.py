@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from pilotfish.cli.checks.finding import Finding, Verdict
+from pilotfish.cli.checks.finding import Finding, Severity
 from pilotfish.config import Config
 from pilotfish.errors import ModelError
 from pilotfish.models.store.catalogue import CatalogueModel, resolve
@@ -27,7 +27,7 @@ def check_model_cache(config: Config) -> Iterator[Finding]:
         models = []
     failure = _why_not_writable(root)
     if failure:
-        yield Finding("model cache", Verdict.PROBLEM, f"{root} is not writable: {failure}", f"make it so, {ELSEWHERE}")
+        yield Finding("model cache", Severity.PROBLEM, f"{root} is not writable: {failure}", f"make it so, {ELSEWHERE}")
     else:
         yield _space(root, sum(_pull_bytes(name, root) for name in models))
     for name in models:
@@ -39,21 +39,21 @@ def _space(root: Path, needed_bytes: int) -> Finding:
     found = f"{root}, {free / 1e9:.1f} GB free"
     if free < needed_bytes:
         found += f", but the models still to be pulled need {needed_bytes / 1e9:.1f} GB"
-        return Finding("model cache", Verdict.PROBLEM, found, f"free some, {ELSEWHERE}")
+        return Finding("model cache", Severity.PROBLEM, found, f"free some, {ELSEWHERE}")
     if free < LITTLE_SPACE_BYTES:
-        return Finding("model cache", Verdict.WARNING, found, f"free some, {ELSEWHERE}")
-    return Finding("model cache", Verdict.OK, found)
+        return Finding("model cache", Severity.WARNING, found, f"free some, {ELSEWHERE}")
+    return Finding("model cache", Severity.OK, found)
 
 
 def _model(name: str, cache: ModelCache) -> Finding:
     try:
         folder = cached_folder(resolve(name), cache)
     except (ModelError, OSError) as error:
-        return Finding("model", Verdict.PROBLEM, str(error), "`pilotfish models list` names those that there are")
+        return Finding("model", Severity.PROBLEM, str(error), "`pilotfish models list` names those that there are")
     if folder is None:
         advice = f"`pilotfish up` pulls it, or now: pilotfish models pull {name}"
-        return Finding("model", Verdict.WARNING, f"{name} is not in the cache yet", advice)
-    return Finding("model", Verdict.OK, f"{name} in {folder}")
+        return Finding("model", Severity.WARNING, f"{name} is not in the cache yet", advice)
+    return Finding("model", Severity.OK, f"{name} in {folder}")
 
 
 def _pull_bytes(name: str, root: Path) -> int:

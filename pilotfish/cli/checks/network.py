@@ -6,7 +6,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
-from pilotfish.cli.checks.finding import Finding, Verdict
+from pilotfish.cli.checks.finding import Finding, Severity
 from pilotfish.cli.preflight import find_running, require_free, require_free_http
 from pilotfish.config import Config
 from pilotfish.errors import ConfigError, UnavailableError
@@ -22,7 +22,7 @@ def check_network(config: Config) -> Iterator[Finding]:
     if running:
         served = f"Pilotfish {running.version} already serves {running.model_id} there"
         found = f"{orchestrator.host}:{orchestrator.port}: {served}"
-        yield Finding("address", Verdict.OK, found)
+        yield Finding("address", Severity.OK, found)
     else:
         yield _address("address", orchestrator.host, orchestrator.port, require_free)
         if orchestrator.http_port >= 0:
@@ -34,13 +34,13 @@ def check_proxies(host: str) -> Finding:
     """Whether HTTP clients on this machine would ask a proxy for the API at `host`. Pilotfish's own links do not."""
     proxies = {scheme: url for scheme, url in urllib.request.getproxies().items() if scheme in ("http", "https", "all")}
     if not proxies:
-        return Finding("proxies", Verdict.OK, "none in the environment")
+        return Finding("proxies", Severity.OK, "none in the environment")
     named = ", ".join(f"{scheme}_proxy={_without_password(url)}" for scheme, url in sorted(proxies.items()))
     if urllib.request.proxy_bypass(host):
-        return Finding("proxies", Verdict.OK, f"{named}; not for {host}")
+        return Finding("proxies", Severity.OK, f"{named}; not for {host}")
     advice = f"for OpenAI's and other HTTP clients: export NO_PROXY=localhost,127.0.0.1,{host}"
     found = f"{named} would be asked for the HTTP API at {host} (Pilotfish's own links do not ask it)"
-    return Finding("proxies", Verdict.WARNING, found, advice)
+    return Finding("proxies", Severity.WARNING, found, advice)
 
 
 def _address(check: str, host: str, port: int, require: Callable[[str, int], None]) -> Finding:
@@ -50,8 +50,8 @@ def _address(check: str, host: str, port: int, require: Callable[[str, int], Non
             require(host, port)
     except (ConfigError, UnavailableError) as error:
         message, _, advice = str(error).partition(": ")
-        return Finding(check, Verdict.PROBLEM, message, advice)
-    return Finding(check, Verdict.OK, f"{address} is free" if port else address)
+        return Finding(check, Severity.PROBLEM, message, advice)
+    return Finding(check, Severity.OK, f"{address} is free" if port else address)
 
 
 def _dialled(host: str) -> str:

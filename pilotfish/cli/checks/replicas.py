@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from pilotfish.cli.checks.finding import Finding, Verdict
+from pilotfish.cli.checks.finding import Finding, Severity
 from pilotfish.config import Config
 from pilotfish.errors import ConfigError, PilotfishError
 from pilotfish.messages import Event
@@ -29,7 +29,7 @@ def check_replicas(config: Config) -> list[Finding]:
     try:
         security = LinkSecurity(config.security.internal)
     except ConfigError as error:
-        return [Finding("replicas", Verdict.PROBLEM, f"they cannot be asked: {error}", "mend security.internal")]
+        return [Finding("replicas", Severity.PROBLEM, f"they cannot be asked: {error}", "mend security.internal")]
     return asyncio.run(_ask_all(addresses, security))
 
 
@@ -65,7 +65,7 @@ async def _ask(service: Service, address: str, security: LinkSecurity) -> Welcom
 def _finding(service: Service, address: str, outcome: Welcome | PilotfishError, tokenizers: set[str]) -> Finding:
     check = f"{service} replica"
     # Without drafts requests are served, slower.
-    severity = Verdict.PROBLEM if service == "target" else Verdict.WARNING
+    severity = Severity.PROBLEM if service == "target" else Severity.WARNING
     if isinstance(outcome, PilotfishError):
         advice = f"is `python -m {service}_service` running there, with the same security.internal?"
         return Finding(check, severity, f"{address}: {outcome}", advice)
@@ -73,7 +73,7 @@ def _finding(service: Service, address: str, outcome: Welcome | PilotfishError, 
         found = f"{address} has another tokenizer ({outcome.model.model_id}) than the target"
         return Finding(check, severity, found, "all replicas need models with the same tokenizer")
     emulated = ", emulated" if outcome.model.emulated else ""
-    return Finding(check, Verdict.OK, f"{address} serves {outcome.model.model_id}{emulated}")
+    return Finding(check, Severity.OK, f"{address} serves {outcome.model.model_id}{emulated}")
 
 
 def _ignore_events(_: list[Event]) -> None:

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from pilotfish.cli.checks.architecture import check_architectures
 from pilotfish.cli.checks.configuration import check_configuration, check_named_files
-from pilotfish.cli.checks.finding import Finding, Verdict, worst
+from pilotfish.cli.checks.finding import Finding, Severity, worst
 from pilotfish.cli.checks.hardware import check_hardware
 from pilotfish.cli.checks.limits import check_limits
 from pilotfish.cli.checks.model_cache import check_model_cache
@@ -26,11 +26,15 @@ from pilotfish.cli.errors import EXIT_FAILURE, fail_on_error
 from pilotfish.cli.options import AsJson, ConfigFile, NoColor, Overrides
 from pilotfish.config import Config
 
-MARKS = {Verdict.OK: ("✓", "green"), Verdict.WARNING: ("!", "yellow"), Verdict.PROBLEM: ("✗", "red")}
+MARKS = {
+    Severity.OK: ("✓", "green"),
+    Severity.WARNING: ("!", "yellow"),
+    Severity.PROBLEM: ("✗", "red"),
+}
 SUMMARIES = {
-    Verdict.OK: "Everything is well.",
-    Verdict.WARNING: "Pilotfish will work; see the warnings.",
-    Verdict.PROBLEM: "Something will not work; see the problems.",
+    Severity.OK: "Everything is well.",
+    Severity.WARNING: "Pilotfish will work; see the warnings.",
+    Severity.PROBLEM: "Something will not work; see the problems.",
 }
 
 
@@ -66,14 +70,14 @@ def doctor(
         print(json.dumps(report, indent=2, ensure_ascii=False))
     else:
         console.print(SUMMARIES[verdict])
-    if verdict is Verdict.PROBLEM:
+    if verdict is Severity.PROBLEM:
         raise typer.Exit(EXIT_FAILURE)
 
 
 def examine(config_file: Path | None, overrides: Sequence[str]) -> Iterator[Finding]:
     """Every check, as it is done. With a configuration that cannot be read the rest is checked with the defaults."""
     where = f"Python {platform.python_version()} at {sys.executable} on {platform.platform(terse=True)}"
-    yield Finding("python", Verdict.OK, where)
+    yield Finding("python", Severity.OK, where)
     config, finding = check_configuration(config_file, overrides)
     yield finding
     if config is None:
@@ -91,4 +95,4 @@ def _print(finding: Finding, console: Console) -> None:
     mark, style = MARKS[finding.verdict]
     console.print(Text.assemble((f"{mark} ", style), (finding.check, "bold"), f": {finding.found}"), soft_wrap=True)
     if finding.advice:
-        console.print(Text(f"    → {finding.advice}", "" if finding.verdict is Verdict.OK else style), soft_wrap=True)
+        console.print(Text(f"    → {finding.advice}", "" if finding.verdict is Severity.OK else style), soft_wrap=True)

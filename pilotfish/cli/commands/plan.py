@@ -15,7 +15,7 @@ from pilotfish.cli.options import NoColor
 from pilotfish.config import SpeculationConfig
 from pilotfish.emulation.profiles import load_profile
 from pilotfish.errors import ConfigError
-from pilotfish.planning.drafting import Drafting, Placement
+from pilotfish.planning.draft_assumptions import DraftAssumptions, Placement
 from pilotfish.planning.fleet import Goals
 from pilotfish.planning.plan import make_plan
 from pilotfish.planning.planner import ROUND_TRIP_S, Fleet, Planner
@@ -119,7 +119,9 @@ def plan(
         return
     if gpus is not None or gpu_memory_gb is not None:
         raise ConfigError("--gpus and --gpu-memory-gb go with --model: name the model that the GPUs are for")
-    drafting = Drafting(acceptance=_rates(acceptance), max_draft_tokens=max_draft_tokens, ahead_tokens=ahead_tokens)
+    drafting = DraftAssumptions(
+        acceptance=_rates(acceptance), max_draft_tokens=max_draft_tokens, ahead_tokens=ahead_tokens
+    )
     planner = Planner(
         profile=load_profile(profile),
         drafting=drafting,

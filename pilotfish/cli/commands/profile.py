@@ -18,7 +18,7 @@ from pilotfish.cli.errors import fail_on_error
 from pilotfish.cli.options import AsJson, ConfigFile, Overrides
 from pilotfish.cli.output_file import require_writable, write_whole
 from pilotfish.config import Config, InTargetDrafterConfig, load_config
-from pilotfish.drafter_registry import LOOKUPS
+from pilotfish.drafter_registry import LOOKUPS, Needs, Place, drafters_of
 from pilotfish.emulation.profiles import HardwareProfile, RooflineCost, load_profile, profile_to_yaml
 from pilotfish.errors import ConfigError
 
@@ -80,8 +80,8 @@ def profile(
 
 
 def _require_measurable(config: Config, role: str) -> None:
-    proposer = config.draft.proposer
-    if role != "target" and proposer not in ("model", *LOOKUPS):
+    proposer = config.draft.drafter
+    if role != "target" and proposer not in (*LOOKUPS, *drafters_of(Needs.MODEL, Place.DRAFT_SERVICE)):
         raise ConfigError(
             f"draft.proposer is {proposer!r}, whose steps need a target beside them: measure --role target, or set "
             "draft.proposer to model"
@@ -110,7 +110,7 @@ def _blank(config: Config, out: Path) -> HardwareProfile:
 
 def _measure(config: Config, role: Literal["target", "draft"], *, quick: bool) -> MeasuredCost | RooflineCost:
     """Load the engine and time its steps. A lookup costs nothing beside a model."""
-    if role == "draft" and config.draft.proposer in LOOKUPS:
+    if role == "draft" and config.draft.drafter in LOOKUPS:
         return _NO_COST
     service = config.target if role == "target" else config.draft
     pull_with_progress(service.model, Path(config.cache_dir))
@@ -144,6 +144,6 @@ def _shortened(plan: MeasurementPlan) -> MeasurementPlan:
 def _description(config: Config) -> str:
     machine = this_machine()
     return (
-        f"{config.target.model} ({config.target.engine.dtype}) with proposer {config.draft.proposer}, "
+        f"{config.target.model} ({config.target.engine.dtype}) with proposer {config.draft.drafter}, "
         f"{len(os.sched_getaffinity(0))} cores of {machine.processor}; measured"
     )

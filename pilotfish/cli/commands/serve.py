@@ -83,12 +83,13 @@ def _describe_drafts(config: Config) -> str:
             " --set orchestrator.speculation.proposer=draft: the draft service instead." if draft.num_replicas else ""
         )
         return f"Drafts: {', else '.join(parts)} in the target.{other}"
-    if not draft.num_replicas:
+    if not draft.num_replicas and config.default_proposer == "draft":
         return "No drafts: there is no drafter in the target (target.drafter), and no draft replica."
     advice = ""
     if not any(shipped_head(target.model, name) for name in IN_TARGET_DRAFTERS) and target.tensor_parallel_size == 1:
         advice = f" Faster: a head in the target, `pilotfish train eagle3 --target {target.model}`."
-    return f"Drafts: {draft.proposer} in the draft service.{advice}"
+    place = "draft service" if config.default_proposer == "draft" else "orchestrator"
+    return f"Drafts: {draft.drafter} in the {place}.{advice}"
 
 
 def http_url(config: Config) -> str:

@@ -9,7 +9,7 @@ from pilotfish.engine.core.sequence import EngineSequence
 from pilotfish.engine.core.task import PredraftTask, ProposeTask
 from pilotfish.engine.core.tree_proposal import TreeProposal
 from pilotfish.messages import DraftEvent
-from pilotfish.speculation.results import Draft
+from pilotfish.speculation.results import DraftToken
 from pilotfish.speculation.trees.growth import Candidate
 
 
@@ -17,7 +17,7 @@ from pilotfish.speculation.trees.growth import Candidate
 class Drafted:
     """What a drafter's forward says of one sequence: of each row of its plan, what was asked for."""
 
-    drafts: Sequence[Draft] = ()
+    drafts: Sequence[DraftToken] = ()
     """The next token of its chain, or of each of those that are drafted ahead."""
     candidates: Sequence[Sequence[Candidate]] = ()
     """Of each node that a tree expands, or at each draft's position where something is drafted ahead."""

@@ -23,7 +23,7 @@ from pilotfish.messages import (
     Decode,
     Event,
     OpenSequence,
-    PreparedDrafts,
+    Predrafted,
     Propose,
     SequenceError,
     Verdict,
@@ -189,7 +189,7 @@ class Engine(ABC):
                 return self._intake.decode(command, now_ns)
             case Propose():
                 return self._intake.propose(command, now_ns)
-            case PreparedDrafts():
+            case Predrafted():
                 self._intake.prepare(command)
                 return None
             case CloseSequence():

@@ -12,17 +12,17 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from pilotfish.engine.core.ahead_growth import AheadBranch
 from pilotfish.engine.core.drafts import DraftedChain, Drafts
 from pilotfish.engine.core.kv_cache import KVCache
+from pilotfish.engine.core.predraft_growth import PredraftBranch
 from pilotfish.engine.core.sequence import EngineSequence
 from pilotfish.engine.core.task import PredraftTask, ProposeTask
 from pilotfish.engine.core.tree_proposal import TreeProposal
 from pilotfish.messages import (
-    AheadRequest,
     Decode,
     OpenSequence,
-    PreparedDrafts,
+    Predrafted,
+    PredraftRequest,
     Proposal,
     Propose,
     SequenceError,
@@ -57,7 +57,7 @@ class Intake:
         self._move_kv = move_kv
         self._capacity = kv_cache.pool.num_usable * kv_cache.pool.block_size
         self._num_opened = 0
-        self._prepared: dict[int, PreparedDrafts] = {}
+        self._prepared: dict[int, Predrafted] = {}
         """What each sequence verifies after the verification under way, by how that ends."""
 
     def open(self, command: OpenSequence) -> SequenceError | None:
@@ -112,7 +112,7 @@ class Intake:
         drafts = Drafts(token_ids, probs, None if tree.is_chain else tree)
         return drafts.cut(room - 1, self._capacity - len(sequence.tokens))
 
-    def prepare(self, command: PreparedDrafts) -> None:
+    def prepare(self, command: Predrafted) -> None:
         """Keep them for the next verdict; what is of no use is not worth an error."""
         if command.sequence_id in self._sequences:
             self._prepared[command.sequence_id] = command
@@ -181,7 +181,7 @@ class Intake:
         )
         return None
 
-    def _settle(self, sequence: EngineSequence, command: Propose) -> AheadBranch | None:
+    def _settle(self, sequence: EngineSequence, command: Propose) -> PredraftBranch | None:
         """Keep what was drafted ahead and came true, and end the rest; the branch that assumed just what is committed
         now.
 
@@ -201,7 +201,7 @@ class Intake:
         sequence.mark_computed(sequence.num_computed_tokens + num_known)
         return branch if command.tree is None else None
 
-    def _ahead(self, command: Propose) -> AheadRequest | None:
+    def _ahead(self, command: Propose) -> PredraftRequest | None:
         """What may be drafted ahead: nothing of trees, and nothing past the end of the context."""
         end = command.base_length + 2 * command.num_draft_tokens + 1
         return command.ahead if command.tree is None and end < self._max_context_tokens else None

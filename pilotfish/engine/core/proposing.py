@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pilotfish.engine.core.ahead_growth import AheadGrowth
 from pilotfish.engine.core.drafted import Drafted
+from pilotfish.engine.core.predraft_growth import PredraftGrowth
 from pilotfish.engine.core.sequence import EngineSequence
 from pilotfish.engine.core.task import PredraftTask, ProposeTask
 from pilotfish.engine.core.tree_proposal import TreeProposal
-from pilotfish.speculation.drafting import draft
+from pilotfish.speculation.draft_tokens import draft
 from pilotfish.speculation.sampling.penalties import Row
 from pilotfish.speculation.sampling.transfer import to_device
 from pilotfish.speculation.trees.branching import branch
@@ -77,7 +77,7 @@ def draft_plan(sequence: EngineSequence) -> DraftPlan:
             raise AssertionError(f"{task} drafts nothing")
 
 
-def node_rows(sequence: EngineSequence, growth: TreeProposal | AheadGrowth) -> list[Row]:
+def node_rows(sequence: EngineSequence, growth: TreeProposal | PredraftGrowth) -> list[Row]:
     """One for each node whose next tokens are wanted."""
     return [row_of(sequence, path) for path in growth.paths()]
 

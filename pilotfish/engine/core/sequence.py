@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import InitVar, dataclass, field
 
-from pilotfish.engine.core.ahead_growth import AheadGrowth
 from pilotfish.engine.core.block_pool import BlockHash, salted_root
 from pilotfish.engine.core.drafts import NO_DRAFTS, DraftedChain, Drafts
+from pilotfish.engine.core.predraft_growth import PredraftGrowth
 from pilotfish.engine.core.task import DecodeTask, PredraftTask, ProposeTask, Status, Task
 from pilotfish.features import FeatureRequest
-from pilotfish.messages import AheadRequest, Decode, Opened, OpenSequence, Verdict
+from pilotfish.messages import Decode, Opened, OpenSequence, PredraftRequest, Verdict
 from pilotfish.speculation.lookup.sequence import SequenceLookup
 from pilotfish.speculation.results import Outcome
 from pilotfish.speculation.sampling.history import TokenHistory
@@ -156,9 +156,9 @@ class EngineSequence:
         """Draft what a peer waits for."""
         self.task = task
 
-    def draft_ahead(self, chain: DraftedChain, request: AheadRequest) -> None:
+    def draft_ahead(self, chain: DraftedChain, request: PredraftRequest) -> None:
         """Go on behind the drafts, which the KV cache holds behind the tokens, the last of them left out."""
-        growth = AheadGrowth(chain, request)
+        growth = PredraftGrowth(chain, request)
         self.task = PredraftTask(growth=growth) if growth.has_room else None
 
     def rest(self) -> None:

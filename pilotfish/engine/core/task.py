@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import ClassVar
 
-from pilotfish.engine.core.ahead_growth import AheadGrowth
 from pilotfish.engine.core.drafts import NO_DRAFTS, DraftedChain, Drafts
+from pilotfish.engine.core.predraft_growth import PredraftGrowth
 from pilotfish.engine.core.tree_proposal import TreeProposal
-from pilotfish.messages import AheadRequest
+from pilotfish.messages import PredraftRequest
 from pilotfish.types import Timings, TreeRequest
 
 
@@ -88,7 +88,7 @@ class ProposeTask(TimedTask):
     """Of a tree; None: a chain, whose drafts follow the sequence's tokens."""
     chain: DraftedChain = field(default_factory=DraftedChain)
     """As far as it has come."""
-    ahead: AheadRequest | None = None
+    ahead: PredraftRequest | None = None
     """What to draft ahead of a chain once it is proposed."""
     is_prepared: bool = False
     """The draft has been proposed before: only what is drafted ahead of it is wanted."""
@@ -107,7 +107,7 @@ class PredraftTask(TimedTask):
     """Draft for what may be committed next."""
 
     status: ClassVar[Status] = Status.PREDRAFTING
-    growth: AheadGrowth
+    growth: PredraftGrowth
 
     @property
     def drafts(self) -> Drafts:

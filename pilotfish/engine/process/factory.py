@@ -41,7 +41,7 @@ def build_engine(config: Config, role: Role, *, rank_folder: Path | None = None)
 
     rank_folder: of a target in several ranks, see pilotfish.parallel.ranks.start_ranks.
     """
-    if role == "draft" and DRAFTERS[config.draft.proposer].needs is Needs.FEATURES:
+    if role == "draft" and DRAFTERS[config.draft.drafter].needs is Needs.FEATURES:
         return _head_engine(config)
     return _model_engine(config, role, rank_folder)
 

@@ -12,13 +12,13 @@ from collections.abc import AsyncIterator
 from orchestrator.replicas.directory import NameFollower, ReplicaDirectory
 from orchestrator.replicas.link import ReplicaLink
 from orchestrator.replicas.pool import ReplicaPool
-from orchestrator.rounds.drafters.predraft_policy import PredraftPolicy
+from orchestrator.rounds.drafter_clients.predraft_policy import PredraftPolicy
 from pilotfish.config import OrchestratorConfig
 from pilotfish.config.orchestrator import DNS_PREFIX
 from pilotfish.config.vllm import RemoteProposerConfig
 from pilotfish.errors import PilotfishError
+from pilotfish.integrations.vllm.batch_drafter import BatchDrafter
 from pilotfish.integrations.vllm.counters import ProposerCounters
-from pilotfish.integrations.vllm.drafting import Drafting
 from pilotfish.integrations.vllm.step import DraftingStep
 from pilotfish.integrations.vllm.target_model import TargetModel
 from pilotfish.rpc.handshake import Hello
@@ -37,7 +37,7 @@ _AFTERMATH_S = 0.1
 
 
 class BackgroundDrafting:
-    """Drafting, as vLLM's thread sees it: nothing blocks but a step's wait."""
+    """A batch's drafter, as vLLM's thread sees it: nothing blocks but a step's wait."""
 
     def __init__(
         self, config: RemoteProposerConfig, target: TargetModel, security: LinkSecurity, counters: ProposerCounters
@@ -49,7 +49,7 @@ class BackgroundDrafting:
         self._security = security
         self._directory = ReplicaDirectory()
         self._loop = asyncio.new_event_loop()
-        self._drafting: Drafting | None = None
+        self._drafting: BatchDrafter | None = None
         self._stopped = asyncio.Event()
         self._connected: frozenset[str] = frozenset()
         self._misses_to_tell = 1
@@ -131,7 +131,7 @@ class BackgroundDrafting:
         tracing = Tracing(self._config.telemetry, "pilotfish-vllm")
         async with self._connections(fingerprint) as pool:
             policy = PredraftPolicy(self._config.draft_ahead, self._config.draft_ahead_tokens)
-            drafting = self._drafting = Drafting(pool, self._target, policy, self.counters, tracing)
+            drafting = self._drafting = BatchDrafter(pool, self._target, policy, self.counters, tracing)
             self._note_change(pool)
             try:
                 while not self._stopped.is_set():

@@ -12,9 +12,9 @@ from opentelemetry.trace import Span
 from orchestrator.replicas.exchange import Exchange
 from orchestrator.rounds.commands import Command, Event, Open, Woken
 from orchestrator.rounds.draft import Draft
-from orchestrator.rounds.drafters.predraft_policy import PredraftPolicy
-from orchestrator.rounds.drafters.remote_drafter import RemoteDrafter
-from orchestrator.rounds.drafters.sequence_pool import DraftReplicas
+from orchestrator.rounds.drafter_clients.predraft_policy import PredraftPolicy
+from orchestrator.rounds.drafter_clients.remote_drafter import RemoteDrafter
+from orchestrator.rounds.drafter_clients.sequence_pool import DraftReplicas
 from pilotfish.integrations.vllm.batch_rows import RowStep
 from pilotfish.integrations.vllm.committed_row import CommittedRow
 from pilotfish.integrations.vllm.counters import ProposerCounters

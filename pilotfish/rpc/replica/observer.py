@@ -10,7 +10,7 @@ from typing import Any
 
 from opentelemetry.trace import Span
 
-from pilotfish.messages import Event, Opened, OpenSequence, PreparedDrafts, Proposal, SequenceError, Verdict
+from pilotfish.messages import Event, Opened, OpenSequence, Predrafted, Proposal, SequenceError, Verdict
 from pilotfish.telemetry.tracing import RemoteContext, Tracing
 from pilotfish.types import SequenceErrorCode
 
@@ -119,7 +119,7 @@ class ReplicaObserver:
         if isinstance(event, Proposal):
             counters.num_proposals += 1
             counters.num_proposed_tokens += len(event.draft_token_ids)
-        elif isinstance(event, PreparedDrafts):
+        elif isinstance(event, Predrafted):
             counters.num_ahead_tokens += len(event.draft_token_ids)
         elif isinstance(event, Opened):
             counters.num_cached_tokens += event.num_cached_tokens

@@ -12,12 +12,12 @@ from pilotfish.errors import InvalidRequestError
 from pilotfish.messages import (
     MAX_AHEAD_TOKENS,
     MAX_DRAFT_CANDIDATES,
-    AheadRequest,
     CloseSequence,
     Command,
     Decode,
     OpenSequence,
-    PreparedDrafts,
+    Predrafted,
+    PredraftRequest,
     Propose,
     Verify,
 )
@@ -47,7 +47,7 @@ def check_command(command: Command, model: ModelInfo, limits: Limits) -> None:
             if command.num_draft_tokens:
                 _check_num_draft_tokens(command.num_draft_tokens, limits)
             _check_tree_request(command.tree, limits)
-        case PreparedDrafts():
+        case Predrafted():
             check_prepared(command, model, limits)
         case OpenSequence():
             _check_open(command, model)
@@ -90,7 +90,7 @@ def _check_verify(command: Verify, model: ModelInfo, limits: Limits) -> None:
         raise InvalidRequestError(str(error)) from None
 
 
-def check_prepared(command: PreparedDrafts, model: ModelInfo, limits: Limits) -> None:
+def check_prepared(command: Predrafted, model: ModelInfo, limits: Limits) -> None:
     """Raises InvalidRequestError for what no target with this model and limits can go on with."""
     num_outcomes = len(command.own_token_ids)
     num_each = len(command.draft_token_ids) // num_outcomes
@@ -102,7 +102,7 @@ def check_prepared(command: PreparedDrafts, model: ModelInfo, limits: Limits) ->
     _check_drafts(command, model)
 
 
-def _check_drafts(command: Verify | PreparedDrafts, model: ModelInfo) -> None:
+def _check_drafts(command: Verify | Predrafted, model: ModelInfo) -> None:
     num_drafts = len(command.draft_token_ids)
     _check_token_ids(command.draft_token_ids, model, "draft token id")
     if command.draft_probs and len(command.draft_probs) != num_drafts:
@@ -134,7 +134,7 @@ def _check_tree_request(request: TreeRequest | None, limits: Limits) -> None:
         raise InvalidRequestError("a tree's branching is 0; it must be at least 1")
 
 
-def _check_ahead_request(request: AheadRequest | None) -> None:
+def _check_ahead_request(request: PredraftRequest | None) -> None:
     if request is None:
         return
     if not 1 <= request.max_tokens <= MAX_AHEAD_TOKENS:

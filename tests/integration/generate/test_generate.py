@@ -132,8 +132,8 @@ async def test_the_model_is_described(orchestrator) -> None:
 async def test_a_drafter_with_another_tokenizer_is_skipped(stack) -> None:
     await stack.add("target")
     await stack.add("draft", tokenizer_fingerprint="another")
-    reason = (await (await stack.serve()).generate()).summary.speculation.reason
-    assert "both need models with the same tokenizer" in reason
+    answer = await (await stack.serve()).generate(speculation={"proposer": "draft"})
+    assert "both need models with the same tokenizer" in answer.summary.speculation.reason
 
 
 async def test_a_target_with_another_tokenizer_is_refused_with_a_reason(stack) -> None:

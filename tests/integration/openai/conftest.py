@@ -46,7 +46,9 @@ def tiny_server(folder: Path, cache_dir: Path) -> Iterator[StackThread]:
     (folder / "config.json").write_text(json.dumps(config))
     engine = {"compile": False, "num_threads": 1, "kv_cache_tokens": 4096}
     service = {"model": str(folder), "port": 0, "engine": engine}
-    settings = config_from_dict({"target": service, "cache_dir": str(cache_dir)})
+    # An answer asked for again comes bit by bit, too.
+    alone = {"suffix_shared_tokens": 0}
+    settings = config_from_dict({"target": service, "draft": alone, "cache_dir": str(cache_dir)})
     with StackThread(settings, lambda: ThreadedEngine(build_engine(settings, "target"))) as server:
         yield server
 

@@ -14,7 +14,7 @@ from orchestrator.answers.sequence import Sequence as AnswerSequence
 from orchestrator.control.controller import Controller
 from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from orchestrator.rounds.commands import Acquire, Acquired, Arrived, Close, Command, Open, Send
-from orchestrator.rounds.drafters.remote_drafter import RemoteDrafter
+from orchestrator.rounds.drafter_clients.remote_drafter import RemoteDrafter
 from orchestrator.rounds.machine import Progress, RoundMachine
 from orchestrator.rounds.peer import Peer
 from orchestrator.rounds.target import Target

@@ -77,10 +77,9 @@ def test_draft_tokens_default_to_the_servers(asked: int | None, expected: int) -
     assert bind_request(given, [1], MODEL).num_speculative_tokens == expected
 
 
-@pytest.mark.parametrize(("drafter", "expected"), [("eagle3", "eagle3"), ("suffix", "suffix"), ("", "draft")])
-def test_unless_asked_the_drafter_in_the_target_drafts_or_else_the_pool(drafter: str, expected: str) -> None:
-    model = replace(MODEL, drafter=drafter)
-    assert bind_request(options(), [1], model).speculation.proposer == expected
+def test_unless_asked_the_default_drafts() -> None:
+    model = replace(MODEL, default_proposer="suffix")
+    assert bind_request(options(), [1], model).speculation.proposer == "suffix"
     asked = options(speculation=SpeculationOptions(proposer="ngram"))
     assert bind_request(asked, [1], model).speculation.proposer == "ngram"
 

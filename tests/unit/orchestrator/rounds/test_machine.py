@@ -15,12 +15,12 @@ from orchestrator.control.controller import Controller, InTargetController
 from orchestrator.control.replica_state import ControlState
 from orchestrator.requests.request import GenerationRequest, Mode, SpeculationOptions
 from orchestrator.rounds.commands import Command
-from orchestrator.rounds.drafters.drafter import Drafter, InTargetDrafter
-from orchestrator.rounds.drafters.feature_feed import FeatureFeed
-from orchestrator.rounds.drafters.lookup_budget import LookupBudget
-from orchestrator.rounds.drafters.lookup_drafter import LookupDrafter
-from orchestrator.rounds.drafters.predraft_policy import PredraftPolicy
-from orchestrator.rounds.drafters.remote_drafter import RemoteDrafter
+from orchestrator.rounds.drafter_clients.drafter_client import DrafterClient, InTargetClient
+from orchestrator.rounds.drafter_clients.feature_feed import FeatureFeed
+from orchestrator.rounds.drafter_clients.lookup_budget import LookupBudget
+from orchestrator.rounds.drafter_clients.lookup_drafter import LookupDrafter
+from orchestrator.rounds.drafter_clients.predraft_policy import PredraftPolicy
+from orchestrator.rounds.drafter_clients.remote_drafter import RemoteDrafter
 from orchestrator.rounds.machine import RoundMachine
 from orchestrator.rounds.target import Target
 from pilotfish.config import SpeculationConfig
@@ -85,9 +85,9 @@ class World:
         )
         self.request = PureRequest(machine, self.targets, self.drafts)
 
-    def _drafter(self, kind: str, out: list[Command]) -> Drafter:
+    def _drafter(self, kind: str, out: list[Command]) -> DrafterClient:
         if kind == "in target":
-            return InTargetDrafter("eagle3", "eagle3")
+            return InTargetClient("eagle3", "eagle3")
         if kind == "lookup":
             return LookupDrafter(SequenceLookup(NgramIndex(1, 3), len(PROMPT)), LookupBudget(1000), out)
         tree = TreeRequest(8, 2) if kind == "remote tree" else None

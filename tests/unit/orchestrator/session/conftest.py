@@ -15,11 +15,11 @@ from orchestrator.control.replica_state import ControlState
 from orchestrator.replicas.exchange import Exchange
 from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from orchestrator.rounds.commands import Command
-from orchestrator.rounds.drafters.drafter import Drafter, InTargetDrafter
-from orchestrator.rounds.drafters.lookup_budget import LookupBudget
-from orchestrator.rounds.drafters.lookup_drafter import LookupDrafter
-from orchestrator.rounds.drafters.predraft_policy import PredraftPolicy
-from orchestrator.rounds.drafters.remote_drafter import RemoteDrafter
+from orchestrator.rounds.drafter_clients.drafter_client import DrafterClient, InTargetClient
+from orchestrator.rounds.drafter_clients.lookup_budget import LookupBudget
+from orchestrator.rounds.drafter_clients.lookup_drafter import LookupDrafter
+from orchestrator.rounds.drafter_clients.predraft_policy import PredraftPolicy
+from orchestrator.rounds.drafter_clients.remote_drafter import RemoteDrafter
 from orchestrator.rounds.machine import RoundMachine
 from orchestrator.rounds.round_log import RoundLog
 from orchestrator.rounds.target import Target
@@ -65,7 +65,7 @@ class World:
         self,
         request: GenerationRequest | None = None,
         *,
-        drafter: Drafter | None = None,
+        drafter: DrafterClient | None = None,
         steps: StepRounds | None = None,
         predraft: PredraftPolicy | None = None,
         run=1024,
@@ -86,7 +86,7 @@ class World:
                 tree=tree,
             )
         elif proposer in IN_TARGET_DRAFTERS:
-            drafter = InTargetDrafter(proposer, self.target_a.model.proposer)
+            drafter = InTargetClient(proposer, self.target_a.model.proposer)
         else:
             drafter = RemoteDrafter(self.drafts, lambda _: self.deadline_s, out, tree=tree, predraft=predraft)
         controller = InTargetController if drafter.is_in_target else Controller

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from orchestrator.rounds.drafters.predraft_policy import PredraftPolicy
+from orchestrator.rounds.drafter_clients.predraft_policy import PredraftPolicy
 from orchestrator.session import Session
 from tests.support.toy_model import continuation
 from tests.unit.orchestrator.session.conftest import PROMPT, FakeJudge, World, replayed

@@ -9,9 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from orchestrator.control.decision import Decision, RoundResult
-from orchestrator.rounds.drafters.predraft_policy import PredraftPolicy
+from orchestrator.rounds.drafter_clients.predraft_policy import PredraftPolicy
 from orchestrator.session import Session
-from pilotfish.messages import Event, PreparedDrafts, Verdict, Verify
+from pilotfish.messages import Event, Predrafted, Verdict, Verify
 from tests.support.toy_model import VOCAB_SIZE, continuation
 from tests.unit.orchestrator.session.conftest import PROMPT, World
 
@@ -77,7 +77,7 @@ async def test_the_drafter_is_lost_while_the_target_goes_on(world: World, sessio
 @pytest.mark.parametrize("fault", ["a token that does not exist", "too many", "of another round"])
 async def test_what_a_target_must_never_see_is_not_handed_on(world: World, session: Session, fault: str) -> None:
     def spoil(event: Event) -> list[Event]:
-        if not isinstance(event, PreparedDrafts):
+        if not isinstance(event, Predrafted):
             return [event]
         base = event.base_length + (fault == "of another round")
         drafts = {"a token that does not exist": (VOCAB_SIZE,), "too many": (1,) * 9}.get(fault, (1,))
@@ -92,7 +92,7 @@ async def test_what_a_target_must_never_see_is_not_handed_on(world: World, sessi
 async def test_nothing_is_handed_on_into_a_plain_run(world: World, session: Session) -> None:
     """The proposal comes too late for its round, what is drafted ahead of it comes in time."""
     world.deadline_s = 0.0
-    world.draft_a.on_event = lambda event: [event] if isinstance(event, PreparedDrafts) else []
+    world.draft_a.on_event = lambda event: [event] if isinstance(event, Predrafted) else []
     assert await world.tokens(session) == continuation(PROMPT, 40)
     assert not world.target_a.prepared
     assert not verifications(world)

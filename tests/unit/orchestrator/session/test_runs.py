@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from orchestrator.rounds.draft import NO_DRAFT, Draft
-from orchestrator.rounds.drafters.drafter import Drafter
+from orchestrator.rounds.drafter_clients.drafter_client import DrafterClient
 from orchestrator.rounds.plain_run import nears_end
 from orchestrator.session import Session
 from pilotfish.messages import Decode, SequenceError, Verify
@@ -16,7 +16,7 @@ from pilotfish.types import SequenceErrorCode
 PROMPT = (1, 2, 3)
 
 
-class Watcher(Drafter):
+class Watcher(DrafterClient):
     """Has no idea when it is asked, and the truth, or worse, when it looks into a run."""
 
     def __init__(self, tell) -> None:

@@ -28,7 +28,7 @@ def test_proposers_that_need_the_same_configuration_share_a_stack() -> None:
         ["suffix-remote"],
     ]
     configs = [station.config for station in stations if station.config is not None]
-    assert [config.draft.proposer for config in configs] == ["suffix", "model", "suffix"]
+    assert [config.draft.drafter for config in configs] == ["suffix", "model", "suffix"]
     assert configs[1].draft.model == "/a"
 
 

@@ -75,3 +75,20 @@ def test_what_is_set_survives_yaml(override: str) -> None:
     config = load_config(overrides=[override])
     assert config != load_config()
     assert config_from_yaml(config_to_yaml(config)) == config
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ([], "suffix"),
+        (["draft.proposer=ngram"], "draft"),
+        (["draft.proposer=suffix"], "draft"),
+        (["orchestrator.num_replicas=2"], "draft"),
+        (["orchestrator.num_replicas=2", "draft.num_replicas=0"], "suffix"),
+        (["emulation.profile=instant"], "draft"),
+    ],
+)
+def test_a_lookup_costs_a_round_trip_only_where_orchestrators_share_it(settings: list[str], expected: str) -> None:
+    config = load_config(None, settings)
+    assert config.default_proposer == expected
+    assert config_from_yaml(config_to_yaml(config)).default_proposer == expected

@@ -32,7 +32,7 @@ def test_the_head_of_a_target_drafts_in_it_unless_another_drafter_is_named(
 
     def drafter(**values: object) -> tuple[str, str, str]:
         config = config_from_dict({"target": {"model": "a-model"}, **values})
-        return config.target.drafter.proposer, config.target.drafter.lookup, config.draft.proposer
+        return config.target.drafter.proposer, config.target.drafter.lookup, config.draft.drafter
 
     assert drafter() == ("eagle3", "suffix", "suffix")
     assert drafter(draft={"proposer": "model"}) == ("none", "none", "model")

@@ -6,7 +6,7 @@ from orchestrator.control.replica_state import ControlState
 from pilotfish.config import SpeculationConfig
 from pilotfish.emulation.profiles import load_profile
 from pilotfish.planning.decoding import DecodingModel
-from pilotfish.planning.drafting import Drafting
+from pilotfish.planning.draft_assumptions import DraftAssumptions
 from tests.support.simulated_stack.controllers import controller
 from tests.support.simulated_stack.sequence import SimulatedSequence
 from tests.support.simulated_stack.stack import SimulatedStack
@@ -31,7 +31,7 @@ def test_rounds_take_what_they_take_with_the_engines(name: str, batch: int, k: i
     measured_s = seconds * batch / (stack.num_tokens - before)
     model = DecodingModel(
         profile,
-        Drafting(acceptance=(ACCEPTANCE,), ahead_tokens=0),
+        DraftAssumptions(acceptance=(ACCEPTANCE,), ahead_tokens=0),
         context_tokens=0,
         round_trip_s=2 * NETWORK_S,
         handling_s=0.0,

@@ -6,12 +6,12 @@ import pytest
 
 from pilotfish.emulation.profiles import HardwareProfile, RooflineCost
 from pilotfish.planning.decoding import DecodingModel
-from pilotfish.planning.drafting import PLAIN, Drafting, Placement
+from pilotfish.planning.draft_assumptions import PLAIN, DraftAssumptions, Placement
 from pilotfish.speculation.cost import expected_tokens_by_position
 
 
 def test_one_sequence_gains_what_leviathan_says(make_profile: Callable[..., HardwareProfile]) -> None:
-    model = DecodingModel(make_profile(), Drafting(acceptance=(0.8,)))
+    model = DecodingModel(make_profile(), DraftAssumptions(acceptance=(0.8,)))
     for k in range(1, 9):
         assert model.speed_up(1, k) == pytest.approx(expected_tokens_by_position((0.8,), k) / (1 + k * 0.5 / 8))
 
@@ -30,19 +30,21 @@ def test_longer_contexts_cost_what_the_profile_says(make_profile: Callable[..., 
 
 def test_a_drafter_of_several_targets_drafts_for_all(make_profile: Callable[..., HardwareProfile]) -> None:
     profile = make_profile(draft=RooflineCost(weights_s=0.0, token_s=1e-4))
-    alone, shared = (DecodingModel(profile, Drafting(), targets_per_drafter=ratio).round_s(1, 5) for ratio in (1, 4))
+    alone, shared = (
+        DecodingModel(profile, DraftAssumptions(), targets_per_drafter=ratio).round_s(1, 5) for ratio in (1, 4)
+    )
     assert shared - alone == pytest.approx(5 * 3 * 1e-4)
 
 
 def test_beside_the_target_there_is_no_network_and_nothing_ahead(make_profile: Callable[..., HardwareProfile]) -> None:
-    drafting = Drafting(acceptance=(1.0,), ahead_tokens=60)
+    drafting = DraftAssumptions(acceptance=(1.0,), ahead_tokens=60)
     model = DecodingModel(make_profile(), drafting, placement=Placement.COLOCATED, round_trip_s=0.005)
     for batch in (1, 16):
         assert model.round_s(batch, 4) == pytest.approx(0.008 + 4 * 0.0005)
 
 
 def test_the_fastest_length_is_used_or_a_shorter_one_that_is_as_fast(profile: HardwareProfile) -> None:
-    model = DecodingModel(profile, Drafting(max_draft_tokens=4), handling_s=1e-4)
+    model = DecodingModel(profile, DraftAssumptions(max_draft_tokens=4), handling_s=1e-4)
     for batch in (1, 2, 16, 64):
         times_s = [model.token_s(batch, k) for k in range(5)]
         best = model.best_k(batch)

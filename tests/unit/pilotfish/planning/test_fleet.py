@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pilotfish.bench.load.workload import parse_lengths
 from pilotfish.emulation.profiles import HardwareProfile, RooflineCost
 from pilotfish.planning.decoding import DecodingModel
-from pilotfish.planning.drafting import PLAIN
+from pilotfish.planning.draft_assumptions import PLAIN
 from pilotfish.planning.fleet import FleetSimulation, Outcome
 from pilotfish.planning.rates import ReplicaRates
 from pilotfish.planning.workload import Request, Workload, poisson_workload

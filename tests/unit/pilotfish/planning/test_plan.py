@@ -8,7 +8,7 @@ from rich.console import Console
 
 from pilotfish.bench.load.workload import parse_lengths
 from pilotfish.emulation.profiles import load_profile
-from pilotfish.planning.drafting import Drafting, Placement
+from pilotfish.planning.draft_assumptions import DraftAssumptions, Placement
 from pilotfish.planning.fleet import Goals
 from pilotfish.planning.plan import make_plan
 from pilotfish.planning.planner import Fleet, Planner
@@ -20,7 +20,7 @@ from pilotfish.planning.workload import poisson_workload
 def planner(rate: float = 10.0, **changes: Any) -> Planner:
     return Planner(
         profile=load_profile("a100-70b"),
-        drafting=Drafting(**changes),
+        drafting=DraftAssumptions(**changes),
         workload=poisson_workload(rate, parse_lengths("200"), parse_lengths("100")),
     )
 

@@ -7,7 +7,7 @@ import pytest
 from pilotfish.bench.load.workload import parse_lengths
 from pilotfish.emulation.profiles import load_profile
 from pilotfish.errors import ConfigError
-from pilotfish.planning.drafting import Drafting, Placement
+from pilotfish.planning.draft_assumptions import DraftAssumptions, Placement
 from pilotfish.planning.fleet import Goals
 from pilotfish.planning.planner import Fleet, Planner
 from pilotfish.planning.workload import poisson_workload
@@ -16,7 +16,7 @@ from pilotfish.planning.workload import poisson_workload
 def planner(rate: float = 30.0, **changes: Any) -> Planner:
     values: dict[str, Any] = {
         "profile": load_profile("a100-70b"),
-        "drafting": Drafting(),
+        "drafting": DraftAssumptions(),
         "workload": poisson_workload(rate, parse_lengths("200"), parse_lengths("100")),
     }
     return Planner(**(values | changes))

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from pilotfish.bench.load.workload import parse_lengths
 from pilotfish.emulation.profiles import HardwareProfile, RooflineCost, load_profile
 from pilotfish.planning.decoding import DecodingModel
-from pilotfish.planning.drafting import PLAIN, Drafting
+from pilotfish.planning.draft_assumptions import PLAIN, DraftAssumptions
 from pilotfish.planning.fleet import FleetSimulation
 from pilotfish.planning.rates import ReplicaRates
 from pilotfish.planning.workload import poisson_workload
 
 WORKLOAD = poisson_workload(1.0, parse_lengths("100"), parse_lengths("100"))
-A100 = ReplicaRates(DecodingModel(load_profile("a100-70b"), Drafting()))
+A100 = ReplicaRates(DecodingModel(load_profile("a100-70b"), DraftAssumptions()))
 
 
 @given(
@@ -30,7 +30,7 @@ def test_the_crossover_is_where_drafts_stop_to_pay(
 ) -> None:
     cost = RooflineCost(weights_s=0.008, token_s=token_s)
     profile = replace(load_profile("a100-70b"), target=cost, max_sequences=40)
-    drafting = Drafting(acceptance=(acceptance,), max_draft_tokens=max_draft_tokens)
+    drafting = DraftAssumptions(acceptance=(acceptance,), max_draft_tokens=max_draft_tokens)
     model = DecodingModel(profile, drafting, round_trip_s=round_trip_s)
 
     def gain(batch: int) -> float:

@@ -15,7 +15,7 @@ from pilotfish.messages import (
     Decode,
     Opened,
     OpenSequence,
-    PreparedDrafts,
+    Predrafted,
     Proposal,
     Propose,
     SequenceError,
@@ -107,7 +107,7 @@ SPECIAL[SamplingParams] = values(
 parents = tuples(st.integers(-1, 2**31 - 1))
 opens, closes, errors = values(OpenSequence), values(CloseSequence), values(SequenceError)
 prepared_drafts = st.builds(
-    lambda base, verified, outcomes, draft, probs: PreparedDrafts(
+    lambda base, verified, outcomes, draft, probs: Predrafted(
         *base, verified, tuple(n for n, _ in outcomes), tuple(t for _, t in outcomes), draft * len(outcomes), probs
     ),
     st.tuples(uint64, uint32),
@@ -292,6 +292,6 @@ def test_prepared_drafts_that_do_not_add_up_are_refused(
 ) -> None:
     codec = DraftFrames()
     frame = codec.response_frame_type()
-    codec.add_response(frame, PreparedDrafts(1, 2, (3,), num_accepted, own, drafts), 1)
+    codec.add_response(frame, Predrafted(1, 2, (3,), num_accepted, own, drafts), 1)
     with pytest.raises(InvalidRequestError, match="do not fit"):
         codec.events(frame)

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from pilotfish.speculation.draft_tokens import draft
 from pilotfish.speculation.draft_vocabulary import DraftVocabulary
-from pilotfish.speculation.drafting import draft
 from pilotfish.speculation.sampling.history import TokenHistory
 from pilotfish.speculation.sampling.penalties import Row
 from pilotfish.speculation.trees.branching import branch

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pilotfish.cli.checks.architecture import check_architectures, probe_refusals
-from pilotfish.cli.checks.finding import Finding, Verdict
+from pilotfish.cli.checks.finding import Finding, Severity
 from pilotfish.config import load_config
 
 
@@ -26,11 +26,11 @@ def check(*overrides: str) -> dict[str, Finding]:
 
 def test_a_model_that_cannot_be_served_is_a_problem(tmp_path: Path) -> None:
     llama, phi3 = folder_of(tmp_path, "llama"), folder_of(tmp_path, "phi3")
-    assert check(f"target.model={phi3}", "draft.num_replicas=0")["no layers"].verdict is Verdict.PROBLEM
+    assert check(f"target.model={phi3}", "draft.num_replicas=0")["no layers"].verdict is Severity.PROBLEM
     draft = check(f"target.model={llama}", f"draft.model={phi3}", "draft.proposer=model", "draft.num_replicas=1")
-    assert sorted(finding.verdict for finding in draft.values()) == [Verdict.OK, Verdict.PROBLEM]
+    assert sorted(finding.verdict for finding in draft.values()) == [Severity.OK, Severity.PROBLEM]
     tokenizer_only = check(f"target.model={llama}", f"draft.model={phi3}", "draft.proposer=ngram")
-    assert [finding.verdict for finding in tokenizer_only.values()] == [Verdict.OK]
+    assert [finding.verdict for finding in tokenizer_only.values()] == [Severity.OK]
 
 
 def test_what_is_not_there_or_not_computed_is_not_asked_for(tmp_path: Path) -> None:

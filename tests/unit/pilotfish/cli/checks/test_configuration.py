@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from pilotfish.cli.checks.configuration import check_configuration, check_named_files
-from pilotfish.cli.checks.finding import Verdict
+from pilotfish.cli.checks.finding import Severity
 from pilotfish.config import load_config
 
 
@@ -13,13 +13,13 @@ def test_a_good_file_is_what_the_rest_is_checked_with(tmp_path: Path) -> None:
     config, finding = check_configuration(file, ["draft.port=8"])
     assert config is not None
     assert (config.target.port, config.draft.port) == (7, 8)
-    assert (finding.verdict, finding.found) == (Verdict.OK, f"{file} with 1 --set")
+    assert (finding.verdict, finding.found) == (Severity.OK, f"{file} with 1 --set")
 
 
 def test_a_wrong_key_is_named() -> None:
     config, finding = check_configuration(None, ["target.prot=7"])
     assert config is None
-    assert finding.verdict is Verdict.PROBLEM
+    assert finding.verdict is Severity.PROBLEM
     assert "target.prot" in finding.found
 
 
@@ -39,8 +39,8 @@ def test_files_that_cannot_be_used_are_problems_each(tmp_path: Path) -> None:
     )
     verdicts = {finding.check: finding.verdict for finding in check_named_files(config)}
     assert verdicts == {
-        "link security": Verdict.OK,
-        "public certificate": Verdict.PROBLEM,
-        "api keys": Verdict.PROBLEM,
-        "hardware profile": Verdict.PROBLEM,
+        "link security": Severity.OK,
+        "public certificate": Severity.PROBLEM,
+        "api keys": Severity.PROBLEM,
+        "hardware profile": Severity.PROBLEM,
     }

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pilotfish.cli.checks.finding import Finding, Verdict
+from pilotfish.cli.checks.finding import Finding, Severity
 from pilotfish.cli.checks.hardware import check_compiler, check_hardware
 from pilotfish.config import load_config
 
@@ -23,13 +23,13 @@ def findings(gpus: list[dict[str, Any]], failures: dict[str, str], *overrides: s
 
 def test_a_gpu_that_nothing_uses_is_pointed_out() -> None:
     gpu = findings([GPU], {})["gpu"]
-    assert gpu.verdict is Verdict.WARNING
+    assert gpu.verdict is Severity.WARNING
     assert "--set target.engine.device=cuda" in gpu.advice
 
 
 def test_a_configured_device_that_fails_is_a_problem() -> None:
     device = findings([], {"cuda": "no driver"}, *ON_GPU)["device"]
-    assert device.verdict is Verdict.PROBLEM
+    assert device.verdict is Severity.PROBLEM
     assert device.found == "target.engine.device=cuda: no driver"
 
 
@@ -38,7 +38,7 @@ def test_a_torch_that_does_not_start_is_a_problem_and_the_rest_goes_on() -> None
         raise OSError("Illegal instruction")
 
     found = {finding.check: finding for finding in check_hardware(load_config(), probe)}
-    assert found["torch"].verdict is Verdict.PROBLEM
+    assert found["torch"].verdict is Severity.PROBLEM
     assert "Illegal instruction" in found["torch"].found
     assert "compiler" in found
 
@@ -52,5 +52,5 @@ def test_the_compiler_is_tried(script: str, expected: str, tmp_path: Path, monke
     compiler.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     finding = check_compiler(needed=True)
-    assert finding.verdict is (Verdict.WARNING if expected else Verdict.OK)
+    assert finding.verdict is (Severity.WARNING if expected else Severity.OK)
     assert expected in finding.found

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotfish.cli.checks.finding import Finding, Verdict
+from pilotfish.cli.checks.finding import Finding, Severity
 from pilotfish.cli.checks.model_cache import check_model_cache
 from pilotfish.config import load_config
 
@@ -19,8 +19,8 @@ def check(cache: Path, *overrides: str) -> list[Finding]:
 
 def test_a_folder_that_is_not_there_yet_is_looked_at_and_not_made(tmp_path: Path) -> None:
     cache, model = check(tmp_path / "a" / "b")
-    assert cache.verdict is Verdict.OK
-    assert model.verdict is Verdict.WARNING
+    assert cache.verdict is Severity.OK
+    assert model.verdict is Severity.WARNING
     assert "pilotfish models pull smollm2-135m-instruct" in model.advice
     assert list(tmp_path.iterdir()) == []
 
@@ -29,17 +29,17 @@ def test_a_cache_that_cannot_be_written_is_a_problem(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     cache, *_ = check(file)
-    assert cache.verdict is Verdict.PROBLEM
+    assert cache.verdict is Severity.PROBLEM
     assert "PILOTFISH_CACHE" in cache.advice
 
 
 def test_too_little_room_for_what_is_still_to_be_pulled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**9, 10**9, 10**6))
-    assert check(tmp_path)[0].verdict is Verdict.PROBLEM
-    assert check(tmp_path, "emulation.profile=instant")[0].verdict is Verdict.WARNING
+    assert check(tmp_path)[0].verdict is Severity.PROBLEM
+    assert check(tmp_path, "emulation.profile=instant")[0].verdict is Severity.WARNING
 
 
 def test_a_local_model_is_found_and_an_unknown_one_is_a_problem(tmp_path: Path) -> None:
     (tmp_path / "config.json").touch()
     _, *models = check(tmp_path, f"target.model={tmp_path}", "draft.model=no such")
-    assert sorted(model.verdict for model in models) == [Verdict.OK, Verdict.PROBLEM]
+    assert sorted(model.verdict for model in models) == [Severity.OK, Severity.PROBLEM]

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from pilotfish.cli.checks.finding import Verdict
+from pilotfish.cli.checks.finding import Severity
 from pilotfish.cli.checks.replicas import check_replicas
 from pilotfish.config import load_config
 from pilotfish.emulation.engine import EmulatedEngine
@@ -15,7 +15,7 @@ def engine(fingerprint: str) -> EmulatedEngine:
     return EmulatedEngine("target", language_model=model, max_context_tokens=64, tokenizer_fingerprint=fingerprint)
 
 
-async def verdicts(fingerprints: list[str], absent: list[str]) -> list[tuple[str, Verdict, str]]:
+async def verdicts(fingerprints: list[str], absent: list[str]) -> list[tuple[str, Severity, str]]:
     """Of targets with these fingerprints, and of absent replicas of these pools."""
     servers = [await start_target(load_config(overrides=["target.port=0"]), engine=engine(of)) for of in fingerprints]
     try:
@@ -32,11 +32,11 @@ async def verdicts(fingerprints: list[str], absent: list[str]) -> list[tuple[str
 
 async def test_a_replica_that_answers_is_well_and_absent_ones_are_told() -> None:
     target, lost, draft = await verdicts(["a" * 64], ["target", "draft"])
-    assert target[1] is Verdict.OK
+    assert target[1] is Severity.OK
     assert "serves" in target[2]
-    assert lost[:2] == ("target replica", Verdict.PROBLEM)
-    assert draft[:2] == ("draft replica", Verdict.WARNING)
+    assert lost[:2] == ("target replica", Severity.PROBLEM)
+    assert draft[:2] == ("draft replica", Severity.WARNING)
 
 
 async def test_targets_with_unlike_tokenizers_are_a_problem() -> None:
-    assert [verdict for _, verdict, _ in await verdicts(["a" * 64, "b" * 64], [])] == [Verdict.PROBLEM] * 2
+    assert [verdict for _, verdict, _ in await verdicts(["a" * 64, "b" * 64], [])] == [Severity.PROBLEM] * 2

@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pilotfish.messages import (
-    AheadRequest,
     CloseSequence,
     Event,
     OpenSequence,
-    PreparedDrafts,
+    Predrafted,
+    PredraftRequest,
     Proposal,
     Propose,
     SequenceError,
@@ -25,7 +25,7 @@ from tests.support.engine_events import MakeCore, settle
 
 VOCAB, K = 64, 3
 TEXT = (5, 9, 33, 2, 17)
-AHEAD = AheadRequest(30, (0.6,))
+AHEAD = PredraftRequest(30, (0.6,))
 SAMPLINGS = {
     "greedy": SamplingParams(temperature=0, max_tokens=100),
     "coupled": SamplingParams(temperature=1.5, seed=11, max_tokens=100),
@@ -47,7 +47,7 @@ class Prepared(NamedTuple):
     draft_probs: tuple[SparseDistribution, ...]
 
     @classmethod
-    def all_of(cls, event: PreparedDrafts) -> list[Prepared]:
+    def all_of(cls, event: Predrafted) -> list[Prepared]:
         drafts = [(outcome, event.draft(outcome)) for outcome in event.outcomes]
         return [
             cls(event.sequence_id, event.base_length, outcome, draft.draft_token_ids, draft.draft_probs)
@@ -77,7 +77,7 @@ def proposals_of(events: list[Event]) -> list[Proposal]:
 
 
 def prepared_of(events: list[Event]) -> list[Prepared]:
-    return [draft for event in events if isinstance(event, PreparedDrafts) for draft in Prepared.all_of(event)]
+    return [draft for event in events if isinstance(event, Predrafted) for draft in Prepared.all_of(event)]
 
 
 def same_draft(one: Proposal | Prepared, other: Proposal) -> bool:
@@ -106,7 +106,7 @@ def test_what_is_prepared_is_what_would_be_proposed(make_core, asked, name) -> N
 def test_the_likeliest_bonus_is_the_drafters_own_next_token(make_core, asked) -> None:
     core, sampling = make_core(), SAMPLINGS["greedy"]
     core.submit(OpenSequence(1, TEXT, sampling))
-    core.submit(Propose(1, len(TEXT), (), K, ahead=AheadRequest(K, (1.0,))))
+    core.submit(Propose(1, len(TEXT), (), K, ahead=PredraftRequest(K, (1.0,))))
     events = settle(core)
     (proposal,), (prepared,) = proposals_of(events), prepared_of(events)
     longer = asked(TEXT, sampling, K + 1)
@@ -221,7 +221,7 @@ def test_where_there_is_no_room_nothing_is_drafted_ahead_and_nothing_else_is_los
 ) -> None:
     core = make_core(**changes)
     core.submit(OpenSequence(1, prompt, SAMPLINGS["greedy"]))
-    core.submit(Propose(1, len(prompt), (), K, ahead=AheadRequest(max_tokens, (0.6,))))
+    core.submit(Propose(1, len(prompt), (), K, ahead=PredraftRequest(max_tokens, (0.6,))))
     events = settle(core)
     assert [len(proposal.draft_token_ids) for proposal in proposals_of(events)] == [K]
     assert prepared_of(events) == []

@@ -18,7 +18,7 @@ from pilotfish.messages import (
     Decode,
     Event,
     OpenSequence,
-    PreparedDrafts,
+    Predrafted,
     Proposal,
     Propose,
     SequenceError,
@@ -181,7 +181,7 @@ class Peer:
         self.drafts[sequence_id] = drafts
         return Verify(sequence_id, base, tuple(drafts))
 
-    def _prepare(self, sequence_id: int, base: int, tokens: list[int]) -> PreparedDrafts:
+    def _prepare(self, sequence_id: int, base: int, tokens: list[int]) -> Predrafted:
         """For outcomes of the last verification, which may be over, the one that comes true among them or not."""
         drafts = self.drafts.get(sequence_id, [])
         said = continuation(tokens, len(drafts) + 1)
@@ -191,7 +191,7 @@ class Peer:
         following = [
             token_id for number in numbers for token_id in continuation([*tokens, *said[: number + 1]], length)
         ]
-        return PreparedDrafts(sequence_id, base, tuple(drafts), tuple(numbers), tuple(own), tuple(following))
+        return Predrafted(sequence_id, base, tuple(drafts), tuple(numbers), tuple(own), tuple(following))
 
     def _verify_tree(self, sequence_id: int, base: int, tokens: list[int]) -> Verify:
         """Nodes under random parents, often what the target says there; now and then no tree at all."""

@@ -3,7 +3,7 @@
 import pytest
 
 from pilotfish.engine.core.engine_core import EngineCore
-from pilotfish.messages import CloseSequence, OpenSequence, PreparedDrafts, Verdict, Verify
+from pilotfish.messages import CloseSequence, OpenSequence, Predrafted, Verdict, Verify
 from pilotfish.types import AcceptanceMode, SamplingParams, SparseDistribution
 from tests.support.engine_events import GreedyText, MakeCore, text_of, verdicts_of
 
@@ -11,9 +11,7 @@ PROMPT = (1, 5, 9, 2, 33, 7)
 GREEDY = SamplingParams(temperature=0, max_tokens=100)
 
 
-def verified(
-    core: EngineCore, *prepared: PreparedDrafts, draft: list[int], sampling: SamplingParams = GREEDY
-) -> Verdict:
+def verified(core: EngineCore, *prepared: Predrafted, draft: list[int], sampling: SamplingParams = GREEDY) -> Verdict:
     """The verdict on a draft; what was prepared came while the target computed it."""
     core.submit(OpenSequence(1, PROMPT, sampling))
     core.submit(Verify(1, len(PROMPT), tuple(draft)))
@@ -24,9 +22,9 @@ def verified(
     return verdict
 
 
-def outcomes(draft: list[int], text: list[int], *numbers_accepted: int, length: int = 3) -> PreparedDrafts:
+def outcomes(draft: list[int], text: list[int], *numbers_accepted: int, length: int = 3) -> Predrafted:
     """For each outcome, the text that follows it."""
-    return PreparedDrafts(
+    return Predrafted(
         1,
         len(PROMPT),
         tuple(draft),
@@ -67,7 +65,7 @@ def test_it_goes_on_and_on(make_core: MakeCore, greedy_text: GreedyText) -> None
         events = core.step()
         after = tuple(text[length + 3 : length + 5])
         core.submit(
-            PreparedDrafts(1, len(PROMPT) + length, tuple(text[length : length + 2]), (2,), (text[length + 2],), after)
+            Predrafted(1, len(PROMPT) + length, tuple(text[length : length + 2]), (2,), (text[length + 2],), after)
         )
         verdicts += verdicts_of(core.go_on(events))
     assert [verdict.num_next_draft_tokens for verdict in verdicts] == [2] * 4
@@ -80,8 +78,8 @@ def test_what_does_not_fit_leaves_no_trace(make_core: MakeCore, greedy_text: Gre
     fitting = outcomes(text[:4], text, 4)
     prepared = {
         "another outcome": [outcomes(text[:4], text, 3)],
-        "another length": [PreparedDrafts(1, len(PROMPT) - 1, tuple(text[:4]), (4,), (text[4],), (1, 2))],
-        "another draft": [PreparedDrafts(1, len(PROMPT), (9, 9, 9, 9), (4,), (text[4],), (1, 2))],
+        "another length": [Predrafted(1, len(PROMPT) - 1, tuple(text[:4]), (4,), (text[4],), (1, 2))],
+        "another draft": [Predrafted(1, len(PROMPT), (9, 9, 9, 9), (4,), (text[4],), (1, 2))],
         "nothing prepared": [],
         "twice": [fitting, outcomes(text[:4], text, 3)],  # the last is what counts
     }[fault]
@@ -112,7 +110,7 @@ def test_without_their_distributions_sampled_drafts_are_not_verified(make_core: 
     core.submit(Verify(1, len(PROMPT), (3,), (SparseDistribution((3,), (1.0,)),)))
     events = core.step()
     (verdict,) = verdicts_of(events)
-    core.submit(PreparedDrafts(1, len(PROMPT), (3,), (verdict.num_accepted_tokens,), verdict.token_ids[-1:], (1, 2)))
+    core.submit(Predrafted(1, len(PROMPT), (3,), (verdict.num_accepted_tokens,), verdict.token_ids[-1:], (1, 2)))
     assert core.go_on(events) == events
 
 

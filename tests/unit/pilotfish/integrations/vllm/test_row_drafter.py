@@ -10,14 +10,14 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import Span
 
-from orchestrator.rounds.drafters.predraft_policy import PredraftPolicy
+from orchestrator.rounds.drafter_clients.predraft_policy import PredraftPolicy
 from pilotfish.config import TelemetryConfig
+from pilotfish.integrations.vllm.batch_drafter import BatchDrafter
 from pilotfish.integrations.vllm.batch_rows import BatchStep, RowStep
 from pilotfish.integrations.vllm.counters import ProposerCounters
-from pilotfish.integrations.vllm.drafting import Drafting
 from pilotfish.integrations.vllm.step import DraftingStep
 from pilotfish.integrations.vllm.target_model import TargetModel
-from pilotfish.messages import PreparedDrafts, Proposal, SequenceError
+from pilotfish.messages import Predrafted, Proposal, SequenceError
 from pilotfish.telemetry.tracing import Tracing
 from pilotfish.types import SequenceErrorCode
 
@@ -50,7 +50,7 @@ class RecordingTracing(Tracing):
 class Row:
     """A row of vLLM, and the steps that it is in."""
 
-    def __init__(self, drafting: Drafting) -> None:
+    def __init__(self, drafting: BatchDrafter) -> None:
         self.drafting = drafting
         self.length = 0
         self.step: DraftingStep
@@ -82,7 +82,7 @@ def tracing() -> RecordingTracing:
 @pytest.fixture
 async def row(link, counters, tracing) -> Row:
     target = TargetModel("toy", vocab_size=100, num_draft_tokens=K, tokenizer="", tokenizer_revision=None)
-    return Row(Drafting(FakePool(link), target, PredraftPolicy("on", 16), counters, tracing))  # type: ignore[arg-type]
+    return Row(BatchDrafter(FakePool(link), target, PredraftPolicy("on", 16), counters, tracing))  # type: ignore[arg-type]
 
 
 def answer(row: Row, link: Any, *token_ids: int) -> None:
@@ -119,7 +119,7 @@ async def test_a_token_beyond_vllms_vocabulary_is_not_drafted_ahead_either(row, 
     link.model = msgspec.structs.replace(link.model, vocab_size=200)
     row.begin(4)
     answer(row, link, 5, 6)
-    link.mailbox.deliver(PreparedDrafts(7, 4, (5, 6), (1, 2), (9, 8), (10, 100, 12, 13)))
+    link.mailbox.deliver(Predrafted(7, 4, (5, 6), (1, 2), (9, 8), (10, 100, 12, 13)))
     assert row.begin(5, 9).wait(0.0) == [[]]
     assert len(link.failures) == 1
 
@@ -136,7 +136,7 @@ async def test_a_foreseen_outcome_needs_no_answer(row, link) -> None:
     row.begin(4)
     answer(row, link, 5, 6)
     assert link.commands[-1].ahead is not None
-    link.mailbox.deliver(PreparedDrafts(7, 4, (5, 6), (1, 2), (9, 8), (10, 11, 12, 13)))
+    link.mailbox.deliver(Predrafted(7, 4, (5, 6), (1, 2), (9, 8), (10, 11, 12, 13)))
     step = row.begin(5, 9)
     assert step.num_missing == 0
     assert step.wait(0.0) == [[10, 11]]
@@ -149,7 +149,7 @@ async def test_a_prepared_draft_that_comes_while_it_is_asked_for_is_the_answer(r
     answer(row, link, 5, 6)
     row.step.wait(0.0)
     step = row.begin(5, 9)
-    link.mailbox.deliver(PreparedDrafts(7, 4, (5, 6), (1, 2), (9, 8), (10, 11, 12, 13)))
+    link.mailbox.deliver(Predrafted(7, 4, (5, 6), (1, 2), (9, 8), (10, 11, 12, 13)))
     assert step.wait(0.0) == [[10, 11]]
     answer(row, link, 10, 11)  # the replica answers, too, when vLLM verifies already
     row.begin(10, 11, 12)

@@ -1,7 +1,7 @@
 import pytest
 
 from pilotfish.errors import InvalidRequestError
-from pilotfish.messages import AheadRequest, Command, Decode, OpenSequence, PreparedDrafts, Propose, Verify
+from pilotfish.messages import Command, Decode, OpenSequence, Predrafted, PredraftRequest, Propose, Verify
 from pilotfish.rpc.replica.validation import check_command
 from pilotfish.types import Limits, ModelInfo, SamplingParams, SparseDistribution, TreeRequest
 
@@ -40,19 +40,19 @@ GREEDY = SamplingParams(temperature=0)
                 ((), ()),
             )
         ),
-        (PreparedDrafts(1, 3, (), (0,), (1,), (1, 1, 1)), "1 drafts of 3 tokens were prepared"),
-        (PreparedDrafts(1, 3, (), (0,), (1,), (10,)), "draft token id 10"),
-        (PreparedDrafts(1, 3, (), (0,) * 1025, (1,) * 1025, (1,) * 1025), "1025 drafts of 1 tokens were prepared"),
+        (Predrafted(1, 3, (), (0,), (1,), (1, 1, 1)), "1 drafts of 3 tokens were prepared"),
+        (Predrafted(1, 3, (), (0,), (1,), (10,)), "draft token id 10"),
+        (Predrafted(1, 3, (), (0,) * 1025, (1,) * 1025, (1,) * 1025), "1025 drafts of 1 tokens were prepared"),
         (Verify(1, 3, (1, 2), parents=(-1,)), "2 draft tokens with 1 parents"),
         (Verify(1, 3, (1, 2), parents=(-1, 1)), "it must come before it"),
         (Verify(1, 3, (1, 2), parents=(-2, 0)), "it must come before it"),
         (Decode(1, 3, 0), "num_tokens is 0"),
         (Decode(1, 3, 1, 3), "3 draft tokens wanted; 1 to 2"),
-        (Propose(1, 3, (), 2, ahead=AheadRequest(0, (0.5,))), "0 tokens ahead wanted"),
-        (Propose(1, 3, (), 2, ahead=AheadRequest(1025, (0.5,))), "1025 tokens ahead wanted; 1 to 1024"),
-        (Propose(1, 3, (), 2, ahead=AheadRequest(60, ())), "acceptance of each position"),
-        (Propose(1, 3, (), 2, ahead=AheadRequest(60, (1.5,))), "between 0 and 1"),
-        (Propose(1, 3, (), 2, ahead=AheadRequest(60, (float("nan"),))), "between 0 and 1"),
+        (Propose(1, 3, (), 2, ahead=PredraftRequest(0, (0.5,))), "0 tokens ahead wanted"),
+        (Propose(1, 3, (), 2, ahead=PredraftRequest(1025, (0.5,))), "1025 tokens ahead wanted; 1 to 1024"),
+        (Propose(1, 3, (), 2, ahead=PredraftRequest(60, ())), "acceptance of each position"),
+        (Propose(1, 3, (), 2, ahead=PredraftRequest(60, (1.5,))), "between 0 and 1"),
+        (Propose(1, 3, (), 2, ahead=PredraftRequest(60, (float("nan"),))), "between 0 and 1"),
         (Propose(1, 3, (), 0), "0 draft tokens wanted; 1 to 2"),
         (Propose(1, 3, (), 3), "3 draft tokens wanted; 1 to 2"),
         (Propose(1, 3, (10,), 1), "token id 10"),

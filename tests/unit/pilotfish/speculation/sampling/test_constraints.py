@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from pilotfish.speculation.drafting import draft
+from pilotfish.speculation.draft_tokens import draft
 from pilotfish.speculation.rounds import Round, verify
 from pilotfish.speculation.sampling.blocks import BlockedLogits
 from pilotfish.speculation.sampling.constraints import without_forbidden

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from pilotfish.speculation.drafting import draft
+from pilotfish.speculation.draft_tokens import draft
 from pilotfish.speculation.sampling.history import TokenHistory
 from pilotfish.speculation.sampling.penalties import Row
 from pilotfish.speculation.trees.branching import branch

@@ -8,9 +8,9 @@ from collections.abc import Sequence as Tokens
 import pytest
 
 from orchestrator.answers.sequence import Sequence
-from orchestrator.rounds.drafters.predraft_policy import PredraftPolicy
-from orchestrator.rounds.drafters.remote_drafter import RemoteDrafter
-from pilotfish.messages import Event, PreparedDrafts, Proposal, Propose, Verdict
+from orchestrator.rounds.drafter_clients.predraft_policy import PredraftPolicy
+from orchestrator.rounds.drafter_clients.remote_drafter import RemoteDrafter
+from pilotfish.messages import Event, Predrafted, Proposal, Propose, Verdict
 from pilotfish.types import AcceptanceMode, SamplingParams, SparseDistribution
 from tests.support.asked_drafter import AskedDrafter
 
@@ -53,8 +53,8 @@ def commit(sequence: Sequence, *token_ids: int) -> None:
         sequence.commit(Verdict(1, sequence.length, 0, 0, (token_id,)))
 
 
-def prepared(base_length: int, assumed: tuple[int, ...], draft: tuple[int, ...], probs=()) -> PreparedDrafts:
-    return PreparedDrafts(1, base_length, assumed[:-1], (len(assumed) - 1,), assumed[-1:], draft, probs)
+def prepared(base_length: int, assumed: tuple[int, ...], draft: tuple[int, ...], probs=()) -> Predrafted:
+    return Predrafted(1, base_length, assumed[:-1], (len(assumed) - 1,), assumed[-1:], draft, probs)
 
 
 def pushes(link, continuation, *, bonus: int | None = None) -> Callable[[Event], Tokens[Event]]:

@@ -28,7 +28,7 @@ class Placement(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Drafting:
+class DraftAssumptions:
     """How one sequence is drafted for; the same for all. Raises ConfigError for what makes no sense."""
 
     acceptance: tuple[float, ...] = (0.8,)
@@ -64,7 +64,7 @@ class Drafting:
     def hit_rate(self, num_draft_tokens: int, num_outcomes: int) -> float:
         """Share of rounds that end in one of the num_outcomes likeliest outcomes.
 
-        An outcome (orchestrator/rounds/drafters/predraft.py): how many drafts are accepted, and which of the
+        An outcome (orchestrator/rounds/drafter_clients/predraft.py): how many drafts are accepted, and which of the
         drafter's next best tokens the target says then.
         """
         outcomes, reached = [], 1.0
@@ -81,5 +81,5 @@ class Drafting:
         return self.acceptance[min(position, len(self.acceptance) - 1)]
 
 
-PLAIN = Drafting(max_draft_tokens=0)
+PLAIN = DraftAssumptions(max_draft_tokens=0)
 """No speculation."""

@@ -8,16 +8,16 @@ from collections.abc import Callable
 
 from orchestrator.rounds.commands import Arrived, Close, Command, Event, Lost, Open, Report, Send, Wake, Woken
 from orchestrator.rounds.draft import NO_DRAFT, Draft
-from orchestrator.rounds.drafters.ask import Ask
-from orchestrator.rounds.drafters.drafter import Drafter
-from orchestrator.rounds.drafters.feature_feed import FeatureFeed
-from orchestrator.rounds.drafters.predraft import Predrafts
-from orchestrator.rounds.drafters.predraft_policy import PredraftPolicy
-from orchestrator.rounds.drafters.proposal_check import check_proposal
-from orchestrator.rounds.drafters.sequence_pool import DraftReplicas, SequencePool
+from orchestrator.rounds.drafter_clients.ask import Ask
+from orchestrator.rounds.drafter_clients.drafter_client import DrafterClient
+from orchestrator.rounds.drafter_clients.feature_feed import FeatureFeed
+from orchestrator.rounds.drafter_clients.predraft import Predrafts
+from orchestrator.rounds.drafter_clients.predraft_policy import PredraftPolicy
+from orchestrator.rounds.drafter_clients.proposal_check import check_proposal
+from orchestrator.rounds.drafter_clients.sequence_pool import DraftReplicas, SequencePool
 from orchestrator.rounds.peer import Peer, Text
 from pilotfish.errors import PilotfishError, UnavailableError
-from pilotfish.messages import PreparedDrafts, Proposal, Propose, SequenceError
+from pilotfish.messages import Predrafted, Proposal, Propose, SequenceError
 from pilotfish.types import SequenceErrorCode, TreeRequest
 
 _log = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ _MAX_OPENINGS = 2
 """In one round: a replica that has lost the sequence gets it once more."""
 
 
-class RemoteDrafter(Drafter):
+class RemoteDrafter(DrafterClient):
     """See the module. One per request."""
 
     def __init__(
@@ -202,9 +202,9 @@ class RemoteDrafter(Drafter):
         asked, message = self._asked, event.message
         found: Proposal | None = None
         match message:
-            case PreparedDrafts() if asked is None:
+            case Predrafted() if asked is None:
                 self._predrafts.add(message)
-            case PreparedDrafts() if asked is not None:
+            case Predrafted() if asked is not None:
                 found = self._predrafts.take_late(message, text, asked.num_tokens)
             case Proposal():
                 event.peer.has_answered = True  # whatever it stands on: the replica has read the prompt

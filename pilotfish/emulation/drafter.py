@@ -10,7 +10,7 @@ from typing import Any
 from pilotfish.emulation.language_model import HashLanguageModel
 from pilotfish.engine.core.sequence import EngineSequence
 from pilotfish.speculation.lookup.index import one_hot_probs
-from pilotfish.speculation.results import Draft
+from pilotfish.speculation.results import DraftToken
 from pilotfish.speculation.trees.fan_out import MAX_RIVALS
 from pilotfish.speculation.trees.growth import Candidate
 from pilotfish.types import SamplingParams
@@ -51,10 +51,10 @@ class Guess(Sequence[Candidate]):
     _candidates: list[Candidate] | None = None
 
     @property
-    def draft(self) -> Draft:
+    def draft(self) -> DraftToken:
         """The drafter's pick."""
         token_id = self.model.draft_token(self.end, self.sampling, self.acceptance, self.length)
-        return Draft(token_id, next(iter(one_hot_probs((token_id,), self.sampling)), None))
+        return DraftToken(token_id, next(iter(one_hot_probs((token_id,), self.sampling)), None))
 
     def __len__(self) -> int:
         return len(self._think())

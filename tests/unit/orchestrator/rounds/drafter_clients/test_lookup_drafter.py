@@ -3,8 +3,8 @@ from __future__ import annotations
 from orchestrator.answers.sequence import Sequence
 from orchestrator.rounds.commands import Woken
 from orchestrator.rounds.draft import Draft
-from orchestrator.rounds.drafters.lookup_budget import LookupBudget
-from orchestrator.rounds.drafters.lookup_drafter import LookupDrafter
+from orchestrator.rounds.drafter_clients.lookup_budget import LookupBudget
+from orchestrator.rounds.drafter_clients.lookup_drafter import LookupDrafter
 from pilotfish.config import DraftConfig
 from pilotfish.drafters.ngram.draft import NgramIndex
 from pilotfish.messages import Verdict

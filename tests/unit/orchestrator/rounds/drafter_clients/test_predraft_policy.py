@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.rounds.drafters.predraft_policy import PredraftPolicy
+from orchestrator.rounds.drafter_clients.predraft_policy import PredraftPolicy
 from pilotfish.types import LoadReport, ModelInfo
 
 MODEL = ModelInfo(model_id="m", tokenizer_fingerprint="t", vocab_size=10, max_context_tokens=100, proposer="model")

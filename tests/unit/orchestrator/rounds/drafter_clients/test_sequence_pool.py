@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.rounds.drafters.remote_drafter import RemoteDrafter
+from orchestrator.rounds.drafter_clients.remote_drafter import RemoteDrafter
 from pilotfish.messages import Opened, OpenSequence, SequenceError, Verdict
 from pilotfish.types import LoadReport, SequenceErrorCode
 from tests.support.asked_drafter import AskedDrafter

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.rounds.drafters.draft_deadline import draft_deadline_s
+from orchestrator.rounds.drafter_clients.draft_deadline import draft_deadline_s
 
 DOCS = Path(__file__).parents[5] / "docs"
 WORDS = {3: "three", 8: "eight"}

@@ -6,7 +6,7 @@ import asyncio
 import time
 
 from orchestrator.replicas.pool import ReplicaPool
-from orchestrator.rounds.drafters.predraft_policy import PredraftPolicy
+from orchestrator.rounds.drafter_clients.predraft_policy import PredraftPolicy
 from pilotfish.integrations.vllm.batch_rows import RowStep
 from pilotfish.integrations.vllm.committed_row import CommittedRow
 from pilotfish.integrations.vllm.counters import ProposerCounters
@@ -19,7 +19,7 @@ _IDLE_S = 5.0
 """vLLM does not say that a request has ended: without a step for so long they all have, or the batch is too large."""
 
 
-class Drafting:
+class BatchDrafter:
     """Made and used on one event loop."""
 
     def __init__(

@@ -7,8 +7,8 @@ import pytest
 
 from orchestrator.answers.sequence import Sequence
 from orchestrator.rounds.commands import Arrived, Command, Report, Woken
-from orchestrator.rounds.drafters.feature_feed import FeatureFeed
-from orchestrator.rounds.drafters.remote_drafter import RemoteDrafter
+from orchestrator.rounds.drafter_clients.feature_feed import FeatureFeed
+from orchestrator.rounds.drafter_clients.remote_drafter import RemoteDrafter
 from pilotfish.features import FeatureRequest, Features
 from pilotfish.messages import CloseSequence, OpenSequence, Proposal, Propose, SequenceError, Verdict
 from pilotfish.types import (

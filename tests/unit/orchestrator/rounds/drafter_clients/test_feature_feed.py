@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.rounds.drafters.feature_feed import WINDOW_TOKENS, FeatureFeed
+from orchestrator.rounds.drafter_clients.feature_feed import WINDOW_TOKENS, FeatureFeed
 from pilotfish.features import FeatureRequest, Features
 from pilotfish.types import ModelInfo
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from orchestrator.answers.sequence import Sequence
 from orchestrator.rounds.commands import Command, Event, Wake, Woken
 from orchestrator.rounds.draft import NO_DRAFT, Draft
-from orchestrator.rounds.drafters.drafter import Drafter
-from orchestrator.rounds.drafters.lookup_budget import LookupBudget
+from orchestrator.rounds.drafter_clients.drafter_client import DrafterClient
+from orchestrator.rounds.drafter_clients.lookup_budget import LookupBudget
 from pilotfish.speculation.lookup.index import one_hot_probs
 from pilotfish.speculation.lookup.sequence import SequenceLookup
 from pilotfish.types import TreeRequest
@@ -15,7 +15,7 @@ _TOKENS_PER_SLICE = 128
 """Tokens indexed before others get their turn: under a millisecond."""
 
 
-class LookupDrafter(Drafter):
+class LookupDrafter(DrafterClient):
     """One per request. Reads a long prompt in slices: each asks to be woken for the next."""
 
     def __init__(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from pilotfish.speculation.results import Draft
+from pilotfish.speculation.results import DraftToken
 from pilotfish.speculation.sampling.blocks import BlockedLogits
 from pilotfish.speculation.sampling.coupling import keys_of, pick_rows, rank_rows
 from pilotfish.speculation.sampling.logits import process
@@ -19,7 +19,7 @@ from pilotfish.speculation.sampling.rules import Rule, group
 from pilotfish.types import SparseDistribution
 
 
-def draft(logits: Tensor, rows: Sequence[Row], top_m: int, token_ids: Tensor | None = None) -> list[Draft]:
+def draft(logits: Tensor, rows: Sequence[Row], top_m: int, token_ids: Tensor | None = None) -> list[DraftToken]:
     """Choose one token per row from logits [R, V], never mutated, bfloat16 or float32.
 
     Greedy rows take the argmax and coupled rows the pick that shares its noise with the target.
@@ -34,35 +34,35 @@ def draft(logits: Tensor, rows: Sequence[Row], top_m: int, token_ids: Tensor | N
     if not rows:
         return []
     blocks = BlockedLogits.of(logits, token_ids)
-    drafts: dict[int, Draft] = {}
+    drafts: dict[int, DraftToken] = {}
     for key, members in group(row.sampling for row in rows).items():
         chosen = [rows[index] for index in members]
         drafts.update(zip(members, _draft_by(key.rule, blocks.select(members), chosen, top_m), strict=True))
     return [drafts[index] for index in range(len(rows))]
 
 
-def _draft_by(rule: Rule, blocks: BlockedLogits, rows: Sequence[Row], top_m: int) -> list[Draft]:
+def _draft_by(rule: Rule, blocks: BlockedLogits, rows: Sequence[Row], top_m: int) -> list[DraftToken]:
     match rule:
         case Rule.GREEDY:
-            return [Draft(token_id, None) for token_id in adjust(blocks, rows).argmax().tolist()]
+            return [DraftToken(token_id, None) for token_id in adjust(blocks, rows).argmax().tolist()]
         case Rule.COUPLED if blocks.token_ids is not None:
             token_ids, _ = rank_rows(process(blocks, rows), rows, 1)
-            return [Draft(token_id, None) for (token_id,) in token_ids.tolist()]
+            return [DraftToken(token_id, None) for (token_id,) in token_ids.tolist()]
         case Rule.COUPLED:
             token_ids = pick_rows(process(blocks, rows), rows, Stream.COUPLED)
-            return [Draft(token_id, None) for token_id in token_ids.tolist()]
+            return [DraftToken(token_id, None) for token_id in token_ids.tolist()]
         case Rule.REJECTION:
             return _sample_top_m(blocks, rows, top_m)
 
 
-def _sample_top_m(blocks: BlockedLogits, rows: Sequence[Row], top_m: int) -> list[Draft]:
+def _sample_top_m(blocks: BlockedLogits, rows: Sequence[Row], top_m: int) -> list[DraftToken]:
     distribution = process(blocks, rows)
     logits, token_ids = distribution.blocks.rank(top_m)  # [R, M]
     probs = distribution.scores_of(logits, token_ids).softmax(-1).float()
     noise = gumbel(keys_of(rows, Stream.DRAFT, logits.device), token_ids)
     places = (probs.double().log_() + noise).argmax(-1).tolist()
     return [
-        Draft(row_ids[place], _without_zeros(row_ids, row_probs))
+        DraftToken(row_ids[place], _without_zeros(row_ids, row_probs))
         for place, row_ids, row_probs in zip(places, token_ids.tolist(), probs.tolist(), strict=True)
     ]
 

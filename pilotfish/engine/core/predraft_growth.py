@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pilotfish.engine.core.drafts import DraftedChain, Drafts
-from pilotfish.messages import AheadRequest, PreparedDrafts
+from pilotfish.messages import Predrafted, PredraftRequest
 from pilotfish.speculation.trees.fan_out import likeliest_outcomes, rivals, split_budget
 from pilotfish.speculation.trees.growth import Candidate
 from pilotfish.speculation.trees.tree import MAX_TREE_NODES, ROOT, DraftTree
@@ -19,7 +19,7 @@ from pilotfish.types import SparseDistribution
 
 
 @dataclass(slots=True)
-class AheadBranch:
+class PredraftBranch:
     """The draft for one assumed outcome."""
 
     assumed_token_ids: tuple[int, ...]
@@ -28,10 +28,10 @@ class AheadBranch:
     drafts: DraftedChain = field(default_factory=DraftedChain)
 
 
-class AheadGrowth:
+class PredraftGrowth:
     """See the module. Its nodes lie in the KV cache behind the sequence's tokens, in the order they came."""
 
-    def __init__(self, verified: DraftedChain, request: AheadRequest) -> None:
+    def __init__(self, verified: DraftedChain, request: PredraftRequest) -> None:
         """verified: the sequence's drafts, at least one; all but the last are in the KV cache.
 
         Prepared drafts are as long, as far as the request's budget lasts.
@@ -44,7 +44,7 @@ class AheadGrowth:
         self._token_ids = list(verified.token_ids)
         self._parents = list(range(ROOT, num_nodes - 1))
         self._tree = DraftTree.chain(num_nodes)
-        self.branches: list[AheadBranch] = []
+        self.branches: list[PredraftBranch] = []
         self.num_computed = num_nodes - 1
         """Nodes in the KV cache, if all tokens of the sequence are."""
 
@@ -87,7 +87,7 @@ class AheadGrowth:
         for outcome in outcomes:
             num_accepted = outcome.num_accepted_tokens
             assumed = (*verified.token_ids[:num_accepted], outcome.token_id)
-            self.branches.append(AheadBranch(assumed, [self._add(outcome.token_id, num_accepted - 1)]))
+            self.branches.append(PredraftBranch(assumed, [self._add(outcome.token_id, num_accepted - 1)]))
 
     def extend(
         self, drafts: Sequence[tuple[int, SparseDistribution | None]], candidates: Sequence[Sequence[Candidate]]
@@ -102,9 +102,9 @@ class AheadGrowth:
                 branch.nodes.append(self._add(branch.drafts.token_ids[-1], branch.nodes[-1]))
         return is_complete
 
-    def prepared(self, sequence_id: int, base_length: int) -> PreparedDrafts:
+    def prepared(self, sequence_id: int, base_length: int) -> Predrafted:
         """A draft for each outcome, once they are complete."""
-        return PreparedDrafts(
+        return Predrafted(
             sequence_id=sequence_id,
             base_length=base_length,
             verified_token_ids=tuple(self._verified.token_ids),
@@ -114,7 +114,7 @@ class AheadGrowth:
             draft_probs=tuple(probs for branch in self.branches for probs in branch.drafts.probs),
         )
 
-    def follow(self, token_ids: Sequence[int]) -> tuple[list[int], AheadBranch | None]:
+    def follow(self, token_ids: Sequence[int]) -> tuple[list[int], PredraftBranch | None]:
         """What is known of a text that goes on with token_ids: the computed nodes on its way, and the branch that
         assumed exactly these tokens, as far as it has drafts; its computed nodes are then on the way as well."""
         for branch in self.branches:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from orchestrator.rounds.drafters.predraft_policy import PredraftCounters, PredraftPolicy
+from orchestrator.rounds.drafter_clients.predraft_policy import PredraftCounters, PredraftPolicy
 from orchestrator.rounds.peer import Peer, Text
-from pilotfish.messages import AheadRequest, PreparedDrafts, Proposal
+from pilotfish.messages import Predrafted, PredraftRequest, Proposal
 from pilotfish.speculation.common_prefix import num_common_tokens
 from pilotfish.speculation.statistics import DecayedAcceptance
 
@@ -26,7 +26,7 @@ class SpeculationCache:
 
     def __init__(self, counters: PredraftCounters) -> None:
         self._counters = counters
-        self._prepared: list[PreparedDrafts] = []
+        self._prepared: list[Predrafted] = []
         self._num_unused_tokens = 0
         self.base_length = 0
         """Committed tokens that the replica was last told of."""
@@ -40,7 +40,7 @@ class SpeculationCache:
         self._prepared.clear()
         self.base_length, self.is_expecting = base_length, is_expecting
 
-    def add(self, prepared: PreparedDrafts) -> None:
+    def add(self, prepared: Predrafted) -> None:
         """Keep what came unasked; drafts of an earlier round are dropped."""
         num_tokens = len(prepared.draft_token_ids)
         self._counters.num_prepared_tokens += num_tokens
@@ -64,7 +64,7 @@ class SpeculationCache:
         self._counters.num_misses += 1
         return None
 
-    def take_late(self, prepared: PreparedDrafts, committed_token_ids: tuple[int, ...]) -> Proposal | None:
+    def take_late(self, prepared: Predrafted, committed_token_ids: tuple[int, ...]) -> Proposal | None:
         """The draft for these tokens, of what came while it was being asked for: it serves as the answer."""
         draft = prepared.draft(committed_token_ids)
         num_tokens, num_used = len(prepared.draft_token_ids), 0 if draft is None else len(draft.draft_token_ids)
@@ -109,7 +109,7 @@ class Predrafts:
         """This draft is what the round verifies."""
         self._last_draft, self._last_length, self._last_s = token_ids, sequence.length, now_s
 
-    def add(self, prepared: PreparedDrafts) -> None:
+    def add(self, prepared: Predrafted) -> None:
         """Keep what came unasked."""
         self._cache.add(prepared)
 
@@ -120,18 +120,18 @@ class Predrafts:
             self._policy.add_hit()
         return _first(draft, num_tokens)
 
-    def take_late(self, prepared: PreparedDrafts, sequence: Text, num_tokens: int) -> Proposal | None:
+    def take_late(self, prepared: Predrafted, sequence: Text, num_tokens: int) -> Proposal | None:
         """As `take`, of what comes only now that it has been asked for."""
         return _first(self._cache.take_late(prepared, sequence.tokens_since(prepared.base_length)), num_tokens)
 
-    def request(self, peer: Peer, sequence: Text, num_tokens: int) -> AheadRequest | None:
+    def request(self, peer: Peer, sequence: Text, num_tokens: int) -> PredraftRequest | None:
         """What goes with a Propose for num_tokens on the committed tokens; what was prepared before is forgotten."""
         budget = self._policy.budget(peer.model, peer.replica.load, num_tokens)
         self._is_sample = budget.is_sample
         self._cache.begin(sequence.length, is_expecting=budget.num_tokens > 0)
         if budget.num_tokens == 0:
             return None
-        return AheadRequest(budget.num_tokens, self._acceptance.probabilities(num_tokens))
+        return PredraftRequest(budget.num_tokens, self._acceptance.probabilities(num_tokens))
 
     def forget(self) -> None:
         """The replica, and what it had prepared, is gone."""

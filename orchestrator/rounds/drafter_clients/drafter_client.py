@@ -8,7 +8,7 @@ from orchestrator.rounds.draft import NO_DRAFT, Draft
 from orchestrator.rounds.peer import Peer
 
 
-class Drafter:
+class DrafterClient:
     """Proposes tokens for one sequence. Nothing that happens here fails a request. This one never has an idea."""
 
     is_in_target = False
@@ -56,7 +56,7 @@ class Drafter:
         """Free what is held elsewhere. Idempotent."""
 
 
-class InTargetDrafter(Drafter):
+class InTargetClient(DrafterClient):
     """Only says whether the target has it."""
 
     is_in_target = True

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from pilotfish.speculation.drafting import draft
+from pilotfish.speculation.draft_tokens import draft
 from pilotfish.speculation.rounds import Round, verify
 from pilotfish.speculation.sampling.history import TokenHistory
 from pilotfish.speculation.sampling.penalties import Row
