@@ -141,7 +141,7 @@ class Scheduler:
         if not pending:
             return None
         if pending <= limit:
-            num_logit_rows = max(0, sequence.num_logit_rows - num_cut)
+            num_logit_rows = sequence.num_logit_rows - num_cut
             return ScheduledRows(
                 sequence, status, start, pending, num_logit_rows, drafts if num_logit_rows else NO_DRAFTS
             )
