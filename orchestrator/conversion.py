@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
-import msgspec
 from google.protobuf.message import Message
 
-from orchestrator.answers.output import OutputChunk
-from orchestrator.request_telemetry.trace import Report
 from orchestrator.requests.bad_words import bad_word_tokens
 from orchestrator.requests.prompt import ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from orchestrator.requests.request import STEP_FIELDS, GenerationOptions, Mode, SpeculationOptions, draw_seed
@@ -17,8 +14,8 @@ from pilotfish.chat import ChatMessage
 from pilotfish.config import SpeculationConfig
 from pilotfish.errors import InvalidRequestError
 from pilotfish.models.tokens.tokenizer import Tokenizer
-from pilotfish.rpc.conversion import enum_from_proto, grammar_from_proto, logprobs_to_proto
-from pilotfish.rpc.v1 import inference_pb2, types_pb2
+from pilotfish.rpc.conversion import enum_from_proto, grammar_from_proto
+from pilotfish.rpc.v1 import inference_pb2
 from pilotfish.types import MAX_SEED, AcceptanceMode, SamplingParams
 
 _MODES: dict[int, Mode] = {
@@ -105,40 +102,4 @@ def _speculation(options: inference_pb2.SpeculationOptions, defaults: Speculatio
         num_speculative_tokens=options.num_speculative_tokens if options.HasField("num_speculative_tokens") else None,
         proposer=options.proposer or defaults.proposer,
         **_given(options, STEP_FIELDS),
-    )
-
-
-def chunk_to_proto(chunk: OutputChunk) -> inference_pb2.GenerateResponse:
-    response = inference_pb2.GenerateResponse()
-    proto = response.chunk
-    proto.text = chunk.text
-    proto.token_ids.extend(chunk.token_ids)
-    proto.origins.extend(cast("tuple[types_pb2.TokenOrigin.ValueType, ...]", chunk.origins))  # the values are equal
-    if chunk.logprobs:
-        proto.logprobs.extend(map(logprobs_to_proto, chunk.logprobs))
-    return response
-
-
-def report_to_proto(report: Report) -> inference_pb2.GenerateResponse:
-    return inference_pb2.GenerateResponse(
-        summary=inference_pb2.Summary(
-            request_id=report.request_id,
-            finish_reason=types_pb2.FinishReason.ValueType(report.finish_reason),
-            stopped_by="" if report.stopped_by is None else str(report.stopped_by),
-            usage=inference_pb2.Usage(
-                prompt_tokens=report.num_prompt_tokens,
-                output_tokens=report.num_output_tokens,
-                cached_prompt_tokens=report.num_cached_tokens,
-            ),
-            timings=inference_pb2.RequestTimings(
-                queue_time_ns=report.queue_time_ns,
-                time_to_first_token_ns=report.time_to_first_token_ns,
-                total_time_ns=report.total_time_ns,
-            ),
-            speculation=inference_pb2.SpeculationStats(**msgspec.structs.asdict(report.speculation)),
-            seed=report.seed,
-            model_id=report.model_id,
-            emulated=report.emulated,
-            lossy=report.lossy,
-        )
     )
