@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fuzz.grammars import GrammarsSurface
-from fuzz.hostile import ASKED, measure_hostile
+from fuzz.hostile import ASKED, HOSTILE, measure_hostile
 from fuzz.replica import ReplicaSurface, RepliesSurface
 from fuzz.requests import GrpcSurface, HttpSurface
 from fuzz.sessions import SessionsSurface
@@ -45,10 +45,10 @@ def surfaces() -> list[tuple[Surface, int]]:
     ]
 
 
-async def tell_hostile(report: Report) -> None:
+async def tell_hostile(report: Report, kinds: Sequence[str]) -> None:
     """Clients that mean harm beside one that does not."""
-    report.columns = {name: name for name in ("clients", *ASKED)}
-    async for row in measure_hostile():
+    report.columns = {name: name for name in ("clients", "lag_alone_ms", *ASKED)}
+    async for row in measure_hostile(kinds):
         print(row, flush=True)
         report.row(**row)
         for name, most in ASKED.items():
@@ -61,6 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options_parser.add_argument("--seed", type=int, help="default: another one each time")
     names = [surface.name for surface, _ in surfaces()] + [HOSTILE_SURFACE]
     options_parser.add_argument("--surface", action="append", choices=names, help="only this one; may be repeated")
+    options_parser.add_argument("--clients", action="append", choices=HOSTILE, help="only these hostile ones, likewise")
     options_parser.add_argument(
         "--corpus", type=Path, default=Path("build/fuzz-corpus"), help="default build/fuzz-corpus"
     )
@@ -92,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{surface.name}:\n{told}\n", flush=True)
         report.check(f"{surface.name}: crashes", len(tally.crashes), 0, "", "equal to")
     if HOSTILE_SURFACE in (options.surface or ()):
-        asyncio.run(tell_hostile(report))
+        asyncio.run(tell_hostile(report, options.clients or tuple(HOSTILE)))
     report.finish(options)
     return 0
 

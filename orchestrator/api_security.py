@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import grpc
 
+from orchestrator.requests.body_budget import max_message_bytes
 from pilotfish.config import Config, PublicSecurityConfig
 from pilotfish.rpc.channel import public_server_options
 from pilotfish.rpc.link_security import server_credentials
@@ -42,7 +43,10 @@ def client_id_of(allowance: Allowance | None, claimed: str, host: str) -> str:
     return claimed[:MAX_CLIENT_ID_CHARACTERS] or host
 
 
-_MIN_MESSAGE_BYTES = 4 * 1024 * 1024
+def host_of(peer: str) -> str:
+    """Of gRPC's name for who calls, such as `ipv4:10.0.0.7:51000`: each connection of a host has a port of its own."""
+    host, _, _ = peer.rpartition(":")
+    return host
 
 
 class ApiSecurity:
@@ -60,8 +64,9 @@ class ApiSecurity:
             self.certificates = CertificateSource(files)
         self.grpc_options = public_server_options(
             security,
-            # More than is taken: a prompt that is too long is told so in our words, not in gRPC's.
-            max_message_bytes=max(4 * config.orchestrator.max_prompt_bytes, _MIN_MESSAGE_BYTES),
+            max_message_bytes=max_message_bytes(config.orchestrator),
+            # Twice as many as are served or queued: of such a burst the queue says what is too much.
+            max_pending=2 * (config.orchestrator.max_concurrent_requests + config.orchestrator.max_queued_requests),
         )
 
     @property

@@ -19,6 +19,8 @@ from orchestrator.replicas.dialing import dialer, find_tokenizer
 from orchestrator.replicas.directory import NameFollower, ReplicaDirectory
 from orchestrator.replicas.pool import ModelReference, ReplicaPool
 from orchestrator.replicas.routing import make_router
+from orchestrator.requests.body_budget import BodyBudget
+from orchestrator.requests.call_messages import CallMessages
 from orchestrator.requests.request import PROPOSERS
 from orchestrator.servicer import InferenceServicer
 from pilotfish.config import Config, OrchestratorConfig, PublicSecurityConfig
@@ -66,6 +68,9 @@ class OrchestratorServer:
         tokenizer = await find_tokenizer(config, directory, links)
         service = _service(config, directory, tokenizer, links)
 
+        budget = BodyBudget.of(config.orchestrator)
+        messages = CallMessages(config.orchestrator, budget, security.request_read_timeout_s)
+
         def register(server: grpc.aio.Server) -> None:
             servicer = InferenceServicer(service, config.orchestrator, public.authenticator)
             inference_pb2_grpc.add_InferenceServicer_to_server(servicer, server)
@@ -78,11 +83,11 @@ class OrchestratorServer:
             port_setting="orchestrator.port",
             options=public.grpc_options,
             credentials=public.grpc_credentials,
-            interceptors=(CallGuard(SERVICE_NAME, public.authenticator, security.request_read_timeout_s),),
+            interceptors=(CallGuard(SERVICE_NAME, public.authenticator, messages),),
         )
         self = cls(service, server, config.telemetry.metrics_prefix)
         try:
-            await self._start_http(config.orchestrator, security, public)
+            await self._start_http(config.orchestrator, security, public, budget)
         except BaseException:
             await self.drain_and_stop(0)
             raise
@@ -136,14 +141,16 @@ class OrchestratorServer:
         """Returns when the server has stopped."""
         await self._closed.wait()
 
-    async def _start_http(self, config: OrchestratorConfig, limits: PublicSecurityConfig, public: ApiSecurity) -> None:
+    async def _start_http(
+        self, config: OrchestratorConfig, limits: PublicSecurityConfig, public: ApiSecurity, budget: BodyBudget
+    ) -> None:
         if config.http.probe_port >= 0:
             information = InformationApi(self.service, lambda: self._is_draining, self.metrics)
             self._probes = await serve_probes(information, config.http_host, config.http.probe_port)
         if config.http_port < 0:
             return
         self._http = await HttpServer.start(
-            build_app(self.service, config, lambda: self._is_draining, self.metrics, public.authenticator),
+            build_app(self.service, config, lambda: self._is_draining, self.metrics, public.authenticator, budget),
             config.http_host,
             config.http_port,
             keep_alive_timeout_s=config.http.keep_alive_timeout_s,

@@ -11,8 +11,9 @@ import grpc.aio
 import msgspec
 
 import pilotfish
-from orchestrator.answers.chunk_writer import WriteTurns, write_chunks
-from orchestrator.api_security import Authenticator, client_id_of
+from orchestrator.answers.chunk_writer import WRITES_PER_PASS, write_chunks
+from orchestrator.answers.loop_turns import LoopTurns
+from orchestrator.api_security import Authenticator, client_id_of, host_of
 from orchestrator.conversion import options_from_proto, prompt_from_proto
 from orchestrator.inference import InferenceService
 from orchestrator.requests.caller import Caller
@@ -40,7 +41,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
         self._service = service
         self._config = config
         self._authenticator = authenticator
-        self._turns = WriteTurns()
+        self._turns = LoopTurns(WRITES_PER_PASS)
 
     async def Generate(  # type: ignore[override]  # noqa: N802  # it writes, so that a cancelled write ends it here
         self, request: inference_pb2.GenerateRequest, context: GenerateContext
@@ -111,9 +112,7 @@ def caller_of(context: grpc.aio.ServicerContext[Any, Any], arrival_ns: int, auth
     allowance = authenticator.allowance(metadata.get(AUTHORIZATION_KEY, ""))
     # Without a deadline gRPC tells None, or an absurdly long time.
     timeout_s = context.time_remaining()
-    # "ipv4:10.0.0.7:51000": each connection of a host has a port of its own.
-    host, _, _ = context.peer().rpartition(":")
-    client_id = client_id_of(allowance, metadata.get(CLIENT_ID_KEY, ""), host)
+    client_id = client_id_of(allowance, metadata.get(CLIENT_ID_KEY, ""), host_of(context.peer()))
     return Caller(
         client_id=client_id, arrival_ns=arrival_ns, timeout_s=timeout_s, identity=identity, allowance=allowance
     )

@@ -73,6 +73,13 @@ class FairQueue(Generic[ItemT]):
         client.counter += cost
         return client.client_id, item, cost
 
+    def drop(self) -> ItemT:
+        """Take out the newest item of the client that has most of them. Raises ValueError when nothing waits."""
+        client = max(self._backlogged.values(), key=lambda client: len(client.waiting))
+        item, _ = client.waiting[-1]
+        self.remove(client.client_id, item)
+        return item
+
     def remove(self, client_id: str, item: ItemT) -> None:
         """Forget an item that does not want to wait any more. Idempotent."""
         client = self._backlogged.get(client_id)

@@ -5,9 +5,8 @@ import asyncio
 import contextlib
 import multiprocessing
 import statistics
-import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
@@ -15,11 +14,13 @@ from typing import Any
 import grpc
 import grpc.aio
 import httpx
-import shared.checkout  # noqa: F401  # finds tests.support
 
-from orchestrator.server import SERVICE_NAME
-from pilotfish.config import config_from_dict
-from tests.support.stack import running_stack
+from orchestrator.__main__ import start as start_orchestrator
+from orchestrator.server import SERVICE_NAME, OrchestratorServer
+from pilotfish.config import Config
+from pilotfish.rpc.command import run_service
+from pilotfish.rpc.replica.server import ReplicaServer
+from target_service.server import start_target
 
 NUM_CLIENTS = 64
 NUM_ANSWERS = 20
@@ -44,7 +45,7 @@ class Address:
 
 @dataclass(frozen=True)
 class Measured:
-    """Of the server since it was last asked."""
+    """Of the server since it was last asked, at most."""
 
     max_lag_ms: float
     resident_mb: float
@@ -111,15 +112,18 @@ HOSTILE: dict[str, Client] = {
 """By what they do: on and on, again when they are refused."""
 
 
-async def measure_hostile() -> AsyncIterator[dict[str, Any]]:
-    """A row for each kind of hostile clients."""
+async def measure_hostile(kinds: Sequence[str]) -> AsyncIterator[dict[str, Any]]:
+    """A row for each of these kinds of hostile clients."""
     context = multiprocessing.get_context("spawn")
-    for name in HOSTILE:
+    for name in kinds:
         ours, theirs = context.Pipe()
-        process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        target = context.Process(target=_serve_target, args=(theirs,), daemon=True)
+        target.start()
+        process = context.Process(target=_serve, args=(theirs, await asyncio.to_thread(ours.recv)), daemon=True)
         process.start()
         try:
             address = await asyncio.to_thread(ours.recv)
+            await _measured(ours)  # that of the start is forgotten
             alone_s = await _answer_s(address)
             before = await _measured(ours)
             begun, begins = context.Pipe()
@@ -135,13 +139,15 @@ async def measure_hostile() -> AsyncIterator[dict[str, Any]]:
                 hostile.join()
             yield {
                 "clients": name,
+                "lag_alone_ms": round(before.max_lag_ms, 1),
                 "max_lag_ms": round(after.max_lag_ms, 1),
                 "grown_mb": round(after.resident_mb - before.resident_mb, 1),
                 "slower": round(beside_s / alone_s, 2),
             }
         finally:
-            process.kill()
-            process.join()
+            for each in (process, target):
+                each.kill()
+                each.join()
 
 
 def _attack(name: str, address: Address, begins: Connection) -> None:
@@ -179,31 +185,54 @@ async def _measured(server: Connection) -> Measured:
     return measured
 
 
-def _serve(main: Connection) -> None:
-    """In a process of its own: an orchestrator over an emulated 8B, until it is killed."""
-    asyncio.run(_serving(main))
+SERVED = ["--set", "emulation.profile=instant"]
+"""Engines that cost nothing."""
 
 
-async def _serving(main: Connection) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        config = config_from_dict({"cache_dir": folder, "emulation": {"profile": "instant"}})
-        async with running_stack(config, with_draft=False) as stack:
-            host, _, port = stack.orchestrator.http_url.removeprefix("http://").rpartition(":")
-            main.send(Address(host, int(port), stack.orchestrator.address))
-            lags_s = [0.0]
-            ticking = asyncio.create_task(_tick(lags_s))
-            while True:
-                await asyncio.to_thread(main.recv)
-                main.send(Measured(1000 * max(lags_s), _resident_mb()))
-                lags_s[:] = [0.0]
-                assert not ticking.done()
+def _serve_target(main: Connection) -> None:
+    """In a process of its own, as its engine would hold up an orchestrator beside it, until it is killed."""
+
+    async def start(config: Config) -> ReplicaServer:
+        target = await start_target(config)
+        main.send(target.address)
+        return target
+
+    run_service("target_service", start, lambda _: "", [*SERVED, "--set", "target.port=0"])
 
 
-async def _tick(lags_s: list[float]) -> None:
+def _serve(main: Connection, target: str) -> None:
+    """In a process of its own: an orchestrator over the target, as it is run, until it is killed."""
+    tasks = set()
+
+    async def start(config: Config) -> OrchestratorServer:
+        orchestrator = await start_orchestrator(config)
+        tasks.add(asyncio.create_task(_measure(main, orchestrator)))
+        return orchestrator
+
+    settings = ("orchestrator.port=0", f"orchestrator.target_addresses=[{target}]")
+    run_service("orchestrator", start, lambda _: "", [*SERVED, *(f"--set={setting}" for setting in settings)])
+
+
+async def _measure(main: Connection, orchestrator: OrchestratorServer) -> None:
+    """Until the process ends."""
+    host, _, port = orchestrator.http_url.removeprefix("http://").rpartition(":")
+    main.send(Address(host, int(port), orchestrator.address))
+    most = Measured(0.0, 0.0)
+
+    async def tick() -> None:
+        nonlocal most
+        while True:
+            due_s = time.perf_counter() + TICK_S
+            await asyncio.sleep(TICK_S)
+            lag_ms = 1000 * (time.perf_counter() - due_s)
+            most = Measured(max(most.max_lag_ms, lag_ms), max(most.resident_mb, _resident_mb()))
+
+    ticking = asyncio.create_task(tick())
     while True:
-        due_s = time.perf_counter() + TICK_S
-        await asyncio.sleep(TICK_S)
-        lags_s.append(time.perf_counter() - due_s)
+        await asyncio.to_thread(main.recv)
+        main.send(most)
+        most = Measured(0.0, 0.0)
+        assert not ticking.done()
 
 
 def _resident_mb() -> float:

@@ -1,4 +1,4 @@
-"""The routes of the HTTP API."""
+"""The HTTP API as an application: its routes and what stands before them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from orchestrator.api_security import Authenticator
 from orchestrator.http.auth_middleware import AuthMiddleware
-from orchestrator.http.body_budget import BodyBudget
 from orchestrator.http.completions.generation import GenerationApi
 from orchestrator.http.completions.request_fields import IGNORED_HEADER, LOSSY_HEADER
 from orchestrator.http.errors import error_body, error_response
@@ -27,7 +26,9 @@ from orchestrator.http.operations.information import InformationApi
 from orchestrator.http.operations.openapi import openapi_endpoint
 from orchestrator.http.operations.pages import playground_routes
 from orchestrator.http.operations.tokenization import TokenizationApi
+from orchestrator.http.routes import OPERATIONS, Apis
 from orchestrator.inference import InferenceService
+from orchestrator.requests.body_budget import BodyBudget
 from orchestrator.requests.identity import REQUEST_ID_HEADER, TRACE_ID_HEADER
 from pilotfish.config import OrchestratorConfig
 
@@ -38,13 +39,15 @@ def build_app(
     is_draining: Callable[[], bool],
     registry: CollectorRegistry,
     authenticator: Authenticator,
+    budget: BodyBudget,
 ) -> ASGIApp:
-    """The ASGI application. registry: what /metrics tells. authenticator: who is served. Needs a running event loop."""
-    generation = GenerationApi(service, config)
-    information = InformationApi(service, is_draining, registry)
-    tokenization = TokenizationApi(service, is_strict=config.http.strict_fields)
-    # Any one request has room while no other is large.
-    budget = BodyBudget(max(config.http.max_held_body_bytes, 2 * config.max_prompt_bytes))
+    """The ASGI application. registry: what /metrics tells. authenticator: who is served. budget: of bodies. Needs a
+    running event loop."""
+    apis = Apis(
+        GenerationApi(service, config),
+        InformationApi(service, is_draining, registry),
+        TokenizationApi(service, is_strict=config.http.strict_fields),
+    )
 
     def route(method: str, path: str, handler: Handler) -> Route:
         refuses = is_draining if method == "POST" else lambda: False
@@ -52,18 +55,8 @@ def build_app(
         return Route(path, Endpoint(handler, max_bytes, budget, refuses), methods=[method])
 
     routes = [
-        route("POST", "/v1/chat/completions", generation.chat),
-        route("POST", "/v1/completions", generation.complete),
-        route("POST", "/v1/responses", generation.respond),
-        route("GET", "/v1/models", information.models),
-        route("GET", "/v1/models/{model_id:path}", information.model),
-        route("POST", "/tokenize", tokenization.tokenize),
-        route("POST", "/detokenize", tokenization.detokenize),
-        route("GET", "/health", information.health),
-        route("GET", "/ready", information.ready),
-        route("GET", "/version", information.version),
+        *(route(operation.method, operation.path, operation.handler(apis)) for operation in OPERATIONS),
         route("GET", "/openapi.json", openapi_endpoint()),
-        route("GET", "/metrics", information.metrics),
         route("GET", "/fleet", fleet_endpoint(service, config.speculation)),
         *playground_routes(),
     ]

@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from orchestrator.requests.request import check_request_bytes
 from pilotfish.errors import InvalidRequestError
-from pilotfish.structured.bounds import check_json_depth
+from pilotfish.structured.bounds import check_json
 
 _UNKNOWN_FIELD = re.compile(r"unknown field `(?P<name>[^`]*)`")
 _MISSING_FIELD = re.compile(r"missing required field `(?P<name>[^`]*)`")
@@ -48,7 +48,7 @@ def decoder_of(kind: type[BodyT]) -> msgspec.json.Decoder[BodyT]:
 
 def decode_body(decoder: msgspec.json.Decoder[BodyT], body: bytes) -> BodyT:
     """Raises InvalidRequestError, with the parameter where one is wrong."""
-    check_json_depth(body, "the body")
+    check_json(body, "the body")
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:

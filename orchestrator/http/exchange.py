@@ -13,9 +13,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
 from orchestrator.http.body import encode_body, read_body
-from orchestrator.http.body_budget import BodyBudget
 from orchestrator.http.caller import caller_of, holder_of
 from orchestrator.http.errors import ErrorBody, describe_error
+from orchestrator.requests.body_budget import BodyBudget
 from orchestrator.requests.caller import Caller
 from pilotfish.errors import PilotfishError, UnavailableError
 

@@ -12,7 +12,7 @@ from orchestrator.requests.tool_forms.form import ToolForm
 from orchestrator.requests.tool_forms.hermes import HERMES
 from pilotfish.chat import ToolCall
 from pilotfish.models.tokens.tool_prompt import parse_arguments
-from pilotfish.structured.bounds import check_json_depth
+from pilotfish.structured.bounds import check_json
 
 _MAX_HEAD_CHARS = 256
 """Between a begin mark and the arguments, and behind them."""
@@ -210,7 +210,7 @@ class ToolCallParser:
 def _parse_call(text: str) -> tuple[str, str]:
     """(name, arguments). Raises NotCallError when it is no call, or one that we would refuse when it is sent back."""
     try:
-        check_json_depth(text.encode(), "the JSON of a call")
+        check_json(text.encode(), "the JSON of a call")
         call = parse_arguments(text)
         match call:
             case {"name": str(name), "arguments": dict(arguments)} | {"name": str(name), "parameters": dict(arguments)}:

@@ -58,9 +58,9 @@ class HttpConfig:
     cors_origins: tuple[str, ...] = ()
     """Origins whose pages may call the API, such as `https://chat.example`; `*`: all. The playground needs none."""
     max_held_body_bytes: PositiveInt = 64_000_000
-    """Maximum bytes of request bodies in memory, from their reading to the answer's end, but for the first 64 KiB of
-    each; at least twice max_prompt_bytes. An API key, without keys an address, may hold as much as is free, thus half
-    of all if it is alone; beyond, requests get 429."""
+    """Maximum bytes of HTTP bodies and gRPC messages in memory, from their reading to the answer's end, but for the
+    first 64 KiB of each; at least twice the largest message. An API key, without keys an address, may hold as much as
+    is free, thus half of all if it is alone; beyond, requests get 429, calls RESOURCE_EXHAUSTED."""
     max_choices: PositiveInt = 128
     """Maximum answers per request (`n` times prompts). Each answer queues as a request."""
     strict_fields: bool = False
@@ -122,7 +122,7 @@ class OrchestratorConfig:
     max_queue_time_s: PositiveFloat = 60.0
     """Maximum time in the queue, then RESOURCE_EXHAUSTED. A call's deadline may be sooner."""
     max_prompt_bytes: PositiveInt = 4_000_000
-    """Maximum size of a request; larger ones are refused before tokenisation."""
+    """Maximum size of a request, over gRPC at least 4 MiB; larger ones are refused before they are read."""
     max_listed_tokens: PositiveInt = 1024
     """Maximum entries of `logit_bias`, `stop_token_ids` and `allowed_token_ids`, each (OpenAI allows 300). Every step
     pays for them."""
@@ -136,7 +136,8 @@ class OrchestratorConfig:
     stream_interval_tokens: PositiveInt = 1
     """Minimum tokens per message (vLLM's stream_interval), except at an answer's start and end."""
     num_threads: PositiveInt = 2
-    """Threads that read prompts and write long log-probabilities, in turns fair to clients by the time it takes."""
+    """Threads that read large bodies and prompts and write long log-probabilities, in turns fair to clients by the time
+    it takes."""
     max_prompt_logprobs: PositiveInt = 131_072
     """Maximum log-probabilities of prompt tokens a request may ask for: tokens, times one more than the likeliest that
     are told, times answers."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -58,6 +59,8 @@ async def _serve(
         server = await _unless(interrupted, start(config))
         if server is None:
             return
+        # What a start makes stays: a collection that looks through it holds the loop for 0.1 s (measured).
+        gc.freeze()
         print(f"{name} ready on {server.address} ({describe(server)})", flush=True)
         try:
             await _unless(interrupted, server.wait_closed())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import gc
 import logging
 import os
 from typing import TypeVar
@@ -38,6 +39,7 @@ class HostedService:
         self._service = service
         self._drain_s = config.deployment.orchestrator.drain_s
         self._watch = asyncio.create_task(self._exit_when_lost())
+        gc.freeze()  # see pilotfish.rpc.command
 
     async def stop(self) -> None:
         """Drain and stop the service. Idempotent."""

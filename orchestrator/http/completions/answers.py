@@ -11,7 +11,8 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from orchestrator.answers.chunk_writer import ChunkBuffer, WriteTurns, write_chunks
+from orchestrator.answers.chunk_writer import WRITES_PER_PASS, ChunkBuffer, write_chunks
+from orchestrator.answers.loop_turns import LoopTurns
 from orchestrator.answers.output import OutputChunk
 from orchestrator.http.body import encode_body
 from orchestrator.http.errors import ErrorBody
@@ -26,6 +27,8 @@ from pilotfish.types import FinishReason
 
 ResultT = TypeVar("ResultT")
 
+_STARTS_PER_PASS = 16
+"""Answers of any requests: a start takes 0.1 ms and more, and one request may want a hundred."""
 _MAX_INLINE_LOGPROBS = 512
 """Written at once; more would hold the event loop for longer than a few milliseconds."""
 
@@ -85,7 +88,8 @@ class AnswerServer:
         """interval_tokens: see OrchestratorConfig.stream_interval_tokens."""
         self._service = service
         self._interval_tokens = interval_tokens
-        self._turns = WriteTurns()
+        self._turns = LoopTurns(WRITES_PER_PASS)
+        self._starts = LoopTurns(_STARTS_PER_PASS)
 
     async def document(self, samples: Sequence[Sample], answer_format: Document, caller: Caller) -> bytes:
         """All answers, in the samples' order. Raises what `InferenceService.serving` does, for the first that fails."""
@@ -102,6 +106,7 @@ class AnswerServer:
         return await _together([self._stream(sample, choice, exchange, scores) for sample, choice in pairs])
 
     async def _collect(self, sample: Sample, caller: Caller, scores: PromptScores) -> Finished:
+        await self._starts.turn()
         async with self._service.serving(sample.prompt, sample.options, caller, scores) as answer:
             buffer = ChunkBuffer(0)
             async with contextlib.aclosing(answer.chunks()) as chunks:
@@ -120,6 +125,7 @@ class AnswerServer:
             elif data := await self._written([chunk], exchange.caller, lambda: choice.chunk(chunk)):
                 await exchange.write_event(data)
 
+        await self._starts.turn()
         async with self._service.serving(sample.prompt, sample.options, exchange.caller, scores) as answer:
             await write_chunks(answer, write, self._turns, interval_tokens=self._interval_tokens)
             report = answer.summary()

@@ -15,7 +15,7 @@ from pilotfish.chat import ChatMessage, ToolCall
 from pilotfish.errors import InvalidRequestError
 from pilotfish.models.tokens.chat_template import TemplateOptions
 from pilotfish.models.tokens.tokenizer import Tokenizer
-from pilotfish.structured.bounds import check_json_depth
+from pilotfish.structured.bounds import check_json
 from pilotfish.types import MAX_LOGPROBS
 
 MAX_TEMPLATE_FIELDS = 64
@@ -202,7 +202,7 @@ def _chat_message(index: int, message: Message) -> ChatMessage:
 
 def _tool_call(call: MessageToolCall, param: str) -> ToolCall:
     arguments = call.function.arguments or "{}"  # cut off before them
-    check_json_depth(arguments.encode(), "the JSON in arguments", f"{param}.function.arguments")
+    check_json(arguments.encode(), "the JSON in arguments", f"{param}.function.arguments")
     return ToolCall(call.id, call.function.name, arguments)
 
 

@@ -14,7 +14,7 @@ from orchestrator.http.completions.completion_request import CompletionRequest
 from orchestrator.http.completions.completion_response import CompletionFormat
 from orchestrator.http.completions.envelope import new_envelope
 from orchestrator.http.completions.prompt_reader import PromptReader
-from orchestrator.http.completions.request_fields import LOSSY_HEADER, RequestReader
+from orchestrator.http.completions.request_fields import LOSSY_HEADER, FieldsT, RequestReader
 from orchestrator.http.completions.response_format import grammar_field, wanted_grammar
 from orchestrator.http.completions.sampling import (
     SPECULATION_NAMES,
@@ -82,7 +82,7 @@ class GenerationApi:
 
     async def chat(self, exchange: Exchange) -> None:
         """POST /v1/chat/completions."""
-        fields = self._chat_reader.read(exchange)
+        fields = await self._read(self._chat_reader, exchange)
         exchange.param_names = _CHAT_NAMES
 
         def make_format(model: ModelInfo, tools: ToolUse, reasoning: MakeParser) -> ChatFormat:
@@ -99,7 +99,7 @@ class GenerationApi:
 
     async def respond(self, exchange: Exchange) -> None:
         """POST /v1/responses."""
-        request = self._responses_reader.read(exchange)
+        request = await self._read(self._responses_reader, exchange)
 
         def make_format(model: ModelInfo, tools: ToolUse, reasoning: MakeParser) -> ResponsesFormat:
             return ResponsesFormat(new_envelope("resp", model), request, tools, reasoning)
@@ -107,6 +107,9 @@ class GenerationApi:
         self._responses_reader.ignore(exchange, request.untold_fields)
         exchange.param_names = request.param_names
         await self._chat(exchange, request.as_chat(), make_format)
+
+    async def _read(self, reader: RequestReader[FieldsT], exchange: Exchange) -> FieldsT:
+        return await reader.read(exchange, self._service.run_for(exchange.caller.client_id))
 
     async def _chat(
         self,
@@ -181,7 +184,7 @@ class GenerationApi:
 
     async def complete(self, exchange: Exchange) -> None:
         """POST /v1/completions."""
-        fields = self._completion_reader.read(exchange)
+        fields = await self._read(self._completion_reader, exchange)
         exchange.param_names = {**SPECULATION_NAMES, "grammar": grammar_field(fields.outputs)}
         model = await served_model(self._service, fields.model)
         check_num_choices(fields.n, 1, self._config.http.max_choices)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import logging
 from collections.abc import Mapping
 from decimal import Decimal
@@ -14,6 +15,7 @@ from msgspec import inspect
 
 from orchestrator.http.body import decode_body, decoder_of, encode_body
 from orchestrator.http.exchange import Exchange
+from orchestrator.requests.prompt import Run
 from pilotfish.errors import InvalidRequestError
 
 IGNORED_HEADER = "x-pilotfish-ignored-fields"
@@ -26,6 +28,8 @@ _MAX_NAME_CHARS = 64
 _MAX_LOGGED = 256
 """Names that are told in the log: strangers make them up."""
 _MAX_INTEGER = 2**64
+_MAX_INLINE_BYTES = 64 * 1024
+"""Of a body that is decoded on the event loop: it takes a millisecond at most."""
 
 NO_EFFECT: Mapping[str, str] = {
     **dict.fromkeys(("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"), ""),
@@ -79,8 +83,17 @@ class RequestReader(Generic[FieldsT]):
         self._is_strict = is_strict
         self._logged: set[str] = set()
 
-    def read(self, exchange: Exchange) -> FieldsT:
-        """The body's fields. Raises InvalidRequestError, with the parameter where one is wrong."""
+    async def read(self, exchange: Exchange, run: Run) -> FieldsT:
+        """The body's fields; the body is dropped. run: for a large one, which would hold the event loop.
+
+        Raises InvalidRequestError, with the parameter where one is wrong.
+        """
+        is_large = len(exchange.body) > _MAX_INLINE_BYTES
+        fields = await run(functools.partial(self._read, exchange)) if is_large else self._read(exchange)
+        exchange.body = b""
+        return fields
+
+    def _read(self, exchange: Exchange) -> FieldsT:
         try:
             return decode_body(self._decoder, exchange.body)  # nearly always
         except InvalidRequestError:

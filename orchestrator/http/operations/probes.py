@@ -6,11 +6,11 @@ from __future__ import annotations
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from orchestrator.http.body_budget import BodyBudget
 from orchestrator.http.exchange import Endpoint
 from orchestrator.http.identity_middleware import IdentityMiddleware
 from orchestrator.http.operations.information import InformationApi
 from orchestrator.http.server import HttpServer
+from orchestrator.requests.body_budget import BodyBudget
 from pilotfish.config import PublicSecurityConfig
 
 _LIMITS = PublicSecurityConfig(max_connections=64, request_read_timeout_s=5.0)

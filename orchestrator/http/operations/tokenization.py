@@ -78,7 +78,8 @@ class TokenizationApi:
     async def tokenize(self, exchange: Exchange) -> None:
         """POST /tokenize."""
         caller = exchange.caller
-        fields = self._tokenize_reader.read(exchange)
+        run = self._service.run_for(caller.client_id)
+        fields = await self._tokenize_reader.read(exchange, run)
         model = await served_model(self._service, fields.model)
         tokenizer = self._service.tokenizer
         prompt = fields.text_or_chat()
@@ -88,9 +89,7 @@ class TokenizationApi:
         with caller.request():
             token_ids = list(await self._service.token_ids_of(prompt, caller.client_id))
             if fields.return_token_strs:
-                token_strs = await self._service.run_for(caller.client_id)(
-                    lambda: [tokenizer.decode([each], skip_special=False) for each in token_ids]
-                )
+                token_strs = await run(lambda: [tokenizer.decode([each], skip_special=False) for each in token_ids])
         await exchange.reply(
             TokenizeResponse(
                 count=len(token_ids), max_model_len=model.max_context_tokens, tokens=token_ids, token_strs=token_strs
@@ -100,12 +99,12 @@ class TokenizationApi:
     async def detokenize(self, exchange: Exchange) -> None:
         """POST /detokenize."""
         caller = exchange.caller
-        fields = self._detokenize_reader.read(exchange)
+        run = self._service.run_for(caller.client_id)
+        fields = await self._detokenize_reader.read(exchange, run)
         model = await served_model(self._service, fields.model)
         if fields.tokens and min(fields.tokens) < 0:
             raise InvalidRequestError(f"token id {min(fields.tokens)} is not in the vocabulary", param="tokens")
         tokenizer = self._service.tokenizer
-        run = self._service.run_for(caller.client_id)
         with caller.request():
             text = await text_of_tokens("tokens", fields.tokens, tokenizer, model.max_context_tokens, run)
         await exchange.reply(DetokenizeResponse(text))

@@ -22,7 +22,7 @@ from orchestrator.http.completions.request_fields import RequestFields
 from orchestrator.http.completions.response_format import JsonSchemaFormat, ResponseFormat
 from orchestrator.http.completions.sampling import SPECULATION_NAMES
 from pilotfish.errors import InvalidRequestError
-from pilotfish.structured.bounds import check_json_depth
+from pilotfish.structured.bounds import check_json
 
 _PARAM_NAMES: Mapping[str, str] = {
     **dict.fromkeys(("prompt", "messages"), "input"),
@@ -221,7 +221,7 @@ def _call(item: InputItem, param: str) -> MessageToolCall:
     if not item.call_id or not item.name:
         raise InvalidRequestError(f"{param} has no call_id or no name", param=param)
     arguments = item.arguments or "{}"  # cut off before them
-    check_json_depth(arguments.encode(), "the JSON in arguments", f"{param}.arguments")
+    check_json(arguments.encode(), "the JSON in arguments", f"{param}.arguments")
     return MessageToolCall(id=item.call_id, function=CalledFunction(name=item.name, arguments=arguments))
 
 

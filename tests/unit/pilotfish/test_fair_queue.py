@@ -47,6 +47,16 @@ def test_removed_items_never_come_and_are_not_charged() -> None:
     assert queue.num_items("a") == 0
 
 
+def test_the_newest_of_the_client_that_has_most_is_dropped() -> None:
+    queue: FairQueue[str] = FairQueue()
+    for item in ("a0", "b0", "b1"):
+        queue.push(item[0], item, 1)
+    assert queue.drop() == "b1"
+    assert sorted(drained(queue)) == ["a0", "b0"]
+    with pytest.raises(ValueError, match="empty"):
+        queue.drop()
+
+
 def test_clients_that_invent_names_do_not_fill_the_memory(monkeypatch) -> None:
     monkeypatch.setattr(fair_queue, "_MAX_IDLE_CLIENTS", 10)
     queue: FairQueue[str] = FairQueue()

@@ -5,6 +5,7 @@ import pytest
 
 from pilotfish.config import Config, TargetConfig
 from pilotfish.emulation.engine import EmulatedEngine
+from pilotfish.engine.process.process_engine import ProcessEngine
 from pilotfish.errors import UnavailableError
 from pilotfish.rpc.replica.server import ReplicaServer
 from target_service.server import start_target
@@ -19,7 +20,7 @@ async def server() -> AsyncIterator[ReplicaServer]:
 
 @pytest.mark.parametrize("setting", ["port", "metrics_port"])
 async def test_a_port_in_use_is_told_before_a_model_is_loaded(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("target_service.server.ProcessEngine.start", lambda *_, **__: pytest.fail("a model is loaded"))
+    monkeypatch.setattr(ProcessEngine, "start", lambda *_, **__: pytest.fail("a model is loaded"))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ports = {"port": 0, setting: taken.getsockname()[1]}
         with pytest.raises(UnavailableError, match=rf"the port is in use.*target\.{setting}=PORT"):

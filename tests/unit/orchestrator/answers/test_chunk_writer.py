@@ -5,7 +5,8 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from orchestrator.answers.chunk_writer import WriteTurns, write_chunks
+from orchestrator.answers.chunk_writer import write_chunks
+from orchestrator.answers.loop_turns import LoopTurns
 from orchestrator.answers.output import OutputChunk
 from pilotfish.types import FinishReason
 from tests.support.output import output_chunk
@@ -51,11 +52,11 @@ class Client:
 
 
 @pytest.fixture
-async def turns() -> WriteTurns:
-    return WriteTurns(writes_per_pass=1)
+async def turns() -> LoopTurns:
+    return LoopTurns(turns_per_pass=1)
 
 
-def begin(answer: Answer, client: Client, turns: WriteTurns) -> asyncio.Task[None]:
+def begin(answer: Answer, client: Client, turns: LoopTurns) -> asyncio.Task[None]:
     return asyncio.create_task(write_chunks(answer, client.write, turns, interval_tokens=1))
 
 
@@ -64,7 +65,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_what_comes_while_the_client_does_not_read_is_one_message(turns: WriteTurns) -> None:
+async def test_what_comes_while_the_client_does_not_read_is_one_message(turns: LoopTurns) -> None:
     answer, client = Answer(), Client()
     writing = begin(answer, client, turns)
     client.reads.clear()
@@ -77,7 +78,7 @@ async def test_what_comes_while_the_client_does_not_read_is_one_message(turns: W
     assert client.messages == ["a", "bcde"]
 
 
-async def test_the_first_token_passes_all_who_wait(turns: WriteTurns) -> None:
+async def test_the_first_token_passes_all_who_wait(turns: LoopTurns) -> None:
     answer, client = Answer(), Client()
     others = [asyncio.create_task(turns.take()) for _ in range(50)]
     writing = begin(answer, client, turns)
@@ -90,7 +91,7 @@ async def test_the_first_token_passes_all_who_wait(turns: WriteTurns) -> None:
     assert all(other.done() for other in others)
 
 
-async def test_a_cancelled_answer_is_closed(turns: WriteTurns) -> None:
+async def test_a_cancelled_answer_is_closed(turns: LoopTurns) -> None:
     answer, client = Answer(), Client()
     client.reads.clear()
     writing = begin(answer, client, turns)

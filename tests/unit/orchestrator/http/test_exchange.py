@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator.http.body_budget import BodyBudget
 from orchestrator.http.exchange import Endpoint, Exchange
 from orchestrator.http.identity_middleware import IdentityMiddleware
+from orchestrator.requests.body_budget import BodyBudget
 from pilotfish.errors import InvalidRequestError
 
 

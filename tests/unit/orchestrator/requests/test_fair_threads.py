@@ -152,17 +152,18 @@ async def test_a_thread_stays_taken_until_its_work_ends(gate: threading.Event) -
     threads.close()
 
 
-async def test_what_waits_is_bounded_for_each_client_and_for_all(gate: threading.Event) -> None:
-    threads = one_thread(max_queued_requests=3, max_queued_requests_per_client=2)
+async def test_what_waits_is_bounded_and_costs_the_client_with_most_its_newest(gate: threading.Event) -> None:
+    threads = one_thread(max_queued_requests=2)
     work = [begun(threads, gate), begun(threads, gate), begun(threads, gate)]
     await asyncio.sleep(0)
     with pytest.raises(ResourceExhaustedError) as failure:
         await threads.run("greedy", gate.wait)
     assert failure.value.retry_after_s
     work.append(begun(threads, gate, "modest"))
-    await asyncio.sleep(0)
     with pytest.raises(ResourceExhaustedError):
-        await threads.run("another", gate.wait)
+        await work.pop(2)
+    with pytest.raises(ResourceExhaustedError):
+        await asyncio.gather(begun(threads, gate, "modest"), return_exceptions=False)
     gate.set()
     await asyncio.gather(*work)
     threads.close()

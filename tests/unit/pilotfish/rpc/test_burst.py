@@ -20,7 +20,8 @@ class Echo(grpc.GenericRpcHandler):
 
 
 async def test_a_burst_of_calls_is_taken_in() -> None:
-    options = public_server_options(PublicSecurityConfig(max_header_bytes=10_000), max_message_bytes=1000)
+    limits = PublicSecurityConfig(max_header_bytes=10_000)
+    options = public_server_options(limits, max_message_bytes=1000, max_pending=NUM_CALLS)
     server = grpc.aio.server(options=options)
     server.add_generic_rpc_handlers((Echo(),))
     port = server.add_insecure_port("127.0.0.1:0")

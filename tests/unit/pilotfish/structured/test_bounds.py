@@ -3,7 +3,7 @@
 import pytest
 
 from pilotfish.errors import InvalidRequestError
-from pilotfish.structured.bounds import MAX_JSON_DEPTH, check_json_depth
+from pilotfish.structured.bounds import MAX_JSON_DEPTH, MAX_JSON_ITEMS, check_json
 
 
 def nested(depth: int) -> bytes:
@@ -24,7 +24,7 @@ def nested(depth: int) -> bytes:
     ],
 )
 def test_what_is_flat_enough_passes(text: bytes) -> None:
-    check_json_depth(text, "the body")
+    check_json(text, "the body")
 
 
 @pytest.mark.parametrize(
@@ -40,5 +40,30 @@ def test_what_is_flat_enough_passes(text: bytes) -> None:
 )
 def test_what_is_too_deep_is_refused(text: bytes) -> None:
     with pytest.raises(InvalidRequestError, match=f"more than {MAX_JSON_DEPTH} levels deep") as caught:
-        check_json_depth(text, "the body", "metadata")
+        check_json(text, "the body", "metadata")
     assert caught.value.param == "metadata"
+
+
+MANY = MAX_JSON_ITEMS + 1
+
+
+@pytest.mark.parametrize(
+    "text", [b"[" + b"{}," * MANY, b'["' + b'a","' * MANY + b'"]', b"[" + b"1.5," * MANY, b"[" + b"1e5," * MANY]
+)
+def test_what_has_too_many_items_is_refused(text: bytes) -> None:
+    with pytest.raises(InvalidRequestError, match=f"more than {MAX_JSON_ITEMS} objects") as caught:
+        check_json(text, "the body", "metadata")
+    assert caught.value.param == "metadata"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"[" + b"7," * 2 * MANY + b"7]",
+        b'{"a": "' + b"{}1.5e" * MANY + b'"}',
+        b'{"a": "' + b'\\"[]' * MANY + b'"}',
+        b"[" + b"{}," * (MAX_JSON_ITEMS - 1) + b"]",
+    ],
+)
+def test_characters_of_a_string_and_integers_are_no_items(text: bytes) -> None:
+    check_json(text, "the body")

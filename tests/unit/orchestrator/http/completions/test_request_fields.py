@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -68,7 +69,11 @@ def read(kind: type[RequestFields], body: Any, *, is_strict: bool = False) -> tu
 def read_by(reader: RequestReader[Any], body: Any) -> tuple[Any, str]:
     exchange = Exchange({"type": "http", "path": "/v1", "headers": [], "server": ("sea", 1)}, None, None)  # type: ignore[arg-type]
     exchange.body = body if isinstance(body, bytes) else msgspec.json.encode(body)
-    return reader.read(exchange), exchange.extra_headers.get(IGNORED_HEADER, "")
+
+    async def run(work: Callable[[], Any]) -> Any:
+        return work()
+
+    return asyncio.run(reader.read(exchange, run)), exchange.extra_headers.get(IGNORED_HEADER, "")
 
 
 every_place = pytest.mark.parametrize(
@@ -232,3 +237,19 @@ def test_what_clients_dump_of_an_answer_is_taken_back() -> None:
     assert fields.prompt(fields.tool_use()).messages == (
         ChatMessage("assistant", "", (ToolCall("1", "f", '{"a": 1}'),)),
     )
+
+
+async def test_a_large_body_is_read_on_a_thread_and_no_body_is_kept() -> None:
+    ran: list[str] = []
+
+    async def run(work: Callable[[], Any]) -> Any:
+        ran.append("large")
+        return work()
+
+    for prompt in ("a" * 60_000, "a" * 70_000):
+        exchange = Exchange({"type": "http", "path": "/v1", "headers": [], "server": ("sea", 1)}, None, None)  # type: ignore[arg-type]
+        exchange.body = msgspec.json.encode({"prompt": prompt})
+        fields = await RequestReader(CompletionRequest, is_strict=False).read(exchange, run)
+        assert fields.prompt == prompt
+        assert not exchange.body
+    assert ran == ["large"]

@@ -75,10 +75,21 @@ def test_of_a_text_of_many_contexts_only_the_beginning_is_tokenised() -> None:
     tokenizer, max_tokens = byte_tokenizer(), 20_000
     longest = "a" * 4 * max_tokens
     assert len(tokenizer.encode(longest, max_tokens=max_tokens)) == len(longest)
-    with pytest.raises(PromptTooLongError, match=f"times the context of {max_tokens}"):
-        tokenizer.encode(longest + "a", max_tokens=max_tokens)
+    with pytest.raises(PromptTooLongError, match=f"the context has {max_tokens}"):
+        tokenizer.encode(longest + "a" * 1000, max_tokens=max_tokens)
+    # A context that has room for all of it, however large, and not for a beginning of several.
+    assert len(tokenizer.encode("a" * 300_000, max_tokens=300_000)) == 300_000
+    with pytest.raises(PromptTooLongError):
+        tokenizer.encode("a" * 310_000, max_tokens=100_000)
     # Long in characters, not in tokens.
     assert len(tokenizer.encode("<|im_start|>" * 3 * max_tokens, max_tokens=max_tokens)) == 3 * max_tokens
+
+
+def test_a_text_that_fits_is_tokenised_wherever_it_is_cut_for_counting() -> None:
+    tokenizer = byte_tokenizer()
+    for text in ("ab ab" * 40_000, "\U0001f600" * 30_000, "<|im_start|>ab" * 20_000):
+        whole = tokenizer.encode(text)
+        assert tokenizer.encode(text, max_tokens=len(whole)) == whole
 
 
 def test_trainers_truncation_and_padding_are_off(tokenizer_folder: Path) -> None:

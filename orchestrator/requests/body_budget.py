@@ -1,4 +1,4 @@
-"""How much of requests' bodies is in memory at once."""
+"""How much of requests' bodies is in memory at once: of HTTP requests, and of the messages of gRPC calls."""
 
 from __future__ import annotations
 
@@ -6,16 +6,29 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 
+from pilotfish.config import OrchestratorConfig
 from pilotfish.errors import ResourceExhaustedError
 
 UNCOUNTED_BYTES = 64 * 1024
 """Of each body: about what a connection holds anyway. Usual requests are served whatever large ones take."""
 _RETRY_S = 1.0
+_MIN_MESSAGE_BYTES = 4 * 1024 * 1024
+"""What is too long is told so in our words up to here, beyond in gRPC's."""
+
+
+def max_message_bytes(config: OrchestratorConfig) -> int:
+    """Of a gRPC call."""
+    return max(config.max_prompt_bytes, _MIN_MESSAGE_BYTES)
 
 
 class BodyBudget:
     """Of all requests of a server. A client may hold as much as is free: half of all if it is alone, and whoever comes
     next finds room, however slowly bodies are sent."""
+
+    @classmethod
+    def of(cls, config: OrchestratorConfig) -> BodyBudget:
+        """An orchestrator's: any one request has room while no other is large."""
+        return cls(max(config.http.max_held_body_bytes, 2 * max_message_bytes(config)))
 
     def __init__(self, max_bytes: int) -> None:
         self._free = max_bytes
@@ -23,17 +36,15 @@ class BodyBudget:
 
     @contextlib.contextmanager
     def holding(self, client: str) -> Iterator[Callable[[int], None]]:
-        """Until the block ends, a body of the client is held. What it gets is told how long the body is so far, and
-        raises ResourceExhaustedError where that is too much."""
+        """Until the block ends, a body of the client is held. What it gets is told how long the body is, as often as
+        that changes, and raises ResourceExhaustedError where it is too much."""
         held = 0
 
         def hold(num_bytes: int) -> None:
             nonlocal held
             more = max(num_bytes - UNCOUNTED_BYTES, 0) - held
-            if more and self._held[client] + more > self._free - more:
-                error = ResourceExhaustedError("too many large requests at once; try again later")
-                error.retry_after_s = _RETRY_S
-                raise error
+            if more > 0 and self._held[client] + more > self._free - more:
+                raise _too_much()
             held += more
             self._free -= more
             self._held[client] += more
@@ -45,3 +56,9 @@ class BodyBudget:
             self._held[client] -= held
             if not self._held[client]:
                 del self._held[client]
+
+
+def _too_much() -> ResourceExhaustedError:
+    error = ResourceExhaustedError("too many large requests at once; try again later")
+    error.retry_after_s = _RETRY_S
+    return error

@@ -4,9 +4,9 @@ import asyncio
 import contextlib
 from typing import Any
 
-from orchestrator.http.body_budget import UNCOUNTED_BYTES, BodyBudget
 from orchestrator.http.exchange import Endpoint, Exchange
 from orchestrator.http.identity_middleware import IdentityMiddleware
+from orchestrator.requests.body_budget import UNCOUNTED_BYTES, BodyBudget
 from pilotfish.errors import ResourceExhaustedError
 
 MB = 1_000_000
