@@ -30,7 +30,7 @@ def build_in_target(folder, loaded, decoder, *, top_m):
 GUESS_ROW = """
         "guess": DrafterKind(
             needs=Needs.FEATURES,
-            places=(Place.TARGET, Place.DRAFT_SERVICE),
+            runs_in=(Location.TARGET, Location.DRAFT_SERVICE),
             gives_trees=False,
             feature_layers=default_feature_layers,
             trained_as="guess",
@@ -112,7 +112,7 @@ def test_lookups_need_no_torch() -> None:
 
 def test_the_page_says_where_every_drafter_runs() -> None:
     rows = re.findall(r"^\| `(\w+)` \| ([a-z, ]+) \|", PAGE.read_text(), flags=re.MULTILINE)
-    places = {name: {place.name.lower().replace("_", " ") for place in kind.places} for name, kind in DRAFTERS.items()}
+    places = {name: {place.name.lower().replace("_", " ") for place in kind.runs_in} for name, kind in DRAFTERS.items()}
     assert {name: set(told.split(", ")) for name, told in rows} == places
 
 
