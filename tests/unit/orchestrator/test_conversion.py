@@ -1,26 +1,15 @@
 import pytest
 
 from orchestrator.answers.output import OutputText
-from orchestrator.conversion import chunk_to_proto, options_from_proto, report_to_proto
-from orchestrator.request_telemetry.trace import Report
+from orchestrator.conversion import options_from_proto
 from orchestrator.requests.request import GenerationRequest, SpeculationOptions
-from pilotfish.client.conversion import summary_from_proto
 from pilotfish.config import SpeculationConfig
 from pilotfish.errors import InvalidRequestError
 from pilotfish.messages import Verdict
+from pilotfish.rpc.answer import chunk_to_proto
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import types_pb2
-from pilotfish.speculation.statistics import SpeculationStats
-from pilotfish.types import (
-    MAX_SEED,
-    AcceptanceMode,
-    FinishReason,
-    Grammar,
-    GrammarKind,
-    SamplingParams,
-    TokenLogprobs,
-    TokenOrigin,
-)
+from pilotfish.types import MAX_SEED, AcceptanceMode, Grammar, GrammarKind, SamplingParams, TokenLogprobs, TokenOrigin
 from tests.support.byte_tokenizer import byte_tokenizer
 
 DEFAULTS = SpeculationConfig()
@@ -122,25 +111,3 @@ def test_what_http_has_by_vllms_names_grpc_has_too() -> None:
         options_from_proto(pb.GenerateRequest(min_tokens=10, max_tokens=9), DEFAULTS, TOKENIZER)
     with pytest.raises(InvalidRequestError, match="bad_words must hold words"):
         options_from_proto(pb.GenerateRequest(bad_words=[" "]), DEFAULTS, TOKENIZER)
-
-
-@pytest.mark.parametrize(
-    ("stopped_by", "told", "token_id"), [(None, "", None), ("2", "2", None), (2, "2", 2), (0, "0", 0)]
-)
-def test_a_token_that_ended_an_answer_is_told_from_a_string(
-    stopped_by: str | int | None, told: str, token_id: int | None
-) -> None:
-    zeros = dict.fromkeys(("num_prompt_tokens", "num_output_tokens", "num_cached_tokens", "seed"), 0)
-    times = dict.fromkeys(("queue_time_ns", "time_to_first_token_ns", "total_time_ns"), 0)
-    report = Report(
-        request_id="r",
-        finish_reason=FinishReason.STOP,
-        stopped_by=stopped_by,
-        speculation=SpeculationStats(),
-        model_id="m",
-        emulated=False,
-        **zeros,
-        **times,
-    )
-    summary = summary_from_proto(report_to_proto(report).summary)
-    assert (summary.stopped_by, summary.stop_token_id) == (told, token_id)
