@@ -76,7 +76,7 @@ DRAFTERS: Mapping[str, DrafterKind] = MappingProxyType(
         ),
         "medusa": DrafterKind(
             needs=Needs.FEATURES,
-            places=(Place.TARGET, Place.DRAFT_SERVICE),
+            runs_in=(Location.TARGET, Location.DRAFT_SERVICE),
             gives_trees=True,
             feature_layers=lambda num_layers: (num_layers,),
             trained_as="medusa",
