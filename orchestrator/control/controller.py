@@ -27,16 +27,16 @@ _OWN_MARGIN = 0.15
 """Where a request's own drafts are this much faster or slower than plain decoding, they decide for it, whatever all
 others do."""
 _LONG_RUN_SEQUENCES = 32
-"""A plain run is as many times longer as there are so many sequences."""
+"""A plain run is num_sequences / 32 times as long, where that is more than 1."""
 _LAST_PROBE_TOKENS = 1024
-"""Between probes at most: doubled by every one that fails."""
+"""The most tokens between two probes; each probe that fails doubles the distance."""
 
 
 class Controller:
     """Decides for one request. Close it when the request ends."""
 
     def __init__(self, request: GenerationRequest, state: ControlState) -> None:
-        """state: shared by all requests of the orchestrator."""
+        """state: what all requests of the orchestrator share."""
         self._state = state
         self._mode, self._proposer_name = request.speculation.mode, request.speculation.proposer
         self._max_draft_tokens = request.num_speculative_tokens
@@ -53,7 +53,7 @@ class Controller:
         self._k, self._is_on = 0, False
         """This request's own best under the plan, and whether it is used."""
         self._empty_run_tokens = 1
-        """Decoded plainly where the drafter has no idea: doubled each time, back to 1 when a draft token is accepted.
+        """Plain tokens where the drafter has no idea: doubled each time, back to 1 when a draft token is accepted.
         Asking again costs a round trip in which the target waits."""
         self._probe_k = 0
         """Draft tokens of the probe under way; 0: there is none."""
@@ -84,7 +84,7 @@ class Controller:
         self._load.take(result)
 
     def end(self, result: RoundResult) -> None:
-        """The last round. Of a verification it tells nothing: what ends an answer may cut off what was accepted."""
+        """The last round. A last verification is not learnt from: the answer's end may cut off what was accepted."""
         if not result.num_draft_tokens:
             self._learn(result)
 
@@ -185,7 +185,7 @@ class Controller:
 
     @property
     def _run_tokens(self) -> int:
-        """Of a run without drafts: more under load, for among many somebody decides all the time."""
+        """Length of a run without drafts: longer under load, for among many sequences one decides all the time."""
         num_own = self._load.proposer.replica.own.num if self._load.proposer else 0
         return self._state.config.decode_run_tokens * max(1, num_own // _LONG_RUN_SEQUENCES)
 
@@ -229,8 +229,8 @@ class Controller:
 
 
 class InTargetController(Controller):
-    """As Controller; learns what a token takes in drafted and in plain runs. Of a drafted run the first step has no
-    draft: it is four times as long as a plain one."""
+    """As Controller; learns the time of a token in drafted and in plain runs. A drafted run's first step has no draft,
+    so it is four times as long as a plain run."""
 
     will_draft_soon = False
     """There is no drafter to prepare."""

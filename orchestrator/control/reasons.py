@@ -14,7 +14,7 @@ class Reason(StrEnum):
     text: str
     """A sentence for people."""
     is_limiting: bool
-    """Whether it is worth telling the client that speculation was off or limited."""
+    """Whether the client should know of it: speculation was off or limited."""
 
     def __new__(cls, value: str, text: str, is_limiting: bool = True) -> Reason:
         reason = str.__new__(cls, value)
@@ -50,7 +50,7 @@ class Limitation:
     """Why speculation was off or limited for a request, as found last: for its summary."""
 
     def __init__(self, reason: Reason | None) -> None:
-        """reason: it never speculates; None: it may."""
+        """reason: why it never speculates; None: it may."""
         self.reason = reason
         self._details = ""
 
@@ -60,7 +60,7 @@ class Limitation:
         return self._details or (self.reason.text if self.reason else "")
 
     def note(self, reason: Reason, details: str) -> None:
-        """Keep why, if it limits speculation. details: to tell instead of the reason's own sentence."""
+        """Keep why, if it limits speculation. details: a more exact sentence than the reason's own."""
         if reason.is_limiting:
             self.reason, self._details = reason, details
 

@@ -13,7 +13,7 @@ class SequenceLoad:
     """Follows the request from replica to replica, from its first output token on: prefills do not count."""
 
     def __init__(self, state: ControlState, request: GenerationRequest, *, is_governed: bool) -> None:
-        """is_governed: the gate decides whether it drafts."""
+        """is_governed: whether the gate decides if it drafts."""
         self._state, self._is_governed = state, is_governed
         self._proposer_name, self._max_draft_tokens = request.speculation.proposer, request.num_speculative_tokens
         self.proposer: ProposerState | None = None
