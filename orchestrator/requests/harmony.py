@@ -1,4 +1,4 @@
-"""gpt-oss' answers: messages on channels, in OpenAI's harmony format. Pure: no I/O, no HTTP.
+"""Answers of gpt-oss: messages on channels, in OpenAI's harmony format. Pure: no I/O, no HTTP.
 
 A message is a header, `<|message|>` and a body that a mark ends; `<|start|>assistant` stands before all but the first,
 which the prompt begins. A header has a channel and may have a recipient: `<|channel|>commentary to=functions.NAME
@@ -29,7 +29,7 @@ _UNMARKED = re.compile(r"\A\s*<\|channel\|>\s*final(?!\s*<)\s*")
 _MAX_HEADER_CHARS = 256
 
 Kind = Literal["header", "thoughts", "content", "call", "rest"]
-"""rest: behind a call's arguments."""
+"""What the text is part of; `rest`: what follows a call's arguments."""
 
 
 class HarmonyIds(NamedTuple):
@@ -56,24 +56,24 @@ class HarmonyParser:
     def __init__(
         self, prompt_end: str, ids: HarmonyIds | None = None, *, is_told_apart: bool = True, finds_calls: bool = True
     ) -> None:
-        """prompt_end: from its last message's start on. is_told_apart: otherwise thoughts are content.
-        finds_calls: otherwise they are thoughts."""
+        """prompt_end: the prompt from its last message's start on. is_told_apart: whether thoughts are separated, else
+        they are content. finds_calls: whether calls are taken out, else they are thoughts."""
         self.finds_calls = finds_calls
         self._ids = ids
         self._is_told_apart = is_told_apart
         self._kind: Kind = "header"
         self._bare_kind: Kind = "content"
-        """Of text without a header."""
+        """The kind of text without a header."""
         self._text = ""
-        """What is not told yet, and the arguments of the call that it is in."""
+        """Text that is not returned yet, and the arguments of the call that it is in."""
         self._object = JsonObjectEnd()
         """The call's arguments."""
         self._num_told = 0
-        """Characters of them."""
+        """Characters of the arguments that were returned."""
         self._calls: list[ToolCall] = []
-        """To be told next."""
+        """Pieces of calls to return next."""
         self._told = {"thoughts": "", "content": ""}
-        """To be told next."""
+        """Text of each kind to return next."""
         self._breaks = {"thoughts": "", "content": ""}
         """What stands before the next words: a line's end where other messages had some."""
         self._has_words = False
@@ -114,7 +114,7 @@ class HarmonyParser:
         return self._taken()
 
     def _begin(self, prompt_end: str) -> None:
-        """None of it is told; the answer may begin a message, or go on with the prompt's last."""
+        """Read the prompt's end, none of which is returned; the answer may continue the prompt's last message."""
         self.push(prompt_end)
         if self._kind != "header":
             self._bare_kind = "thoughts" if self._kind == "thoughts" else "content"

@@ -36,7 +36,7 @@ class ToolAnswer:
 
     content: str
     calls: tuple[ToolCall, ...] = ()
-    """In pieces: one with an id and no arguments begins a call, those without add to its arguments."""
+    """The calls. In pieces: one with an id and no arguments begins a call, those without add to its arguments."""
     reasoning: str = ""
 
 
@@ -55,31 +55,31 @@ class ToolCallParser:
     """Finds calls in text that comes in pieces; how it is cut makes no difference to what is found.
 
     A call is the form's begin mark, its head, a JSON object and one of its ends. Marks within the object's strings are
-    words of the arguments. It is told from its name on and the arguments as they come, so they may be cut off or be no
+    words of the arguments. It is shown from its name on and the arguments as they come, so they may be cut off or be no
     JSON. A begin mark that nothing such follows is text, and what may begin a call is held back until that is known:
     the whole of a call whose name comes last. So is space at the end of the content: in an answer with calls none is
-    told before the first word and after the last one.
+    shown before the first word and after the last one.
     """
 
     def __init__(self, form: ToolForm = HERMES, names: Collection[str] = ()) -> None:
-        """names: of tools that are offered. Where no mark begins it, a call of another is text."""
+        """names: tools that are offered. Where no mark begins it, a call of another is text."""
         self._form = form
         self._names = names
         self._text = ""
-        """What is not told yet, and the arguments of the call that it is in."""
+        """Text that is not returned yet, and the arguments of the call that it is in."""
         self._take = self._take_content
-        """What the text goes on with."""
+        """Takes what the text goes on with."""
         self._begin = ""
-        """What the call began with that the text is in, until it is told."""
+        """The beginning of the call that the text is in, until that is certain: text again if it is no call."""
         self._object = JsonObjectEnd()
-        """That the text begins with."""
+        """Finds the end of the object that the text begins with."""
         self._num_told = 0
-        """Characters of the arguments."""
+        """Characters of the arguments that were returned."""
         self._is_within = False
         """Whether the arguments stand in an object that goes on behind them."""
         self._content: list[str] = []
         self._calls: list[ToolCall] = []
-        """To be told next."""
+        """Pieces of calls to return next."""
         self._space = ""
         self._has_words = self._has_calls = False
 
@@ -138,7 +138,7 @@ class ToolCallParser:
         return True
 
     def _take_object(self, is_over: bool) -> bool:
-        """Of a name and arguments."""
+        """Take an object of a name and arguments."""
         if match := _NAME_FIRST.match(self._text, 0, _MAX_HEAD_CHARS):
             self._tell(match["name"], is_within=True)
             self._text, self._object = self._text[match.end() :], JsonObjectEnd()
@@ -164,7 +164,7 @@ class ToolCallParser:
         return True
 
     def _take_rest(self, is_over: bool) -> bool:
-        """Of the object that the arguments stand in."""
+        """Take the rest of the object that the arguments stand in."""
         rest = self._text.lstrip(_JSON_SPACE)
         if not rest and not is_over:
             return False
@@ -188,7 +188,7 @@ class ToolCallParser:
         return True
 
     def _tell(self, name: str, *, is_within: bool) -> None:
-        """Of a call that is certain."""
+        """Begin a call that is certain."""
         if not self._begin.strip() and name not in self._names:
             raise NotCallError
         self._calls.append(ToolCall(self._form.new_id(), name, ""))
@@ -196,7 +196,7 @@ class ToolCallParser:
         self._take = self._take_arguments
 
     def _worded(self, text: str) -> str:
-        """The part of some content that can be told: without space where it is the first or the last."""
+        """The part of some content that can be returned: without space where it is the first or the last."""
         text = self._space + text
         told = text.rstrip()
         self._space = text[len(told) :]
