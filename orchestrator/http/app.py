@@ -41,8 +41,8 @@ def build_app(
     authenticator: Authenticator,
     budget: BodyBudget,
 ) -> ASGIApp:
-    """The ASGI application. registry: what /metrics tells. authenticator: who is served. budget: of bodies. Needs a
-    running event loop."""
+    """The ASGI application. registry: what /metrics shows. authenticator: who is served. budget: memory for bodies.
+    Needs a running event loop."""
     apis = Apis(
         GenerationApi(service, config),
         InformationApi(service, is_draining, registry),

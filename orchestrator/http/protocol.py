@@ -19,14 +19,14 @@ from orchestrator.requests.identity import RequestIdentity
 from pilotfish.config import PublicSecurityConfig
 
 _READ_BYTES = 2048
-"""Of one connection at a time: of 64 that send nothing but the smallest chunks, with 8192 the loop was held for 195 ms
-(measured). A body of 4 MB takes 2,000 reads, far less time than its tokens."""
+"""Bytes read of one connection at a time: with 8192, 64 connections that send only the smallest chunks held the loop
+for 195 ms (measured). A body of 4 MB takes 2,000 reads, far less time than its tokens."""
 _MAX_PIPELINED = 16
 """Requests of one connection that wait for the answers to earlier ones."""
 
 
 class LimitedConfig(uvicorn.Config):
-    """uvicorn's, with the limits and with what all connections of a server share."""
+    """The configuration of uvicorn, with the limits and with what all connections of a server share."""
 
     def __init__(self, app: ASGIApp, *, limits: PublicSecurityConfig, **options: Any) -> None:
         super().__init__(app, http=LimitedProtocol, **options)

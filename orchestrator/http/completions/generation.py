@@ -47,7 +47,7 @@ from pilotfish.errors import InvalidRequestError, ResourceExhaustedError, Unavai
 from pilotfish.types import Grammar, ModelInfo
 
 _CHAT_NAMES = {**SPECULATION_NAMES, "prompt": "messages"}
-"""Of parameters that the service calls otherwise."""
+"""Names of parameters that the service calls otherwise."""
 
 
 class AnswerFormat(Protocol):
@@ -156,7 +156,7 @@ class GenerationApi:
             if error.param == "grammar" and grammar is not wanted:
                 if wanted is not None and tools.choice == "auto":
                     # Of two in one: where this one is sound, it is the tools'.
-                    # If that cannot be told, the first verdict is all there is to tell.
+                    # If that cannot be found out, the first verdict is all there is to report.
                     with contextlib.suppress(UnavailableError, ResourceExhaustedError):
                         await self._service.grammar_check.check(wanted, exchange.caller.client_id)
                 exchange.param_names = {**param_names, "grammar": "tools"}

@@ -19,17 +19,17 @@ from orchestrator.requests.prompt import Run
 from pilotfish.errors import InvalidRequestError
 
 IGNORED_HEADER = "x-pilotfish-ignored-fields"
-"""Of an answer: what its request had that changed nothing, each with what may have been meant, or why."""
+"""Header of an answer: what its request had that changed nothing, each with what may have been meant, or why."""
 LOSSY_HEADER = "x-pilotfish-lossy"
-"""Of an answer that need not be the target's own: the acceptance that its request asked for."""
+"""Header of an answer that need not be the target's own: the acceptance that its request asked for."""
 _MAX_NAMED = 32
 """Fields that one answer's header names."""
 _MAX_NAME_CHARS = 64
 _MAX_LOGGED = 256
-"""Names that are told in the log: strangers make them up."""
+"""Names that are logged: strangers make them up."""
 _MAX_INTEGER = 2**64
 _MAX_INLINE_BYTES = 64 * 1024
-"""Of a body that is decoded on the event loop: it takes a millisecond at most."""
+"""The largest body that is decoded on the event loop: it takes a millisecond at most."""
 
 NO_EFFECT: Mapping[str, str] = {
     **dict.fromkeys(("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"), ""),
@@ -62,10 +62,10 @@ class RequestFields(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=Tr
     """
 
     served_type: ClassVar[str] = ""
-    """Of the elements of a list in which those of any other `type` are left out and named."""
+    """The `type` that is served in a list: elements of others are left out and named; empty: all are served."""
 
     def as_given(self) -> dict[str, Any]:
-        """As JSON has it, without what was left out; decimals stay so (see `body.decoder_of`)."""
+        """The object as JSON has it, without what was left out; decimals stay so (see `body.decoder_of`)."""
         given: dict[str, Any] = msgspec.to_builtins(self, builtin_types=(Decimal,))
         return given
 
@@ -77,7 +77,7 @@ class RequestReader(Generic[FieldsT]):
     """Reads the bodies of one endpoint. What it ignores is named in the answer's header, and in the log once."""
 
     def __init__(self, kind: type[FieldsT], *, is_strict: bool) -> None:
-        """is_strict: see HttpConfig.strict_fields."""
+        """is_strict: as HttpConfig.strict_fields."""
         self._decoder = decoder_of(kind)
         self._type = inspect.type_info(kind)
         self._is_strict = is_strict
@@ -122,7 +122,7 @@ class _Tolerance:
     def __init__(self, is_strict: bool) -> None:
         self._is_strict = is_strict
         self.ignored: dict[str, str] = {}
-        """By place, which may occur often: what to say of it."""
+        """What to say of each ignored field, by its place. Many places may be alike."""
 
     def apply(self, declared: inspect.Type, value: Any, place: str = "") -> Any:
         """The value, made anew where it changes; what cannot be mended stays for the decoder to refuse."""
@@ -177,5 +177,5 @@ def _meant(name: str, known: Mapping[str, Any]) -> str:
 
 
 def _printable(path: str) -> str:
-    """As a header may hold it: a line end would begin another."""
+    """The path as a header may hold it: a line end would begin another."""
     return "".join(letter if "!" <= letter <= "~" else "?" for letter in path[-_MAX_NAME_CHARS:])

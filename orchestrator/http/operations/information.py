@@ -1,4 +1,4 @@
-"""Endpoints that tell about the server: /v1/models, /health, /ready, /version, /metrics."""
+"""Endpoints about the server: /v1/models, /health, /ready, /version, /metrics."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Status(msgspec.Struct):
 
 
 class Version(msgspec.Struct):
-    """Of Pilotfish."""
+    """The version of Pilotfish."""
 
     version: str
 

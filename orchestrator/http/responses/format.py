@@ -60,7 +60,7 @@ class ResponsesFormat:
         return ResponseEvents(self, AnswerParser(self.reasoning(), self.tools.parser(), self.tools.max_calls))
 
     def usage_event(self, usage: Usage) -> bytes:  # noqa: ARG002
-        """The last event has told it."""
+        """Nothing: the last event has the usage."""
         return b""
 
     def response(
@@ -71,7 +71,7 @@ class ResponsesFormat:
         *,
         error: ApiError | None = None,
     ) -> Response:
-        """report: None while the answer is being made, and where it failed, of error."""
+        """report: None while the answer is being made, and where it failed with `error`."""
         request = self.request
         ended: dict[str, Any] = {"status": "in_progress"}
         if error is not None:
@@ -114,7 +114,7 @@ class ResponseEvents(ChoiceEvents):
         self._num_events = 0
         self.items: list[OutputItem] = []
         self._written: OutputItem | None = None
-        """That is being written: the last item."""
+        """The item that is being written: the last one; None: none."""
 
     def chunk(self, chunk: OutputChunk) -> bytes:
         """Empty while nothing can be shown."""

@@ -35,7 +35,7 @@ _TEXT_PARTS = ("input_text", "output_text", "reasoning_text", "text")
 
 
 class InputPart(ContentPart, kw_only=True):
-    """As clients send back what they were given."""
+    """A part of a message as clients send it back."""
 
     annotations: list[Any] | None = None
     logprobs: list[Any] | None = None
@@ -89,11 +89,11 @@ class ReasoningFields(RequestFields, kw_only=True):
 
     effort: str | None = None
     summary: str | None = None
-    """Told back."""
+    """Repeated in the answer."""
 
     @property
     def told(self) -> dict[str, str | None]:
-        """As answers repeat it."""
+        """The fields as answers repeat them."""
         return {"effort": self.effort, "summary": self.summary}
 
 
@@ -110,19 +110,19 @@ class ResponsesRequest(ChatFields, kw_only=True):
     text: TextFields | None = None
     reasoning: ReasoningFields | None = None
     metadata: dict[str, str] | None = None
-    """Told back."""
+    """Repeated in the answer."""
     previous_response_id: str | None = None
     conversation: str | dict[str, Any] | None = None
     background: bool | None = None
 
     @property
     def param_names(self) -> Mapping[str, str]:
-        """Of parameters that chats call otherwise, unless this request does as well."""
+        """Names of parameters that chats call otherwise, unless this request does as well."""
         return {name: own for name, own in _PARAM_NAMES.items() if getattr(self, name, None) is None}
 
     @property
     def untold_fields(self) -> dict[str, str]:
-        """Fields that ask for what responses do not tell, each with the reason."""
+        """Fields that ask for what responses do not contain, each with the reason."""
         given = {
             "return_token_ids": self.return_token_ids,
             "speculation.return_tokens": self.speculation is not None and self.speculation.return_tokens,
