@@ -42,7 +42,7 @@ _LOSSY_FIELDS = ("typical_epsilon", "typical_delta", "tolerance_top_k", "toleran
 
 
 def _given(message: Message, names: Sequence[str]) -> dict[str, Any]:
-    """Of these fields those that are set."""
+    """The values of those fields that are set."""
     return {name: getattr(message, name) for name in names if message.HasField(name)}
 
 

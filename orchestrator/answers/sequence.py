@@ -23,7 +23,7 @@ class Sequence:
         self.statistics = AcceptanceStatistics()
         self.num_plain_tokens = 0
         self.num_step_tokens = 0
-        """Of steps that a drafter wrote and the target took as they were."""
+        """Tokens of steps that a drafter wrote and the target took as they were."""
         self._output = output
         self._token_ids = list(request.prompt_token_ids)
 
@@ -54,13 +54,13 @@ class Sequence:
         return self.tokens_since(len(self.request.prompt_token_ids))
 
     def with_tokens(self, token_ids: tuple[int, ...]) -> Sequence:
-        """As if these were committed, to ask what would follow. Nothing is ever committed to it."""
+        """A copy to which these are committed as well, to ask what would follow. Nothing is ever committed to it."""
         longer = copy.copy(self)
         longer._token_ids = [*self._token_ids, *token_ids]
         return longer
 
     def opening(self, sequence_id: int) -> OpenSequence:
-        """What a replica that is to go on from here has to be told first."""
+        """The message that opens the sequence on a replica that continues it from here."""
         return OpenSequence(
             sequence_id=sequence_id,
             prompt_token_ids=self.request.prompt_token_ids,

@@ -53,7 +53,7 @@ class ReplicaLink:
         """
         self.replica_id, self.address = replica_id, address
         self.load = LoadReport()
-        self.step_table = StepTable()  # as it was told last
+        self.step_table = StepTable()  # as it was published last
         self._connect = connect
         self._check = check
         self._on_change = on_change
@@ -173,7 +173,7 @@ class ReplicaLink:
         if not self._sequences:
             self.on_lost(UnavailableError(_RETIRED))
 
-    # What the stream tells.
+    # What the stream reports.
 
     def on_events(self, events: Sequence[Event]) -> None:
         self._silence.heard(self._clock())
