@@ -75,7 +75,7 @@ DRAFTERS: Mapping[str, DrafterKind] = MappingProxyType(
         ),
     }
 )
-"""By the names that the configuration and requests use."""
+"""Drafters by the names that the configuration and requests use."""
 
 
 def drafters_of(needs: Needs, place: Place) -> tuple[str, ...]:

@@ -72,7 +72,7 @@ class Sequence:
         )
 
     def commit(self, verdict: Verdict, *, is_step: bool = False) -> OutputChunk:
-        """Append a verdict's tokens, cut at a stop string inside them. is_step: of a whole step, not of a round.
+        """Append a verdict's tokens, cut at a stop string inside them. is_step: they are a whole step, not a round's.
 
         Returns what the client gets. Raises InternalError for a verdict that does not continue
         the committed tokens.
@@ -95,7 +95,7 @@ class Sequence:
 def check_verdict(verdict: Verdict, sequence: Sequence, model: ModelInfo, limits: Limits) -> None:
     """Raises InternalError for what does not continue the committed tokens, or cannot be of this model and draft.
 
-    model, limits: of the replica that answers.
+    model, limits: those of the replica that answers.
     """
     token_ids, num_drafts, num_accepted = verdict.token_ids, verdict.num_draft_tokens, verdict.num_accepted_tokens
     if verdict.base_length != sequence.length or not token_ids:

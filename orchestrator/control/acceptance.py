@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pilotfish.speculation.statistics import DecayedAcceptance
 
 _SHARED_ROUNDS, _OWN_ROUNDS = 256.0, 64.0
-"""Half-lives, in rounds: of what all requests know, and of what one knows of itself."""
+"""Half-lives, in rounds, of what all requests know, and of what one knows of itself."""
 _SHRINKAGE_ROUNDS = 32.0
 """What all requests know counts as much as so many rounds of one's own: requests differ less than a few rounds say."""
 _PRIOR, _PRIOR_ROUNDS = 0.6, 2.0
@@ -37,7 +37,7 @@ class ProposerAcceptance:
         self.empty_run_tokens = 1.0
         """Tokens decoded plainly after an empty proposal, on average."""
         self.tokens_per_level = 1.0
-        """Draft tokens by depth, of the latest draft: of trees more than 1."""
+        """Draft tokens of the latest draft over its depth: more than 1 for trees."""
 
     def probabilities(self, num_positions: int) -> tuple[float, ...]:
         """Conditional acceptance by position, each shrunk towards the one before it."""

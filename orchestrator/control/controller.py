@@ -64,7 +64,7 @@ class Controller:
         return not self._reason and (self._mode == "on" or self._state.is_open(self._proposer_name))
 
     def decide(self, result: RoundResult) -> Decision:
-        """The decision for the next round. result: of the last one, from which it learns."""
+        """The decision for the next round. result: the last round's, from which it learns."""
         self._learn(result)
         if self._reason:
             decision = Decision(0, result.num_remaining_tokens, self._reason)

@@ -1,4 +1,4 @@
-"""How much of requests' bodies is in memory at once: of HTTP requests, and of the messages of gRPC calls."""
+"""How much of requests' bodies is in memory at once, those of HTTP requests and of gRPC calls."""
 
 from __future__ import annotations
 

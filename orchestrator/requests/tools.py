@@ -55,7 +55,7 @@ class ToolUse:
     allows_several: bool = True
     """Whether an answer may have more than one call: parallel_tool_calls."""
     offered: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
-    """Definitions for the chat template: of all tools, whatever the choice."""
+    """Definitions of all tools for the chat template, whatever the choice."""
     form: ToolForm = HERMES
     """The model's form of calls."""
 

@@ -31,7 +31,7 @@ def fail_on_error() -> Iterator[None]:
     try:
         yield
         if sys.stdout is not None:  # None: closed by the caller
-            sys.stdout.flush()  # here, where a full disk can still be told
+            sys.stdout.flush()  # here, where a full disk can still be reported
     except PilotfishError as error:
         _tell(str(error) or type(error).__name__)
         raise typer.Exit(EXIT_FAILURE) from None

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 from pilotfish.training.request import Stage, Watcher
 
 _LINES_EACH_STAGE = 10
-"""Of plain output, where there is no terminal to draw bars on."""
+"""Lines of plain output, where there is no terminal to draw bars on."""
 
 
 class TrainProgress(Watcher):

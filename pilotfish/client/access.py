@@ -36,8 +36,8 @@ class Access:
 
     @classmethod
     def from_environment(cls) -> Access:
-        """As $PILOTFISH_API_KEY, $PILOTFISH_CA_FILE, $PILOTFISH_CLIENT_CERTIFICATE_FILE and $PILOTFISH_CLIENT_KEY_FILE
-        say: not options, whose values every user of the machine sees."""
+        """Access as $PILOTFISH_API_KEY, $PILOTFISH_CA_FILE, $PILOTFISH_CLIENT_CERTIFICATE_FILE and
+        $PILOTFISH_CLIENT_KEY_FILE say: not options, whose values every user of the machine sees."""
         names = environment()
         return cls(
             api_key=names.get(API_KEY, "").strip(),
@@ -48,7 +48,7 @@ class Access:
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """Of each call."""
+        """Metadata of each call."""
         return ((AUTHORIZATION_KEY, bearer_header(self.api_key)),) if self.api_key else ()
 
     def open_channel(self, address: str) -> grpc.Channel:
@@ -88,4 +88,4 @@ class Access:
 
 
 OPEN_ACCESS = Access()
-"""To an orchestrator that serves everybody."""
+"""Access to an orchestrator that serves everybody."""

@@ -40,7 +40,7 @@ class LocalStack:
         self._pass_line_on = on_line or _ignore_line
         self._ready: concurrent.futures.Future[None] = concurrent.futures.Future()
         self.address = ""
-        """host:port of the public API."""
+        """The `host:port` of the public API."""
         self.http_url = ""
         """Where the HTTP API is."""
 

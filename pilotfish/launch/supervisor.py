@@ -36,7 +36,7 @@ class ChildSpec:
     """An essential one that has been ready is started again, too, and the others wait for it; one that has not is
     of no use to try again."""
     stop_timeout_s: float = 25.0
-    """From SIGTERM to SIGKILL."""
+    """Time from SIGTERM to SIGKILL."""
 
 
 class Child:

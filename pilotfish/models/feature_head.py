@@ -45,12 +45,12 @@ class FeatureHead(Protocol):
     draft_token_ids: Tensor
     """int64 [V_d]: the target's token id of each draft token."""
     feature_layers: tuple[int, ...]
-    """The target's, whose inputs it takes."""
+    """Layers of the target whose inputs the head takes."""
     feature_width: int
     """3H"""
     dtype: torch.dtype
     device: torch.device
-    """Of states."""
+    """Device of states."""
 
     def allocate(self, num_blocks: int) -> KVPool:
         """A pool of num_blocks blocks for the head's keys and values; replaces the previous one."""

@@ -35,7 +35,7 @@ class HostedService:
     """
 
     def __init__(self, service: Service, config: Config) -> None:
-        """config: says how long what is open may take to end when it is stopped."""
+        """config: gives the time in which what is open may end when it is stopped."""
         self._service = service
         self._drain_s = config.deployment.orchestrator.drain_s
         self._watch = asyncio.create_task(self._exit_when_lost())

@@ -59,7 +59,7 @@ async def abort(context: grpc.aio.ServicerContext[Any, Any], error: PilotfishErr
 
 @asynccontextmanager
 async def aborting_on_error(context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[None]:
-    """End the call with a status when the block raises. What is not a PilotfishError is logged and told as INTERNAL."""
+    """End the call with a status when the block raises. What is no PilotfishError is logged and sent as INTERNAL."""
     try:
         yield
     except PilotfishError as error:
@@ -106,7 +106,7 @@ class CallStatus:
 
     def __init__(self, call: Any) -> None:
         self._told: grpc.RpcError | None = None
-        """With the server's status; None: it said nothing yet."""
+        """An error with the server's status; None: it said nothing yet."""
         call.add_done_callback(self._note)
 
     def error(self, error: grpc.RpcError, peer: str) -> PilotfishError:

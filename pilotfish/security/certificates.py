@@ -21,7 +21,7 @@ class CertificateFiles:
     ca: str = ""
     """Authority of the other side's certificate. Empty: a server asks for none."""
     section: str = ""
-    """Of the configuration that names them, for messages."""
+    """Section of the configuration that names them, for messages."""
 
 
 @dataclass(frozen=True, repr=False)

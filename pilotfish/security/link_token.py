@@ -44,7 +44,7 @@ class LinkToken:
     def check(self, told: str) -> None:
         """Raises AuthenticationError unless it is one of the tokens."""
         given = told.encode("utf-8", "replace")
-        # All are compared, each in constant time: how long it takes tells nothing.
+        # All are compared, each in constant time: how long it takes reveals nothing.
         matches = [hmac.compare_digest(token, given) for token in self._watched.current]
         if not any(matches):
             reason = "shows no token" if not told else "shows a token that is not ours"

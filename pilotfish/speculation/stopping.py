@@ -40,7 +40,7 @@ class StopStringMatcher:
     __slots__ = ("_held", "_keeps_match", "_matched", "_num_passed", "_stop_strings")
 
     def __init__(self, stop_strings: Sequence[str], *, keeps_match: bool = False) -> None:
-        """keeps_match: what ended the text is part of it."""
+        """keeps_match: whether what ended the text is part of it."""
         if not all(stop_strings):
             raise ValueError("a stop string is empty; remove it")
         self._stop_strings = tuple(stop_strings)

@@ -19,13 +19,13 @@ class CurvePoint:
     step: int
     epoch: float
     minutes: float
-    """Of training, without evaluation."""
+    """Time of training, without evaluation."""
     loss: float
     """Mean of the training losses since the point before."""
     agreement: tuple[float, ...]
-    """By depth: share of rows that equal the target's argmax, given the true tokens before them."""
+    """Share of rows that equal the target's argmax, given the true tokens before them, by depth."""
     chained: tuple[float, ...]
-    """By depth: share of drafts whose tokens up to this depth all do."""
+    """Share of drafts whose tokens up to this depth all do, by depth."""
 
     @property
     def mean_acceptance_length(self) -> float:

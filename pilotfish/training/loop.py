@@ -45,12 +45,12 @@ class LoopConfig:
 
     max_epochs: float = 4.0
     max_minutes: float = 0.0
-    """0: no limit."""
+    """Time limit; 0: none."""
     learning_rate: float = 1e-3
-    """The peak."""
+    """Peak of the learning rate."""
     warm_up_steps: int = 30
     final_share: float = 0.03
-    """Of the learning rate, at the end."""
+    """Share of the learning rate that is left at the end."""
     weight_decay: float = 0.05
     max_gradient_norm: float = 1.0
     batch_tokens: int = 2048
@@ -170,7 +170,7 @@ class TrainingLoop:
         )
 
     def _evaluate(self, samples: Sequence[Sample]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Agreement with the target's argmax: of each depth alone, and of each depth with all shallower ones."""
+        """Agreement with the target's argmax of each depth alone, and of each depth with all shallower ones."""
         self._objective.module.eval()
         depths = self._objective.num_depths
         counts = torch.zeros(2 * depths + 1, dtype=torch.int64)

@@ -39,7 +39,7 @@ class CompletionRequest(GenerationFields, kw_only=True):
 
     @property
     def num_kept(self) -> int:
-        """Answers to each prompt: of those that are drawn the likeliest, token by token."""
+        """Answers to each prompt that are returned: the likeliest of those drawn, token by token."""
         return 1 if self.n is None else self.n
 
     @property

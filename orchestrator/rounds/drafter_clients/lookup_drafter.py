@@ -26,7 +26,7 @@ class LookupDrafter(DrafterClient):
         *,
         tree: TreeRequest | None = None,
     ) -> None:
-        """Owns `lookup`, which is empty. budget: of all requests. tree: how drafts may branch; None: chains."""
+        """Owns `lookup`, which is empty. budget: shared by all requests. tree: how drafts may branch; None: chains."""
         self._lookup: SequenceLookup | None = lookup
         """None: it was closed, or found no room."""
         self._budget = budget

@@ -33,7 +33,7 @@ PEER_NAME = "vllm"
 _CHECK_S = 1.0
 _STOP_TIMEOUT_S = 5.0
 _AFTERMATH_S = 0.1
-"""gRPC tells of calls that were cancelled a moment later, and on a closed loop takes that for an error."""
+"""Time for gRPC to end: it reports cancelled calls a moment later, and takes a closed loop for an error then."""
 
 
 class BackgroundDrafting:
@@ -91,7 +91,7 @@ class BackgroundDrafting:
             step.expect(())
 
     def _note_change(self, pool: ReplicaPool) -> None:
-        """Replicas came or went: vLLM's log tells when drafts begin to come, and when none will."""
+        """Replicas came or went: vLLM's log shows when drafts begin to come, and when none will."""
         if self._drafting is not None:
             self.is_usable = self._drafting.is_usable
         before, self._connected = self._connected, pool.connected_ids
@@ -103,7 +103,7 @@ class BackgroundDrafting:
             _log.warning("vLLM decodes without drafts: %s", pool.absence_reason)
 
     def _note_misses(self) -> None:
-        """Tell of drafts that came too late, ever more rarely."""
+        """Log drafts that came too late, ever more rarely."""
         num_missed = self.counters.num_missed_deadlines
         if num_missed >= self._misses_to_tell:
             self._misses_to_tell = 10 * num_missed
@@ -124,7 +124,7 @@ class BackgroundDrafting:
             self._loop.close()
 
     async def _serve(self) -> None:
-        """Until it is stopped. Raises PilotfishError for what no waiting mends."""
+        """Draft until it is stopped. Raises PilotfishError for what no waiting mends."""
         fingerprint = ""
         if self._config.check_tokenizer:
             fingerprint = await asyncio.to_thread(self._target.fingerprint, self._config.tokenizer)

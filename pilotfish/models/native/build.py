@@ -61,9 +61,9 @@ class Variant:
 
     name: str
     flags: tuple[str, ...]
-    """For the compiler."""
+    """Flags for the compiler."""
     needs: frozenset[str]
-    """Of /proc/cpuinfo; the kernels use none beyond these."""
+    """Flags of /proc/cpuinfo that the kernels need; they use none beyond these."""
 
     def library(self, folder: Path) -> Path:
         """Where it lies; another release's sources have another name."""
@@ -168,7 +168,7 @@ def find_compiler() -> str | None:
 
 
 def source_digest(*more: bytes) -> str:
-    """Of the sources, and of what else decides the result."""
+    """Digest of the sources, and of what else decides the result."""
     digest = hashlib.sha256()
     for part in (*(path.read_bytes() for path in (SOURCE, *sorted(SOURCE.parent.glob("*.h")))), *more):
         digest.update(part + b"\0")

@@ -24,7 +24,7 @@ GROUP = 32
 """Outputs that lie together in a packed weight."""
 
 _ARENA_WEIGHTS = 32 << 20
-"""bfloat16 in a mapping that many tensors share: most are smaller than a huge page."""
+"""Weights (bfloat16) in a mapping that many tensors share: most are smaller than a huge page."""
 
 MODEL_TYPES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
 """Architectures that are: norm, rotary attention, norm, SwiGLU."""
@@ -202,7 +202,7 @@ class PackedWeights:
 
 
 def layer_struct(packer: Packer, layer: Any, *, quantization: Quantization = "none", **more: int) -> LayerStruct:
-    """Of a decoder layer whose modules have Llama's names; more: other fields of the struct."""
+    """The struct of a decoder layer whose modules have Llama's names. more: other fields of the struct."""
     attention, mlp = layer.self_attn, layer.mlp
     projections = (attention.q_proj, attention.k_proj, attention.v_proj)
     biases = [projection.bias for projection in projections if projection.bias is not None]

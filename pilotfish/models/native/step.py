@@ -35,7 +35,7 @@ class StepRows:
         self._logit_rows = array("q", step.logit_rows)
 
     def struct(self, logits_pointer: int) -> StepStruct:
-        """logits_pointer: float32 [R, V], written by the forward."""
+        """The struct for the kernels. logits_pointer: float32 [R, V], written by the forward."""
         return StepStruct(
             rows=len(self._token_ids),
             num_logit_rows=len(self._logit_rows),

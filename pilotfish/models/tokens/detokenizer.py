@@ -45,7 +45,7 @@ class Detokenizer:
 
 
 class TokenOffsets:
-    """Tells where each token begins in that text, in characters. A token may begin within a character that tokens
+    """Finds where each token begins in that text, in characters. A token may begin within a character that tokens
     before it have begun: then it begins where that character does."""
 
     def __init__(self, token_bytes: TokenBytes) -> None:

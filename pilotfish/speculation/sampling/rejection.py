@@ -52,7 +52,7 @@ class _Walk:
         self.left: dict[int, float] | None = None
         """Unnormalised residual probability of the tokens where it differs from the target; None: nothing rejected."""
         self.log_norm = 0.0
-        """Of the row where candidates were rejected."""
+        """Log of the normaliser of the row where candidates were rejected."""
 
     @property
     def row(self) -> int:

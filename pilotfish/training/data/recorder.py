@@ -62,7 +62,7 @@ class Recorder(FeatureStore):
         super().__init__(decoder, layers)
         self._sums = decoder
         self._rows: dict[int, list[tuple[Tensor, Tensor, Tensor, Tensor]]] = {}
-        """By sequence, a part for each step that decided a token: features of the rows that are new, then last
+        """Rows by sequence, a part for each step that decided a token: features of the rows that are new, then last
         hidden state, choice and log mass of the last of them."""
 
     def watch(self, sequence_id: int) -> None:
@@ -71,7 +71,7 @@ class Recorder(FeatureStore):
 
     @torch.inference_mode()
     def keep(self, kept: Sequence[KeptRows]) -> None:
-        """As FeatureStore.keep."""
+        """Keep the rows, and those of watched answers for their samples."""
         super().keep(kept)
         for rows in kept:
             parts, row = self._rows.get(rows.sequence.sequence_id), rows.last_logit_row
