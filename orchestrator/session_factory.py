@@ -45,7 +45,8 @@ class SessionFactory:
         self.predraft = PredraftPolicy(speculation.draft_ahead, speculation.draft_ahead_tokens)
         self._config = config.orchestrator
         self._tokenizer = tokenizer
-        self._targets, self._drafts = targets, drafts
+        self._targets = targets
+        self._drafts = drafts
         self._lookups = {name: lookup_of(name)(config.draft) for name in LOOKUPS}
 
     def session(self, request: GenerationRequest, model: ModelInfo, rounds: RoundLog) -> Session:

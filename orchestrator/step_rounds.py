@@ -142,7 +142,8 @@ class StepRounds(NoSteps):
                 accepted = await self._judged(sequence, step)
             if accepted is None:
                 self._drafter.rewind(sequence.length)
-                self._own_step, self._own_end_length = StepText(self._ends), sequence.length + num_own_tokens
+                self._own_step = StepText(self._ends)
+                self._own_end_length = sequence.length + num_own_tokens
         return accepted
 
     def close(self) -> None:

@@ -36,7 +36,8 @@ class ChunkBuffer:
     def take(self) -> OutputChunk:
         """All chunks as one; there must be some."""
         chunks, self._chunks = self._chunks, []
-        self._num_tokens, self._num_tokens_due = 0, self._interval_tokens
+        self._num_tokens = 0
+        self._num_tokens_due = self._interval_tokens
         return join_chunks(chunks)
 
 

@@ -38,7 +38,8 @@ class Controller:
     def __init__(self, request: GenerationRequest, state: ControlState) -> None:
         """state: what all requests of the orchestrator share."""
         self._state = state
-        self._mode, self._proposer_name = request.speculation.mode, request.speculation.proposer
+        self._mode = request.speculation.mode
+        self._proposer_name = request.speculation.proposer
         self._max_draft_tokens = request.num_speculative_tokens
         self._is_lossy = request.sampling.acceptance.is_lossy
         self._reason = permanent_reason(request, state.config)
@@ -50,8 +51,10 @@ class Controller:
         self._acceptance = RequestAcceptance(self._shared)
         self._last_s = 0.0
         self._plan: Plan | None = None
-        self._k, self._is_on = 0, False
-        """This request's own best under the plan, and whether it is used."""
+        self._k = 0
+        """This request's own best K under the plan."""
+        self._is_on = False
+        """Whether this request speculates under the plan."""
         self._empty_run_tokens = 1
         """Plain tokens where the drafter has no idea: doubled each time, back to 1 when a draft token is accepted.
         Asking again costs a round trip in which the target waits."""
@@ -204,7 +207,8 @@ class Controller:
             reason = Reason.ACCEPTANCE_FLOOR
         is_due = self._probe_k or proposer.num_plain_tokens >= proposer.probe_tokens * plan.load
         if is_due and reason in (Reason.ACCEPTANCE, Reason.ACCEPTANCE_FLOOR):
-            self._probe_k, proposer.num_plain_tokens = self._probe_k or 2, 0
+            self._probe_k = self._probe_k or 2
+            proposer.num_plain_tokens = 0
             return Decision(min(self._probe_k, limit, plan.seconds[-1][0]), 1, Reason.PROBE)
         return Decision(0, run_tokens, reason)
 

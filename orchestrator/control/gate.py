@@ -73,13 +73,18 @@ class Gate:
         self._in_use_s += min(now_s - self._updated_s, _PAUSE_S)
         self._updated_s = now_s
         if self.is_open is None:
-            self.is_open, self._load, self._judged_load, self._changed_s = gain > 1, load, load, now_s
+            self.is_open = gain > 1
+            self._load = load
+            self._judged_load = load
+            self._changed_s = now_s
             self._plan_retry(gain, trial_s)
         if not self._load / NEW_LOAD < load < self._load * NEW_LOAD:
-            self._load, self.is_trial = load, False
+            self._load = load
+            self.is_trial = False
             is_other = not self._judged_load / _OTHER_LOAD < load < self._judged_load * _OTHER_LOAD
             if is_other:
-                self._judged_load, self.is_guarded = load, False
+                self._judged_load = load
+                self.is_guarded = False
             if gain < OFF_BELOW if self.is_open else gain > ON_ABOVE and not self.is_guarded:
                 self._switch(now_s)
                 is_other = True
@@ -94,7 +99,8 @@ class Gate:
                 self._plan_retry(gain, trial_s)
             elif self._in_use_s >= self._retry_at_s and can_pay:
                 self._switch(now_s)
-                self.is_trial, self._trial_end_s = True, now_s + _SETTLING_S + max(_TRIAL_S, trial_s)
+                self.is_trial = True
+                self._trial_end_s = now_s + _SETTLING_S + max(_TRIAL_S, trial_s)
         return self.is_open
 
     def _is_switch_due(self, now_s: float, gain: float, *, can_pay: bool) -> bool:
@@ -108,7 +114,8 @@ class Gate:
         self.is_trial = False
         got = min(gain, self._measured_gain or gain)  # what is predicted may be what the guard found wrong
         if got > (1 + ON_ABOVE) / 2 if self.is_open else gain < OFF_BELOW:
-            self._num_retries, self.is_guarded = 0, False
+            self._num_retries = 0
+            self.is_guarded = False
         else:
             self._switch(now_s)
         self._plan_retry(gain, trial_s)

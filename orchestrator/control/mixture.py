@@ -44,13 +44,18 @@ class Mixture:
     def __init__(self, load: int, own: Decoding, governed: Decoding, costs: RoundCosts) -> None:
         """own: this orchestrator's sequences; `load` counts other orchestrators' as well, which are taken to be like
         them. governed: the part of own that the gate decides for."""
-        self._load, self._costs, self._num_governed, self._others = load, costs, governed.num, own - governed
+        self._load = load
+        self._costs = costs
+        self._num_governed = governed.num
+        self._others = own - governed
         self._scale = load / max(1, own.num)
         self._num_plain = self._others.num - self._others.num_speculating
         self.plain_rows = self.rows(1.0)
         """Rows of a step while the gate is closed: a sequence that drafts is in some steps only."""
-        self.other_k, self._other_s = 0, 0.0
-        """Draft tokens of the others that draft, 0 if none does; seconds of their rounds while it is closed."""
+        self.other_k = 0
+        """Draft tokens of the others that draft; 0: none does."""
+        self._other_s = 0.0
+        """Duration of their rounds while the gate is closed."""
         if self._others.num_speculating:
             drafting_rows = self._others.num_rows - self._num_plain
             self.other_k = max(1, round(drafting_rows / self._others.num_speculating - 1))

@@ -18,7 +18,9 @@ class Reason(StrEnum):
 
     def __new__(cls, value: str, text: str, is_limiting: bool = True) -> Reason:
         reason = str.__new__(cls, value)
-        reason._value_, reason.text, reason.is_limiting = value, text, is_limiting
+        reason._value_ = value
+        reason.text = text
+        reason.is_limiting = is_limiting
         return reason
 
     # It speculates.
@@ -62,7 +64,8 @@ class Limitation:
     def note(self, reason: Reason, details: str) -> None:
         """Keep why, if it limits speculation. details: a more exact sentence than the reason's own."""
         if reason.is_limiting:
-            self.reason, self._details = reason, details
+            self.reason = reason
+            self._details = details
 
 
 def permanent_reason(request: GenerationRequest, config: SpeculationConfig) -> Reason | None:

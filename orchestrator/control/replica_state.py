@@ -77,7 +77,8 @@ class ReplicaState:
         num_decoding = self.num_decoding
         if now_s >= self._peak_s + _PEAK_S:
             self._peak_before = self._peak if now_s < self._peak_s + 2 * _PEAK_S else 0
-            self._peak, self._peak_s = 0, now_s
+            self._peak = 0
+            self._peak_s = now_s
         self._peak = max(self._peak, num_decoding)
         return max(self._peak, self._peak_before)
 
@@ -103,12 +104,16 @@ class ProposerState:
 
     def __init__(self, replica: ReplicaState, acceptance: ProposerAcceptance, num_switches: Counter[bool]) -> None:
         """num_switches: those of all gates."""
-        self.replica, self.acceptance = replica, acceptance
-        self.costs, self.gate = RoundCosts(replica.table), Gate(num_switches)
+        self.replica = replica
+        self.acceptance = acceptance
+        self.costs = RoundCosts(replica.table)
+        self.gate = Gate(num_switches)
         self.governed = Decoding()
         """The sequences that the gate decides for: those of mode auto."""
-        self.num_plain_tokens, self.probe_tokens = 0, FIRST_PROBE_TOKENS
-        """Plain tokens of all requests since the last probe; plain tokens of each sequence before the next probe."""
+        self.num_plain_tokens = 0
+        """Plain tokens of all requests since the last probe."""
+        self.probe_tokens = FIRST_PROBE_TOKENS
+        """Plain tokens of each sequence before the next probe."""
         self.mixture = Mixture(1, replica.own, self.governed, self.costs)
         """The sequences that the plan was made for."""
         self.measured_gain = Average()

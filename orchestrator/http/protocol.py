@@ -129,7 +129,8 @@ class LimitedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
         self.expect_100_continue &= version != "1.0"
         super().on_headers_complete()
         # An answer that overtakes its request is the connection's last: what follows is not to be parsed for it.
-        self._may_stay, self.cycle.keep_alive = self.cycle.keep_alive, False
+        self._may_stay = self.cycle.keep_alive
+        self.cycle.keep_alive = False
         self.cycle.transport = cast(asyncio.Transport, self._lingering)
 
     def on_body(self, body: bytes) -> None:
@@ -162,7 +163,8 @@ class LimitedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
             if self.pipeline and self.pipeline[0][0].more_body:
                 self.pipeline.popleft()
             last = self.pipeline[0][0] if self.pipeline else last
-            last.keep_alive, last.transport = False, cast(asyncio.Transport, self._lingering)
+            last.keep_alive = False
+            last.transport = cast(asyncio.Transport, self._lingering)
             return
         if last is not None and not last.response_complete:
             # To the application it is as if the client had left.
@@ -209,7 +211,8 @@ def _close_delimited(app: Any, cycle: RequestResponseCycle) -> Any:
 
     async def run(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_plainly(message: Message) -> None:
-            cycle.chunked_encoding, cycle.expected_content_length = False, len(message.get("body", b""))
+            cycle.chunked_encoding = False
+            cycle.expected_content_length = len(message.get("body", b""))
             await send(message)
 
         await app(scope, receive, send_plainly)

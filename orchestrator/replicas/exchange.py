@@ -112,7 +112,8 @@ class Exchange:
             self._acquire = None
             return Acquired(self._target)
         while not self._events:
-            self._arrival, self._waits_since_s = asyncio.get_running_loop().create_future(), time.monotonic()
+            self._arrival = asyncio.get_running_loop().create_future()
+            self._waits_since_s = time.monotonic()
             await self._arrival
         event = self._events.popleft()
         self._read(event)

@@ -92,7 +92,8 @@ class HarmonyParser:
             return
         for token_id in token_ids:
             if self._follows_channel and token_id == self._ids.analysis:
-                self._is_thought, self._num_tokens = True, self._num_tokens + 1  # for the mark of the channel
+                self._is_thought = True
+                self._num_tokens += 1  # for the mark of the channel
             self._follows_channel = token_id == self._ids.channel
             self._num_tokens += self._is_thought
             self._is_thought = self._is_thought and token_id not in self._ids.ends
@@ -118,7 +119,8 @@ class HarmonyParser:
         self.push(prompt_end)
         if self._kind != "header":
             self._bare_kind = "thoughts" if self._kind == "thoughts" else "content"
-            self._kind, self._text = "header", ""
+            self._kind = "header"
+            self._text = ""
 
     # Each takes its part off the text; False: more text is needed.
 
@@ -142,7 +144,8 @@ class HarmonyParser:
         header, mark, body = self._text.partition(MESSAGE)
         if not mark:
             if len(header) > _MAX_HEADER_CHARS:
-                self._text, self._kind = _UNMARKED.sub("", self._text), self._bare_kind
+                self._text = _UNMARKED.sub("", self._text)
+                self._kind = self._bare_kind
             return self._kind != "header"
         channel, recipient = _CHANNEL.search(header), _RECIPIENT.search(header)
         if self.finds_calls and recipient is not None and recipient[1]:
@@ -150,12 +153,15 @@ class HarmonyParser:
             if not arguments:
                 return False
             if arguments.startswith("{"):
-                self._kind, self._text = "call", arguments
-                self._object, self._num_told = JsonObjectEnd(), 0
+                self._kind = "call"
+                self._text = arguments
+                self._object = JsonObjectEnd()
+                self._num_told = 0
                 self._calls.append(ToolCall(GPT_OSS.new_id(), recipient[1], ""))
                 return True
         is_content = recipient is None and channel is not None and channel[1] != "analysis"
-        self._kind, self._text = "content" if is_content else "thoughts", body
+        self._kind = "content" if is_content else "thoughts"
+        self._text = body
         return True
 
     def _take_arguments(self) -> bool:
@@ -165,7 +171,8 @@ class HarmonyParser:
             self._calls.append(ToolCall("", "", told))
             self._num_told += len(told)
         if end is not None:
-            self._kind, self._text = "rest", self._text[end:]
+            self._kind = "rest"
+            self._text = self._text[end:]
         return end is not None
 
     def _take_body(self) -> bool:
@@ -179,7 +186,9 @@ class HarmonyParser:
         self._text = self._text[end.start() if end[0] == START else end.end() :]
         if self._has_words:
             self._breaks[self._stream] = "\n"
-        self._kind, self._bare_kind, self._has_words = "header", "content", False
+        self._kind = "header"
+        self._bare_kind = "content"
+        self._has_words = False
         return True
 
     @property
@@ -194,5 +203,6 @@ class HarmonyParser:
 
     def _taken(self) -> ToolAnswer:
         answer = ToolAnswer(self._told["content"], tuple(self._calls), self._told["thoughts"])
-        self._told, self._calls = dict.fromkeys(self._told, ""), []
+        self._told = dict.fromkeys(self._told, "")
+        self._calls = []
         return answer

@@ -118,17 +118,22 @@ class ReasoningParser:
     def _look_for_begin(self) -> None:
         start = self._text.lstrip()
         if start.startswith(self._marks.begin):
-            self._place, self._text = "inside", start.removeprefix(self._marks.begin)
+            self._place = "inside"
+            self._text = start.removeprefix(self._marks.begin)
         elif not self._marks.begin.startswith(start):
-            self._place, self._skips_space = "behind", False
-            self._is_counting, self._num_tokens = False, 0
+            self._place = "behind"
+            self._skips_space = False
+            self._is_counting = False
+            self._num_tokens = 0
 
     def _thoughts(self) -> str:
         before, mark, after = self._text.partition(self._marks.end)
         if mark:
             self._text = before.rstrip()
             told = self._take()
-            self._place, self._text, self._skips_space = "behind", after, True
+            self._place = "behind"
+            self._text = after
+            self._skips_space = True
             return told
         num_told = len(self._text[: len(self._text) - num_held(self._text, self._marks.end)].rstrip())
         held, self._text = self._text[num_told:], self._text[:num_told]

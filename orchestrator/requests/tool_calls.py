@@ -104,7 +104,8 @@ class ToolCallParser:
                 self._has_words = True
                 self._take = self._take_content
         answer = ToolAnswer("".join(self._content), tuple(self._calls))
-        self._content, self._calls = [], []
+        self._content = []
+        self._calls = []
         return answer
 
     # Each takes its part off the text and sets what comes next; False: more text is needed, or all is taken.
@@ -112,12 +113,15 @@ class ToolCallParser:
     def _take_content(self, is_over: bool) -> bool:
         """Up to where a call may begin."""
         if self._form.is_bare and not self._has_words and not self._has_calls and self._text.lstrip().startswith("{"):
-            self._begin, self._take = "", self._take_head
+            self._begin = ""
+            self._take = self._take_head
             return True
         before, mark, after = self._text.partition(self._form.begin)
         if mark:
             self._content.append(self._worded(before))
-            self._begin, self._text, self._take = mark, after, self._take_head
+            self._begin = mark
+            self._text = after
+            self._take = self._take_head
             return True
         num_told = len(self._text) - (0 if is_over else num_held(self._text, self._form.begin))
         told, self._text = self._text[:num_told], self._text[num_told:]
@@ -131,8 +135,10 @@ class ToolCallParser:
         head = self._form.head.fullmatch(self._text, 0, start) if 0 <= start <= _MAX_HEAD_CHARS else None
         if head is None:
             raise NotCallError
-        self._begin, self._text = f"{self._begin}{head.group()}", self._text[start:]
-        self._object, self._take = JsonObjectEnd(), self._take_object
+        self._begin = f"{self._begin}{head.group()}"
+        self._text = self._text[start:]
+        self._object = JsonObjectEnd()
+        self._take = self._take_object
         if name := head.groupdict().get("name"):
             self._tell(name, is_within=False)
         return True
@@ -141,7 +147,8 @@ class ToolCallParser:
         """Take an object of a name and arguments."""
         if match := _NAME_FIRST.match(self._text, 0, _MAX_HEAD_CHARS):
             self._tell(match["name"], is_within=True)
-            self._text, self._object = self._text[match.end() :], JsonObjectEnd()
+            self._text = self._text[match.end() :]
+            self._object = JsonObjectEnd()
             return True
         end = self._object.find(self._text) if _OBJECT_BEGIN.match(self._text) else 0
         if end is None and not is_over:
@@ -149,7 +156,8 @@ class ToolCallParser:
         name, arguments = _parse_call(self._text[:end])
         self._tell(name, is_within=False)
         self._calls.append(ToolCall("", "", arguments))
-        self._text, self._take = self._text[end:], self._take_end
+        self._text = self._text[end:]
+        self._take = self._take_end
         return True
 
     def _take_arguments(self, is_over: bool) -> bool:
@@ -192,7 +200,9 @@ class ToolCallParser:
         if not self._begin.strip() and name not in self._names:
             raise NotCallError
         self._calls.append(ToolCall(self._form.new_id(), name, ""))
-        self._has_calls, self._num_told, self._is_within = True, 0, is_within
+        self._has_calls = True
+        self._num_told = 0
+        self._is_within = is_within
         self._take = self._take_arguments
 
     def _worded(self, text: str) -> str:

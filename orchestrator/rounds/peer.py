@@ -82,7 +82,8 @@ class Peer:
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
-        self.model, self.limits = replica.model, replica.limits
+        self.model = replica.model
+        self.limits = replica.limits
         self.sequence_id = replica.new_sequence_id()
         self.known_length = 0
         """Committed tokens that were sent to the replica."""

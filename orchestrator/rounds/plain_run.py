@@ -84,7 +84,8 @@ class PlainRun:
     def extend(self, length: int, num_tokens: int, now: Mark) -> None:
         """Decode num_tokens more. What is measured and counted begins anew: the run so far is another one."""
         self._goal_length += min(num_tokens, self._credit_tokens - self.num_coming_tokens(length))
-        self.base_length, self.num_plain_tokens = length, 0
+        self.base_length = length
+        self.num_plain_tokens = 0
         self.timing = RoundTiming(now, now, now, self.timing.is_known)
 
     def takes_drafts(self, text: Text) -> bool:

@@ -70,7 +70,8 @@ class RoundLog:
         record.num_draft_tokens += verdict.num_draft_tokens
         record.num_accepted_tokens += verdict.num_accepted_tokens
         record.num_tokens += len(verdict.token_ids)
-        record.propose_ns, record.drafter_ns = round(draft.elapsed_s * 1e9), round(draft.compute_s * 1e9)
+        record.propose_ns = round(draft.elapsed_s * 1e9)
+        record.drafter_ns = round(draft.compute_s * 1e9)
         record.is_verification = bool(draft.token_ids) and verdict.num_draft_tokens > 0
         if record.is_verification:
             record.target_ns = verdict.timings.queue_time_ns + verdict.timings.compute_time_ns

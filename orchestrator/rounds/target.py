@@ -200,7 +200,8 @@ class Target:
     def _take(self, event: Arrived) -> Verdict | None:
         """A message of the peer's replica; the verdict that it is. Raises the PilotfishError that came instead."""
         peer, message = event.peer, event.message
-        peer.arrived_s, peer.load = event.at_s, event.load
+        peer.arrived_s = event.at_s
+        peer.load = event.load
         match message:
             case Verdict():
                 check_verdict(message, self._sequence, peer.model, peer.limits)

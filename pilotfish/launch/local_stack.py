@@ -50,7 +50,8 @@ class LocalStack:
         self._launch = prepare(self._wanted, Path(self._folder.name), standalone=True)
         self._waiting = {service for spec in self._launch.specs for service in spec.services}
         self._loop = asyncio.new_event_loop()
-        self._stop, self._force = asyncio.Event(), asyncio.Event()
+        self._stop = asyncio.Event()
+        self._force = asyncio.Event()
         self._supervisor = self._supervise(self._launch)
         self._thread = threading.Thread(target=self._run, name="local-stack")
         self._thread.start()

@@ -85,7 +85,8 @@ class ParallelDecoder:
     def forward(self, step: StepInput) -> Tensor:
         logits = self._together(self._packer.pack(step), lambda: self._decoder.forward(step))
         if self._captures:
-            self.features, self.last_hidden = self._decoder.features, self._decoder.last_hidden
+            self.features = self._decoder.features
+            self.last_hidden = self._decoder.last_hidden
         return logits
 
     def _together(self, order: Order, run: Callable[[], T]) -> T:

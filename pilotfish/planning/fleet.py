@@ -49,7 +49,8 @@ class FleetSimulation:
         """Heap by time; those that a later event of the replica has replaced are stale."""
         self._num_events = 0
         self._queue: deque[Running] = deque()
-        self._round_trip_s, self._warm_up = round_trip_s, warm_up
+        self._round_trip_s = round_trip_s
+        self._warm_up = warm_up
         self._random = random.Random(0)
         self._outcome = Outcome()
 

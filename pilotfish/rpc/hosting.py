@@ -66,7 +66,8 @@ class PoolReplica:
 
     def _host(self, server: ReplicaServer, *, node_ip: str, detail: str) -> dict[str, str]:
         """Keep the server, which has just started; what Serve publishes to every router."""
-        self._server, self._hosted = server, HostedService(server, self._config)
+        self._hosted = HostedService(server, self._config)
+        self._server = server
         address = reachable_address(server.address, node_ip=node_ip)
         self._description = {"address": address, "detail": detail}
         return {"address": address}

@@ -47,7 +47,8 @@ class Allowance:
         self.num_requests = 0
         """Requests served or waiting."""
         self._clock = clock
-        self._requests, self._tokens = TokenBucket(clock()), TokenBucket(clock())
+        self._requests = TokenBucket(clock())
+        self._tokens = TokenBucket(clock())
 
     @contextlib.contextmanager
     def request(self) -> Iterator[None]:

@@ -26,7 +26,9 @@ class WatchedFiles(Generic[ValueT]):
     def __init__(self, paths: tuple[str, ...], load: Callable[[], ValueT], what: str) -> None:
         """what: names what the files hold, in the plural, for the log. Raises what `load` does, a ConfigError for files
         that cannot be used."""
-        self._paths, self._load, self._what = paths, load, what
+        self._paths = paths
+        self._load = load
+        self._what = what
         self._lock = threading.Lock()
         self._stamps = self._stamped()
         self._value = load()

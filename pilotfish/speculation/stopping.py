@@ -78,7 +78,8 @@ class StopStringMatcher:
     def _hold(self, text: str) -> str:
         """The text up to where a match may begin; the rest is held back."""
         start = len(text) - self._num_held(text)
-        self._held, self._num_passed = text[start:], max(0, self._num_passed - start)
+        self._held = text[start:]
+        self._num_passed = max(0, self._num_passed - start)
         return text[:start]
 
     def _first_match(self, text: str) -> tuple[int, int, str | None]:

@@ -37,7 +37,8 @@ class Curve:
     """The points of a run, kept in its folder."""
 
     def __init__(self, folder: Path, num_depths: int) -> None:
-        self._folder, self._num_depths = folder, num_depths
+        self._folder = folder
+        self._num_depths = num_depths
         folder.mkdir(parents=True, exist_ok=True)
         self.points: list[CurvePoint] = []
         if (folder / _FILE).is_file():

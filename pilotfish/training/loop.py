@@ -80,8 +80,11 @@ class TrainingLoop:
     ) -> None:
         """train and held_out must not be empty. Raises OSError and InvalidRequestError of a checkpoint."""
         self._objective = objective
-        self._train, self._held_out = train, held_out
-        self._config, self._folder, self._clock = config, folder, clock
+        self._train = train
+        self._held_out = held_out
+        self._config = config
+        self._folder = folder
+        self._clock = clock
         self._optimizer = torch.optim.AdamW(
             _groups(objective.module, config.weight_decay), lr=config.learning_rate, betas=(0.9, 0.95)
         )

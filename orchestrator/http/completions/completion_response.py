@@ -158,7 +158,8 @@ class CompletionEvents(ChoiceEvents):
         return self._event(self._completion.ending(self._sample, chunk, report, text, logprobs))
 
     def _event(self, choice: CompletionChoice) -> bytes:
-        choice.prompt_token_ids, self._prompt_token_ids = self._prompt_token_ids, msgspec.UNSET
+        choice.prompt_token_ids = self._prompt_token_ids
+        self._prompt_token_ids = msgspec.UNSET
         return self._completion.event(choice, self._usage.now())
 
     def _take_echo(self) -> str:

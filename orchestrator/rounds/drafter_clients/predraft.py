@@ -38,7 +38,8 @@ class SpeculationCache:
         self._counters.num_wasted_tokens += self._num_unused_tokens
         self._num_unused_tokens = 0
         self._prepared.clear()
-        self.base_length, self.is_expecting = base_length, is_expecting
+        self.base_length = base_length
+        self.is_expecting = is_expecting
 
     def add(self, prepared: Predrafted) -> None:
         """Keep what came unasked; drafts of an earlier round are dropped."""
@@ -107,7 +108,9 @@ class Predrafts:
 
     def remember(self, sequence: Text, token_ids: tuple[int, ...], now_s: float) -> None:
         """This draft is what the round verifies."""
-        self._last_draft, self._last_length, self._last_s = token_ids, sequence.length, now_s
+        self._last_draft = token_ids
+        self._last_length = sequence.length
+        self._last_s = now_s
 
     def add(self, prepared: Predrafted) -> None:
         """Keep what came unasked."""

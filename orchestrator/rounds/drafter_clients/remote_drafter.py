@@ -276,7 +276,8 @@ class RemoteDrafter(DrafterClient):
         if replica is None:
             raise UnavailableError(self._pool.absence_reason)
         peer = self.peer = Peer(replica)
-        self._opened_s, self._is_late = now_s, False
+        self._opened_s = now_s
+        self._is_late = False
         self._features.want(replica.model)
         self._out.append(Open(peer, peer.opening(text)))
         return peer

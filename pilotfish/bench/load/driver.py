@@ -127,7 +127,8 @@ class Driver:
         try:
             summary = await self._ask(request, on_tokens)
         except PilotfishError as error:
-            record.error_code, record.error = status_of(error)[0], str(error)
+            record.error_code = status_of(error)[0]
+            record.error = str(error)
         finally:  # what the end of the run cuts off has tokens, too
             record.answer = Measurement(token_ids=tuple(token_ids), arrivals=tuple(arrivals), summary=summary)
         record.ended_s = self._clock()

@@ -119,7 +119,8 @@ class BackgroundDrafting:
         except Exception:
             _log.exception("vLLM serves without Pilotfish's drafts: the drafter ended")
         finally:
-            self._drafting, self.is_usable = None, False
+            self._drafting = None
+            self.is_usable = False
             self._loop.run_until_complete(asyncio.sleep(_AFTERMATH_S))
             self._loop.close()
 

@@ -101,7 +101,8 @@ class BatchRows:
 
     def forget(self) -> None:
         """Begin anew: to the next step all rows are new, and those that were known have ended."""
-        self._slots, self._absent = [], []
+        self._slots = []
+        self._absent = []
 
     def _match(self, rows: Sequence[TokenIds], sampled: Sequence[Sequence[int]]) -> list[_KnownRow | None]:
         """The known row that each row continues, each at most once. Where rows hold equal tokens any will do."""

@@ -123,7 +123,8 @@ def load_kernels(library: Path) -> ctypes.CDLL:
         raise NativeKernelsUnavailableError(f"cannot load {library}: {error}") from error
     for name, arguments, result in _SIGNATURES:
         function = getattr(kernels, f"pilotfish_{name}")
-        function.argtypes, function.restype = arguments, result
+        function.argtypes = arguments
+        function.restype = result
     return kernels
 
 

@@ -40,7 +40,8 @@ class Detokenizer:
         """The text still held back, when no token will follow. Ends the stream: later tokens start a new one."""
         text = self._utf8.decode(b"", final=True)
         self._utf8.reset()
-        self._bytes, self._is_inside_character = TextBytes(self._token_bytes), False
+        self._bytes = TextBytes(self._token_bytes)
+        self._is_inside_character = False
         return text
 
 

@@ -181,7 +181,8 @@ class StreamConnection:
         """sequence_id: the peer's."""
         unsent = self._unsent
         if self._latest_frame is not unsent.frame:
-            self._latest_frame, self._latest = unsent.frame, {}
+            self._latest_frame = unsent.frame
+            self._latest = {}
         latest = self._latest.get(sequence_id)
         # While frames wait for the peer, the items in them grow instead of their number.
         if (latest is not None and self._codec.extend(latest, event)) or not self._codec.carries(event):

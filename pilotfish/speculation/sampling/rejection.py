@@ -79,7 +79,8 @@ class _Walk:
                 mass -= share
             mass = max(0.0, mass)
         self.candidates = []
-        self.left, self.log_norm = left, log_norm
+        self.left = left
+        self.log_norm = log_norm
 
     def _candidates(self, row: int) -> list[tuple[int, float]]:
         """One that its own distribution does not hold counts as never proposed."""

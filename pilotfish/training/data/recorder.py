@@ -29,8 +29,10 @@ class SummingDecoder:
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
         self.name = decoder.name
-        self.vocab_size, self.max_context_tokens = decoder.vocab_size, decoder.max_context_tokens
-        self.dtype, self.device = decoder.dtype, decoder.device
+        self.vocab_size = decoder.vocab_size
+        self.max_context_tokens = decoder.max_context_tokens
+        self.dtype = decoder.dtype
+        self.device = decoder.device
         self.features = self.last_hidden = torch.empty(0)
         self.choices = torch.empty(0)
         """int64 [R], the argmax of each logit row."""
@@ -49,7 +51,8 @@ class SummingDecoder:
     @torch.inference_mode()
     def forward(self, step: StepInput) -> Tensor:
         logits = self._decoder.forward(step)
-        self.features, self.last_hidden = self._decoder.features, self._decoder.last_hidden
+        self.features = self._decoder.features
+        self.last_hidden = self._decoder.last_hidden
         self.choices = logits.argmax(-1).cpu()
         self.log_mass = logits.float().logsumexp(-1).cpu()
         return logits
