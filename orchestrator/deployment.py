@@ -131,16 +131,16 @@ class OrchestratorReplica:
 
 async def report_waiting(num_waiting: Callable[[], int], target_handle: Callable[[], Awaitable[Any]]) -> None:
     """Report to the target replicas how many requests wait, while any do, for their pool's autoscaling. Never ends."""
-    own_id, told = secrets.token_hex(8), 0
+    own_id, reported = secrets.token_hex(8), 0
     while True:
         await asyncio.sleep(WAITING_REPORT_S)
         waiting = num_waiting()
-        if waiting or told:
+        if waiting or reported:
             # A replica that comes or goes may miss it: it is said again.
             with contextlib.suppress(RayError, RayServeException, TimeoutError):
                 response = (await target_handle()).broadcast("note_waiting", own_id, waiting)
                 await response.results_async(timeout_s=WAITING_TIMEOUT_S, return_exceptions=True)
-        told = waiting
+        reported = waiting
 
 
 def router_config(pool: PoolName) -> dict[str, Any]:

@@ -50,7 +50,7 @@ class StepJudge(ABC):
         sampling = msgspec.structs.replace(sequence.request.sampling, num_logprobs=num_logprobs)
         found = await self._scorer.logprobs(_prompt(sequence, step, sampling), sequence.length)
         if len(found) < len(step):
-            raise InternalError("the target tells no log-probabilities")
+            raise InternalError("the target returns no log-probabilities")
         return tuple(each for each in found if each is not None)
 
 
@@ -74,8 +74,8 @@ class ScoreJudge(StepJudge):
         token_id = await self._scorer.next_token(_prompt(sequence, step + self._question, sampling))
         if token_id not in self._scores:
             raise InternalError(f"the target's score is token {token_id}, which is no digit")
-        is_told = sequence.request.sampling.num_logprobs is not None
-        return Judgement(self._scores[token_id], await self._logprobs(sequence, step) if is_told else ())
+        wants_logprobs = sequence.request.sampling.num_logprobs is not None
+        return Judgement(self._scores[token_id], await self._logprobs(sequence, step) if wants_logprobs else ())
 
 
 class LogprobJudge(StepJudge):
@@ -83,8 +83,8 @@ class LogprobJudge(StepJudge):
 
     async def judge(self, sequence: Sequence, step: tuple[int, ...]) -> Judgement:
         logprobs = await self._logprobs(sequence, step)
-        is_told = sequence.request.sampling.num_logprobs is not None
-        return Judgement(statistics.fmean(each.logprob for each in logprobs), logprobs if is_told else ())
+        wants_logprobs = sequence.request.sampling.num_logprobs is not None
+        return Judgement(statistics.fmean(each.logprob for each in logprobs), logprobs if wants_logprobs else ())
 
 
 def _prompt(sequence: Sequence, token_ids: tuple[int, ...], sampling: SamplingParams) -> GenerationRequest:

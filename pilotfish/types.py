@@ -18,8 +18,8 @@ MAX_TOP_K = 2**32 - 1
 
 _MIN_FLOAT32, _MAX_FLOAT32 = 2.0**-149, (2 - 2.0**-23) * 2.0**127
 """Bounds of positive sampling parameters as they travel: others would become 0 or infinite."""
-_MIN_TOLD = f"{_MIN_FLOAT32:.2g} (the smallest 32-bit float)"
-_MAX_TOLD = f"{_MAX_FLOAT32:.2g} (the largest)"
+_MIN_TEXT = f"{_MIN_FLOAT32:.2g} (the smallest 32-bit float)"
+_MAX_TEXT = f"{_MAX_FLOAT32:.2g} (the largest)"
 
 BLOCK_SIZE = 16
 """Tokens of a KV block, and of what prefixes are compared by. Key lengths in whole blocks are also what keeps SDPA
@@ -134,16 +134,16 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         # `not (a <= x)` instead of `x < a`: NaN fails every comparison and must be refused.
-        told = f"between {_MIN_TOLD} and {_MAX_TOLD}"
+        bounds = f"between {_MIN_TEXT} and {_MAX_TEXT}"
         is_temperature = self.temperature == 0 or _MIN_FLOAT32 <= self.temperature <= _MAX_FLOAT32
         is_bias = all(abs(bias) <= _MAX_FLOAT32 and token_id >= 0 for token_id, bias in self.logit_bias)
         is_logprobs = self.num_logprobs is None or 0 <= self.num_logprobs <= MAX_LOGPROBS
         checks = (
-            ("temperature", is_temperature, f"0, or {told}"),
+            ("temperature", is_temperature, f"0, or {bounds}"),
             ("top_k", 0 <= self.top_k <= MAX_TOP_K, f"between 0 (all tokens) and {MAX_TOP_K}"),
-            ("top_p", _MIN_FLOAT32 <= self.top_p <= 1, f"between {_MIN_TOLD} and 1"),
+            ("top_p", _MIN_FLOAT32 <= self.top_p <= 1, f"between {_MIN_TEXT} and 1"),
             ("min_p", 0 <= self.min_p <= 1, "between 0 and 1"),
-            ("repetition_penalty", _MIN_FLOAT32 <= self.repetition_penalty <= _MAX_FLOAT32, f"{told}; 1 is off"),
+            ("repetition_penalty", _MIN_FLOAT32 <= self.repetition_penalty <= _MAX_FLOAT32, f"{bounds}; 1 is off"),
             ("presence_penalty", -2 <= self.presence_penalty <= 2, "between -2 and 2"),
             ("frequency_penalty", -2 <= self.frequency_penalty <= 2, "between -2 and 2"),
             ("typical_epsilon", 0 <= self.typical_epsilon <= 1, "between 0 and 1"),

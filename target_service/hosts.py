@@ -32,7 +32,7 @@ async def start_beside_ranks(
         if not starting.done():
             rank = next(rank for rank, end in enumerate(ends, start=1) if end.done())
             raise UnavailableError(
-                f"rank {rank} of {len(ends) + 1} {_told(ends[rank - 1])} before it was ready; its log says why"
+                f"rank {rank} of {len(ends) + 1} {_described(ends[rank - 1])} before it was ready; its log says why"
             )
         return await starting
     finally:
@@ -41,7 +41,7 @@ async def start_beside_ranks(
         await asyncio.gather(starting, *ends, return_exceptions=True)
 
 
-def _told(end: asyncio.Future[int]) -> str:
+def _described(end: asyncio.Future[int]) -> str:
     if error := end.exception():
         # Ray's errors go on for pages.
         first_line = str(error).strip().partition("\n")[0]

@@ -172,9 +172,9 @@ class LimitedProtocol(HttpToolsProtocol, asyncio.BufferedProtocol):
             last.message_event.set()
         if last is None or last.response_complete or not last.response_started:
             read = self.headers if self._is_in_head else ()
-            told = {name.decode("latin-1"): value.decode("latin-1") for name, value in read}
+            received = {name.decode("latin-1"): value.decode("latin-1") for name, value in read}
             answer = error_response(
-                400, error_body(400, message), {**RequestIdentity.of(told).headers, "connection": "close"}
+                400, error_body(400, message), {**RequestIdentity.of(received).headers, "connection": "close"}
             )
             lines = [b"%b: %b\r\n" % header for header in (*self.server_state.default_headers, *answer.raw_headers)]
             self.transport.write(b"".join((STATUS_LINE[400], *lines, b"\r\n", answer.body)))

@@ -54,13 +54,13 @@ class HarmonyParser:
     """See ThoughtsParser. Thoughts are the channel `analysis`, and messages to tools that the server has not."""
 
     def __init__(
-        self, prompt_end: str, ids: HarmonyIds | None = None, *, is_told_apart: bool = True, finds_calls: bool = True
+        self, prompt_end: str, ids: HarmonyIds | None = None, *, splits_thoughts: bool = True, finds_calls: bool = True
     ) -> None:
-        """prompt_end: the prompt from its last message's start on. is_told_apart: whether thoughts are separated, else
-        they are content. finds_calls: whether calls are taken out, else they are thoughts."""
+        """prompt_end: the prompt from its last message's start on. splits_thoughts: whether they are taken out, else
+        thoughts are content. finds_calls: whether calls are taken out, else they are thoughts."""
         self.finds_calls = finds_calls
         self._ids = ids
-        self._is_told_apart = is_told_apart
+        self._splits_thoughts = splits_thoughts
         self._kind: Kind = "header"
         self._bare_kind: Kind = "content"
         """The kind of text without a header."""
@@ -68,11 +68,11 @@ class HarmonyParser:
         """Text that is not returned yet, and the arguments of the call that it is in."""
         self._object = JsonObjectEnd()
         """The call's arguments."""
-        self._num_told = 0
+        self._num_returned = 0
         """Characters of the arguments that were returned."""
         self._calls: list[ToolCall] = []
         """Pieces of calls to return next."""
-        self._told = {"thoughts": "", "content": ""}
+        self._ready = {"thoughts": "", "content": ""}
         """Text of each kind to return next."""
         self._breaks = {"thoughts": "", "content": ""}
         """What stands before the next words: a line's end where other messages had some."""
@@ -110,7 +110,7 @@ class HarmonyParser:
                 while self._take():
                     pass
         if self._kind not in ("header", "call"):
-            self._tell(self._text)
+            self._add(self._text)
         self._text = ""
         return self._taken()
 
@@ -156,7 +156,7 @@ class HarmonyParser:
                 self._kind = "call"
                 self._text = arguments
                 self._object = JsonObjectEnd()
-                self._num_told = 0
+                self._num_returned = 0
                 self._calls.append(ToolCall(GPT_OSS.new_id(), recipient[1], ""))
                 return True
         is_content = recipient is None and channel is not None and channel[1] != "analysis"
@@ -167,9 +167,9 @@ class HarmonyParser:
     def _take_arguments(self) -> bool:
         """Marks in their strings are words."""
         end = self._object.find(self._text)
-        if told := self._text[self._num_told : end]:
-            self._calls.append(ToolCall("", "", told))
-            self._num_told += len(told)
+        if piece := self._text[self._num_returned : end]:
+            self._calls.append(ToolCall("", "", piece))
+            self._num_returned += len(piece)
         if end is not None:
             self._kind = "rest"
             self._text = self._text[end:]
@@ -178,11 +178,11 @@ class HarmonyParser:
     def _take_body(self) -> bool:
         end = _END.search(self._text)
         if end is None:
-            num_told = len(self._text) - max(num_held(self._text, mark) for mark in _ENDS)
-            self._tell(self._text[:num_told])
-            self._text = self._text[num_told:]
+            num_certain = len(self._text) - max(num_held(self._text, mark) for mark in _ENDS)
+            self._add(self._text[:num_certain])
+            self._text = self._text[num_certain:]
             return False
-        self._tell(self._text[: end.start()])
+        self._add(self._text[: end.start()])
         self._text = self._text[end.start() if end[0] == START else end.end() :]
         if self._has_words:
             self._breaks[self._stream] = "\n"
@@ -193,16 +193,16 @@ class HarmonyParser:
 
     @property
     def _stream(self) -> str:
-        return "thoughts" if self._kind == "thoughts" and self._is_told_apart else "content"
+        return "thoughts" if self._kind == "thoughts" and self._splits_thoughts else "content"
 
-    def _tell(self, text: str) -> None:
+    def _add(self, text: str) -> None:
         if text and self._kind != "rest":
-            self._told[self._stream] += self._breaks[self._stream] + text
+            self._ready[self._stream] += self._breaks[self._stream] + text
             self._breaks[self._stream] = ""
             self._has_words = True
 
     def _taken(self) -> ToolAnswer:
-        answer = ToolAnswer(self._told["content"], tuple(self._calls), self._told["thoughts"])
-        self._told = dict.fromkeys(self._told, "")
+        answer = ToolAnswer(self._ready["content"], tuple(self._calls), self._ready["thoughts"])
+        self._ready = dict.fromkeys(self._ready, "")
         self._calls = []
         return answer

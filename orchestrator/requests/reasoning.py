@@ -38,8 +38,8 @@ def reasoning_marks(name: str, chat_template: str) -> ReasoningMarks | None:
     """Those of a parser; `auto`: of the first whose end mark the chat template has, or begin mark where other models
     have that end; None: the model is not one that thinks, or `none`."""
     if name == "auto":
-        told_by = {marks: marks.begin if marks is HARMONY else marks.end for marks in PARSERS.values()}
-        return next((marks for marks, mark in told_by.items() if mark in chat_template), None)
+        found_by = {marks: marks.begin if marks is HARMONY else marks.end for marks in PARSERS.values()}
+        return next((marks for marks, mark in found_by.items() if mark in chat_template), None)
     return PARSERS.get(name)
 
 
@@ -130,20 +130,20 @@ class ReasoningParser:
         before, mark, after = self._text.partition(self._marks.end)
         if mark:
             self._text = before.rstrip()
-            told = self._take()
+            text = self._take()
             self._place = "behind"
             self._text = after
             self._skips_space = True
-            return told
-        num_told = len(self._text[: len(self._text) - num_held(self._text, self._marks.end)].rstrip())
-        held, self._text = self._text[num_told:], self._text[:num_told]
-        told, self._text = self._take(), held
-        return told
+            return text
+        num_certain = len(self._text[: len(self._text) - num_held(self._text, self._marks.end)].rstrip())
+        held, self._text = self._text[num_certain:], self._text[:num_certain]
+        text, self._text = self._take(), held
+        return text
 
     def _take(self) -> str:
-        told, self._text = self._text.lstrip() if self._skips_space else self._text, ""
-        self._skips_space = self._skips_space and not told
-        return told
+        text, self._text = self._text.lstrip() if self._skips_space else self._text, ""
+        self._skips_space = self._skips_space and not text
+        return text
 
 
 MakeParser = Callable[[], ThoughtsParser | None]

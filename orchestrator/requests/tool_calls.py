@@ -73,7 +73,7 @@ class ToolCallParser:
         """The beginning of the call that the text is in, until that is certain: text again if it is no call."""
         self._object = JsonObjectEnd()
         """Finds the end of the object that the text begins with."""
-        self._num_told = 0
+        self._num_returned = 0
         """Characters of the arguments that were returned."""
         self._is_within = False
         """Whether the arguments stand in an object that goes on behind them."""
@@ -123,9 +123,9 @@ class ToolCallParser:
             self._text = after
             self._take = self._take_head
             return True
-        num_told = len(self._text) - (0 if is_over else num_held(self._text, self._form.begin))
-        told, self._text = self._text[:num_told], self._text[num_told:]
-        self._content.append(self._worded(told))
+        num_certain = len(self._text) - (0 if is_over else num_held(self._text, self._form.begin))
+        words, self._text = self._text[:num_certain], self._text[num_certain:]
+        self._content.append(self._worded(words))
         return False
 
     def _take_head(self, is_over: bool) -> bool:
@@ -140,13 +140,13 @@ class ToolCallParser:
         self._object = JsonObjectEnd()
         self._take = self._take_object
         if name := head.groupdict().get("name"):
-            self._tell(name, is_within=False)
+            self._begin_call(name, is_within=False)
         return True
 
     def _take_object(self, is_over: bool) -> bool:
         """Take an object of a name and arguments."""
         if match := _NAME_FIRST.match(self._text, 0, _MAX_HEAD_CHARS):
-            self._tell(match["name"], is_within=True)
+            self._begin_call(match["name"], is_within=True)
             self._text = self._text[match.end() :]
             self._object = JsonObjectEnd()
             return True
@@ -154,7 +154,7 @@ class ToolCallParser:
         if end is None and not is_over:
             return False
         name, arguments = _parse_call(self._text[:end])
-        self._tell(name, is_within=False)
+        self._begin_call(name, is_within=False)
         self._calls.append(ToolCall("", "", arguments))
         self._text = self._text[end:]
         self._take = self._take_end
@@ -162,12 +162,12 @@ class ToolCallParser:
 
     def _take_arguments(self, is_over: bool) -> bool:
         end = self._object.find(self._text)
-        if told := self._text[self._num_told : end]:
-            self._calls.append(ToolCall("", "", told))
-            self._num_told += len(told)
+        if piece := self._text[self._num_returned : end]:
+            self._calls.append(ToolCall("", "", piece))
+            self._num_returned += len(piece)
         if end is None and not is_over:
             return False
-        self._text = self._text[self._num_told :]
+        self._text = self._text[self._num_returned :]
         self._take = self._take_rest if self._is_within else self._take_end
         return True
 
@@ -195,26 +195,26 @@ class ToolCallParser:
         self._text = "" if is_cut else rest.removeprefix(mark) if mark else self._text
         return True
 
-    def _tell(self, name: str, *, is_within: bool) -> None:
+    def _begin_call(self, name: str, *, is_within: bool) -> None:
         """Begin a call that is certain."""
         if not self._begin.strip() and name not in self._names:
             raise NotCallError
         self._calls.append(ToolCall(self._form.new_id(), name, ""))
         self._has_calls = True
-        self._num_told = 0
+        self._num_returned = 0
         self._is_within = is_within
         self._take = self._take_arguments
 
     def _worded(self, text: str) -> str:
         """The part of some content that can be returned: without space where it is the first or the last."""
         text = self._space + text
-        told = text.rstrip()
-        self._space = text[len(told) :]
-        if told and not self._has_words:
+        words = text.rstrip()
+        self._space = text[len(words) :]
+        if words and not self._has_words:
             self._has_words = True
             if self._has_calls:
-                told = told.lstrip()
-        return told
+                words = words.lstrip()
+        return words
 
 
 def _parse_call(text: str) -> tuple[str, str]:

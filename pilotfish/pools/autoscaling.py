@@ -40,17 +40,17 @@ class WaitingRequests:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._told: dict[str, tuple[int, float]] = {}
+        self._reports: dict[str, tuple[int, float]] = {}
 
     def note(self, orchestrator_id: str, num_waiting: int) -> None:
         """An orchestrator has so many requests waiting now."""
-        self._told[orchestrator_id] = (num_waiting, self._clock() + WAITING_VALID_S)
+        self._reports[orchestrator_id] = (num_waiting, self._clock() + WAITING_VALID_S)
 
     def total(self) -> int:
         """Waiting requests over all orchestrators that were heard of lately."""
         now = self._clock()
-        self._told = {name: told for name, told in self._told.items() if told[1] > now}
-        return sum(count for count, _ in self._told.values())
+        self._reports = {name: report for name, report in self._reports.items() if report[1] > now}
+        return sum(count for count, _ in self._reports.values())
 
 
 class Context(Protocol):

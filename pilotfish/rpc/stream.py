@@ -172,7 +172,7 @@ class MuxStream:
             self._lose(error)
         except Exception:
             logger.exception("the reader of the stream to %s failed", self._name)
-            self._lose(InternalError(f"the stream to {self._name} ended for a reason of our own; the log tells more"))
+            self._lose(InternalError(f"the stream to {self._name} ended for a reason of our own; see the log"))
 
     def _deliver(self, frame: ResponseFrame) -> None:
         """Load first, so that whoever acts on events knows it."""

@@ -70,8 +70,8 @@ def compile_grammar(vocabulary: LLTokenizer, grammar: Grammar) -> LLMatcher:
     if not matcher.is_error():
         matcher.compute_bitmask()  # the first one builds tables that copies share
     if matcher.is_error():
-        told = one_line(matcher.get_error())
-        raise InvalidRequestError(f"the {name_of(grammar)} cannot be used: {told}", param="grammar")
+        reason = one_line(matcher.get_error())
+        raise InvalidRequestError(f"the {name_of(grammar)} cannot be used: {reason}", param="grammar")
     return matcher
 
 
@@ -156,6 +156,6 @@ def one_line(message: str) -> str:
     """The library's words, which show the place of a mistake over several lines, without our last one and its state."""
     if "NoExtension" in message:
         return "no text can follow it"  # as of a schema that only refers to itself
-    told = re.sub(rf"\n *\d+ \| {re.escape(_NO_FORCING)}", "", message.partition("<state>")[0])
-    words = [word for word in told.split() if word.strip("^|")]
+    reason = re.sub(rf"\n *\d+ \| {re.escape(_NO_FORCING)}", "", message.partition("<state>")[0])
+    words = [word for word in reason.split() if word.strip("^|")]
     return textwrap.shorten(" ".join(words), MAX_TOLD_CHARS, placeholder=" ...") or "the library does not say why"

@@ -30,7 +30,7 @@ def configure_logging(
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter(service) if log_format == "json" else HumanFormatter())
     if level != "DEBUG":
-        handler.addFilter(_is_worth_telling)
+        handler.addFilter(_is_worth_logging)
     root = logging.getLogger()
     for old in tuple(root.handlers):
         root.removeHandler(old)
@@ -38,7 +38,7 @@ def configure_logging(
     root.setLevel(level)
 
 
-def _is_worth_telling(record: logging.LogRecord) -> bool:
+def _is_worth_logging(record: logging.LogRecord) -> bool:
     """Whether a person should see it. gRPC logs an error where a client was gone, by its deadline or a cancel, when its
     call's status was to be sent, or where a message was still on its way at the deadline: nobody has to do anything
     about that, and an operator would look for a fault of ours."""

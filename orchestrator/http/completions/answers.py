@@ -147,8 +147,8 @@ class AnswerServer:
 def _num_logprobs(chunk: OutputChunk) -> int:
     """An estimate, from the number of likeliest tokens that the last token has."""
     scores = (*chunk.logprobs[-1:], *chunk.prompt_logprobs[-1:])
-    num_told = 1 + max((len(score.top_token_ids) for score in scores if score is not None), default=0)
-    return (len(chunk.logprobs) + len(chunk.prompt_logprobs)) * num_told
+    num_each = 1 + max((len(score.top_token_ids) for score in scores if score is not None), default=0)
+    return (len(chunk.logprobs) + len(chunk.prompt_logprobs)) * num_each
 
 
 def _without_output(chunk: OutputChunk, report: Report) -> tuple[OutputChunk, Report]:

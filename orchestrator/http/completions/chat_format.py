@@ -123,7 +123,7 @@ class ChatEvents(ChoiceEvents):
         self._is_first = True
         self._parser = chat.parser()
         self._num_calls = 0
-        self._usage = RunningUsage(len(sample.prompt_token_ids), is_told=chat.has_running_usage)
+        self._usage = RunningUsage(len(sample.prompt_token_ids), is_shown=chat.has_running_usage)
 
     def chunk(self, chunk: OutputChunk) -> bytes:
         """Empty while nothing can be shown."""
@@ -150,8 +150,8 @@ class ChatEvents(ChoiceEvents):
         return opening + news + self._event(ending)
 
     def _has_news(self, chunk: OutputChunk, answer: ToolAnswer) -> bool:
-        told = answer.content or answer.calls or self._chat.reasoning_of(answer) or chunk.logprobs
-        return bool(told or self._chat.returns_tokens or self._chat.returns_token_ids)
+        news = answer.content or answer.calls or self._chat.reasoning_of(answer) or chunk.logprobs
+        return bool(news or self._chat.returns_tokens or self._chat.returns_token_ids)
 
     def _news(self, chunk: OutputChunk, answer: ToolAnswer) -> bytes:
         """An event for each piece of a call, as clients may read the first of an event alone."""

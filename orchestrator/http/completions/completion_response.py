@@ -57,8 +57,8 @@ class CompletionFormat(CommonFormat):
 
     def document(self, answers: Sequence[Finished]) -> Completion:
         usage = usage_of((answer.sample.prompt_index, answer.report) for answer in answers)
-        told = answers if self.num_best is None else self._best(answers, self.num_best)
-        return self._completion([self._choice(answer) for answer in told], usage)
+        kept = answers if self.num_best is None else self._best(answers, self.num_best)
+        return self._completion([self._choice(answer) for answer in kept], usage)
 
     def _best(self, answers: Sequence[Finished], num_best: int) -> list[Finished]:
         """Each prompt's likeliest answers by the mean over their tokens, in the prompts' order."""
@@ -132,7 +132,7 @@ class CompletionEvents(ChoiceEvents):
         self._echo = completion.echo(sample)
         self._prompt_token_ids = completion.prompt_token_ids(sample)
         self._logprobs = completion.logprobs_writer(sample)
-        self._usage = RunningUsage(len(sample.prompt_token_ids), is_told=completion.has_running_usage)
+        self._usage = RunningUsage(len(sample.prompt_token_ids), is_shown=completion.has_running_usage)
 
     def chunk(self, chunk: OutputChunk) -> bytes:
         """Empty while nothing can be shown."""

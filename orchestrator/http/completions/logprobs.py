@@ -84,21 +84,21 @@ def prompt_logprobs(
     """The prompt's log-probabilities in vLLM's shape; None where the target returns none."""
     if not chunk.prompt_logprobs:
         return None
-    told: PromptLogprobs = []
+    places: PromptLogprobs = []
     for token_id, score in zip(prompt_token_ids, chunk.prompt_logprobs, strict=True):
         if score is None:
-            told.append(None)
+            places.append(None)
             continue
         score = score.first(num_logprobs)
         ranks = {top_id: index + 1 for index, top_id in enumerate(score.top_token_ids)}
         logprobs = {token_id: score.logprob, **dict(zip(score.top_token_ids, score.top_logprobs, strict=True))}
-        told.append(
+        places.append(
             {
                 each: PromptLogprob(logprob, ranks.get(each), _token(tokenizer, each))
                 for each, logprob in logprobs.items()
             }
         )
-    return told
+    return places
 
 
 class CompletionLogprobsWriter:
@@ -141,21 +141,21 @@ class CompletionLogprobsWriter:
             for token_id, logprobs, offset in zip(chunk.token_ids, chunk.logprobs, offsets, strict=True):
                 self._waiting.append((token_id, logprobs, self._begin + offset))
         if chunk.finish_reason is not None:
-            told, self._waiting = self._waiting, []
+            ready, self._waiting = self._waiting, []
         else:
-            num_told = bisect_right(self._waiting, self._end, key=lambda entry: entry[2])
-            told, self._waiting = self._waiting[:num_told], self._waiting[num_told:]
-        return self._logprobs(told) if told else None
+            num_ready = bisect_right(self._waiting, self._end, key=lambda entry: entry[2])
+            ready, self._waiting = self._waiting[:num_ready], self._waiting[num_ready:]
+        return self._logprobs(ready) if ready else None
 
-    def _logprobs(self, told: Sequence[tuple[int, TokenLogprobs | None, int]]) -> CompletionLogprobs:
+    def _logprobs(self, ready: Sequence[tuple[int, TokenLogprobs | None, int]]) -> CompletionLogprobs:
         return CompletionLogprobs(
-            tokens=[_completion_token(self._tokenizer, token_id) for token_id, _, _ in told],
-            token_logprobs=[None if logprobs is None else logprobs.logprob for _, logprobs, _ in told],
+            tokens=[_completion_token(self._tokenizer, token_id) for token_id, _, _ in ready],
+            token_logprobs=[None if logprobs is None else logprobs.logprob for _, logprobs, _ in ready],
             top_logprobs=[
                 None if logprobs is None else _likeliest(self._tokenizer, token_id, logprobs)
-                for token_id, logprobs, _ in told
+                for token_id, logprobs, _ in ready
             ],
-            text_offset=[min(offset, self._end) for _, _, offset in told],
+            text_offset=[min(offset, self._end) for _, _, offset in ready],
         )
 
 

@@ -84,7 +84,7 @@ class PromptReader:
         if num_asked > limit:
             raise InvalidRequestError(
                 f"the request asks for {num_asked} log-probabilities of prompt tokens (tokens, times one more than the "
-                f"likeliest that are told, times answers); at most {limit} are told (orchestrator.max_prompt_logprobs)",
+                f"likeliest returned, times answers); at most {limit} are served (orchestrator.max_prompt_logprobs)",
                 param="prompt_logprobs",
             )
 

@@ -107,12 +107,12 @@ class RequestReader(Generic[FieldsT]):
         first = islice(fields.items(), _MAX_NAMED)
         named = [f"{_printable(name)} ({note})" if note else _printable(name) for name, note in first]
         if named:
-            told = exchange.extra_headers.get(IGNORED_HEADER)
-            exchange.extra_headers[IGNORED_HEADER] = ", ".join(([told] if told else []) + named)
+            before = exchange.extra_headers.get(IGNORED_HEADER)
+            exchange.extra_headers[IGNORED_HEADER] = ", ".join(([before] if before else []) + named)
         for name in named:
             if name not in self._logged and len(self._logged) < _MAX_LOGGED:
                 self._logged.add(name)
-                _log.warning("%s ignores the field %s (told once)", exchange.request.url.path, name)
+                _log.warning("%s ignores the field %s (logged once)", exchange.request.url.path, name)
 
 
 class _Tolerance:
@@ -149,8 +149,8 @@ class _Tolerance:
             if field is None and self._is_strict and name not in NO_EFFECT:
                 kept[name] = value
             elif field is None:
-                if value not in (None, "", [], {}) and (told := self._told_first(path)):
-                    self.ignored[told] = NO_EFFECT[name] if name in NO_EFFECT else _meant(name, fields)
+                if value not in (None, "", [], {}) and (new_place := self._new_place(path)):
+                    self.ignored[new_place] = NO_EFFECT[name] if name in NO_EFFECT else _meant(name, fields)
             elif value is not None or field.required:
                 kept[name] = self.apply(field.type, value, path)
         return kept
@@ -160,14 +160,14 @@ class _Tolerance:
         kind = value.get("type") if served and isinstance(value, dict) else None
         if not isinstance(kind, str) or kind == served or self._is_strict:
             return False
-        if told := self._told_first(f"{place}.{kind}"):
-            self.ignored[told] = f"only those of type {served} are served"
+        if new_place := self._new_place(f"{place}.{kind}"):
+            self.ignored[new_place] = f"only those of type {served} are served"
         return True
 
-    def _told_first(self, path: str) -> str:
+    def _new_place(self, path: str) -> str:
         """The end of a path that is to be named; empty where it is already, or too many are."""
-        told = path[-_MAX_NAME_CHARS:]
-        return told if told not in self.ignored and len(self.ignored) < _MAX_NAMED else ""
+        new_place = path[-_MAX_NAME_CHARS:]
+        return new_place if new_place not in self.ignored and len(self.ignored) < _MAX_NAMED else ""
 
 
 def _meant(name: str, known: Mapping[str, Any]) -> str:

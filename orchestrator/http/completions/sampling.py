@@ -121,7 +121,7 @@ class GenerationFields(RequestFields, kw_only=True):
         return self.stream_options is not None and self.stream_options.include_usage
 
     @property
-    def told(self) -> dict[str, Any]:
+    def extras(self) -> dict[str, Any]:
         """What answers hold besides their text."""
         return {
             "returns_tokens": self.speculation is not None and self.speculation.return_tokens,
@@ -166,7 +166,7 @@ def generation_options(
     if fields.prompt_logprobs is not None:
         check_number("prompt_logprobs", fields.prompt_logprobs, 0, MAX_LOGPROBS)
         if fields.stream:
-            raise InvalidRequestError("prompt_logprobs is not told in streams", param="prompt_logprobs")
+            raise InvalidRequestError("prompt_logprobs is not served in streams", param="prompt_logprobs")
     given = {
         name: value
         for name in ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")

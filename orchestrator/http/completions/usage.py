@@ -37,15 +37,15 @@ class Usage(msgspec.Struct):
 class RunningUsage:
     """The usage of one answer, as far as it has come."""
 
-    def __init__(self, num_prompt_tokens: int, *, is_told: bool) -> None:
+    def __init__(self, num_prompt_tokens: int, *, is_shown: bool) -> None:
         self._num_prompt_tokens = num_prompt_tokens
-        self._is_told = is_told
+        self._is_shown = is_shown
         self.num_output_tokens = 0
 
     def now(self) -> Usage | None:
         """The usage now; None where events have none."""
         num_tokens = self._num_prompt_tokens + self.num_output_tokens
-        return Usage(self._num_prompt_tokens, self.num_output_tokens, num_tokens) if self._is_told else None
+        return Usage(self._num_prompt_tokens, self.num_output_tokens, num_tokens) if self._is_shown else None
 
 
 def with_reasoning(usage: Usage, counts: Iterable[int | None]) -> Usage:

@@ -95,7 +95,7 @@ class ResponsesFormat:
             metadata=request.metadata or {},
             parallel_tool_calls=request.parallel_tool_calls is not False,
             temperature=request.temperature,
-            reasoning=(request.reasoning or ReasoningFields()).told,
+            reasoning=(request.reasoning or ReasoningFields()).repeated,
             text={"format": {"type": "text"}, **({} if request.text is None else request.text.as_given())},
             tool_choice=choice if isinstance(choice, str) else choice.as_given(),
             tools=[tool.as_given() for tool in request.tools or ()],

@@ -92,7 +92,7 @@ class ReasoningFields(RequestFields, kw_only=True):
     """Repeated in the answer."""
 
     @property
-    def told(self) -> dict[str, str | None]:
+    def repeated(self) -> dict[str, str | None]:
         """The fields as answers repeat them."""
         return {"effort": self.effort, "summary": self.summary}
 
@@ -121,17 +121,17 @@ class ResponsesRequest(ChatFields, kw_only=True):
         return {name: own for name, own in _PARAM_NAMES.items() if getattr(self, name, None) is None}
 
     @property
-    def untold_fields(self) -> dict[str, str]:
+    def unserved_fields(self) -> dict[str, str]:
         """Fields that ask for what responses do not contain, each with the reason."""
         given = {
             "return_token_ids": self.return_token_ids,
             "speculation.return_tokens": self.speculation is not None and self.speculation.return_tokens,
             "stream_options": self.stream_options,
         }
-        untold = dict.fromkeys((name for name, value in given.items() if value), "responses do not tell it")
+        unserved = dict.fromkeys((name for name, value in given.items() if value), "responses do not have it")
         if self.reasoning is not None and self.reasoning.summary:
-            untold["reasoning.summary"] = "thoughts are told as they are"
-        return untold
+            unserved["reasoning.summary"] = "thoughts are returned as they are"
+        return unserved
 
     def as_chat(self) -> ChatCompletionRequest:
         """The same question. Raises InvalidRequestError for what needs a memory, and for what is not text."""

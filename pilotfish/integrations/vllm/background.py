@@ -52,7 +52,7 @@ class BackgroundDrafting:
         self._drafting: BatchDrafter | None = None
         self._stopped = asyncio.Event()
         self._connected: frozenset[str] = frozenset()
-        self._misses_to_tell = 1
+        self._misses_to_log = 1
         self.is_usable = False
         """Whether asking may be answered, as of the last step or the last change of the connections."""
         # A daemon: vLLM's workers end without asking anybody.
@@ -86,7 +86,7 @@ class BackgroundDrafting:
             # Whatever it is, vLLM goes on: the rows that it has end without drafts, and new ones have them again.
             self.counters.num_drafter_faults += 1
             if self.counters.num_drafter_faults == 1:
-                _log.exception("Pilotfish's drafter failed in a step; it begins anew each time; told once")
+                _log.exception("Pilotfish's drafter failed in a step; it begins anew each time; logged once")
             self._drafting.close()
             step.expect(())
 
@@ -105,8 +105,8 @@ class BackgroundDrafting:
     def _note_misses(self) -> None:
         """Log drafts that came too late, ever more rarely."""
         num_missed = self.counters.num_missed_deadlines
-        if num_missed >= self._misses_to_tell:
-            self._misses_to_tell = 10 * num_missed
+        if num_missed >= self._misses_to_log:
+            self._misses_to_log = 10 * num_missed
             deadline_ms = self._config.draft_deadline_ms
             _log.warning("%d drafts came too late for their step (draft_deadline_ms=%g)", num_missed, deadline_ms)
 

@@ -91,7 +91,7 @@ class RemoteProposer:
             # An error here would end vLLM's engine, and with it every request.
             self.counters.num_proposer_faults += 1
             if self.counters.num_proposer_faults == 1:
-                _log.exception("Pilotfish's proposer failed: vLLM decodes such steps without drafts; told once")
+                _log.exception("Pilotfish's proposer failed: vLLM decodes such steps without drafts; logged once")
             # The batch may have been followed and not sent: all rows begin anew.
             self._rows.forget()
             return [[] for _ in sampled]

@@ -51,7 +51,7 @@ def parse_model_arguments(arguments: str) -> Any:
 def _finite(number: str) -> float:
     value = float(number)
     if not math.isfinite(value):
-        raise ValueError(f"{number} is no number that JSON can tell")
+        raise ValueError(f"{number} is no number that JSON can hold")
     return value
 
 

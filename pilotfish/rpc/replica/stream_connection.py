@@ -47,7 +47,7 @@ class StreamConnection:
         """The latest response of each sequence, among those of the frame that is being filled."""
         self._latest_frame = self._unsent.frame
         self._failure: asyncio.Future[PilotfishError] = asyncio.get_running_loop().create_future()
-        self._told_table = StepTable()
+        self._sent_table = StepTable()
         """The last one that was sent."""
         self.peer = ""
         """What the peer calls itself."""
@@ -202,9 +202,9 @@ class StreamConnection:
     def _news(self) -> LoadReport:
         """The load, for the next frame: without the step table if the peer knows it."""
         load = self._replica.load
-        if load.step_table == self._told_table:
+        if load.step_table == self._sent_table:
             return msgspec.structs.replace(load, step_table=StepTable())
-        self._told_table = load.step_table
+        self._sent_table = load.step_table
         return load
 
     # The end.

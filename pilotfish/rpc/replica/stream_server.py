@@ -50,7 +50,7 @@ class StreamServer:
         self._connections: set[StreamConnection] = set()
         self._is_draining = False
         # The true reason may quote the engine's standard error, which is not for peers.
-        self._told = UnavailableError(f"the engine of replica {welcome.replica_id} has ended")
+        self._end_error = UnavailableError(f"the engine of replica {welcome.replica_id} has ended")
         self._tasks: tuple[asyncio.Task[None], ...] = ()
         self._lost: asyncio.Future[PilotfishError] = asyncio.get_running_loop().create_future()
 
@@ -76,7 +76,7 @@ class StreamServer:
         async with aborting_on_error(context):
             self._security.check_call(context)
             if self._lost.done():
-                raise self._told
+                raise self._end_error
             connection = StreamConnection(self, context)
             self._connections.add(connection)
             try:
@@ -138,4 +138,4 @@ class StreamServer:
         logger.error("the engine of replica %s is lost: %s", self.welcome.replica_id, error)
         self._lost.set_result(error)
         for connection in self._connections:
-            connection.fail(self._told)
+            connection.fail(self._end_error)
