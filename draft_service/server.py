@@ -6,7 +6,7 @@ from functools import partial
 
 from draft_service.lookup_engine import start_lookup_engine
 from pilotfish.config import Config
-from pilotfish.drafter_registry import DRAFTERS, Needs, Place
+from pilotfish.drafter_registry import DRAFTERS, Location, Needs
 from pilotfish.emulation.engine import start_engine
 from pilotfish.errors import ConfigError
 from pilotfish.messages import EngineClient
@@ -27,8 +27,8 @@ async def start_proposer(config: Config) -> EngineClient:
     if not config.emulation.is_on:
         name = config.draft.drafter
         kind = DRAFTERS.get(name)
-        if kind is None or Place.DRAFT_SERVICE not in kind.places:
-            known = sorted(name for name, kind in DRAFTERS.items() if Place.DRAFT_SERVICE in kind.places)
+        if kind is None or Location.DRAFT_SERVICE not in kind.runs_in:
+            known = sorted(name for name, kind in DRAFTERS.items() if Location.DRAFT_SERVICE in kind.runs_in)
             raise ConfigError(f"draft.proposer is {name!r}; known are {', '.join(known)}")
         if kind.needs is Needs.TEXT:
             return await start_lookup_engine(config, name)

@@ -16,7 +16,6 @@ from orchestrator.replicas.link import ReplicaLink
 from orchestrator.replicas.pool import ReplicaPool
 from orchestrator.request_telemetry.observer import ObservedRequest, RequestObserver
 from orchestrator.request_telemetry.statistics import RequestStatistics
-from orchestrator.request_telemetry.trace import Report
 from orchestrator.requests.caller import Caller
 from orchestrator.requests.fair_threads import FairThreads
 from orchestrator.requests.grammar_check import GrammarCheck
@@ -28,6 +27,7 @@ from orchestrator.session_factory import SessionFactory
 from pilotfish.config import Config
 from pilotfish.drafter_registry import LOOKUPS
 from pilotfish.models.tokens.tokenizer import Tokenizer
+from pilotfish.rpc.answer import Summary
 from pilotfish.security.allowance import Allowance
 from pilotfish.structured.guard import GrammarGuard
 from pilotfish.types import ModelInfo
@@ -35,7 +35,7 @@ from pilotfish.types import ModelInfo
 
 @dataclass(frozen=True)
 class Answer:
-    """One request being served: its chunks, then its report."""
+    """One request being served: its chunks, then its summary."""
 
     session: Session
     model: ModelInfo
@@ -75,28 +75,28 @@ class Answer:
         """Whether the next chunk comes without waiting."""
         return self.session.chunks.has_chunks
 
-    def report(self) -> Report:
+    def summary(self) -> Summary:
         """The account of a finished answer."""
         sequence, target, observed = self.session.sequence, self.session.target, self.observed
         assert sequence.finish_reason is not None
-        report = Report(
+        summary = Summary(
             request_id=sequence.request.request_id,
             finish_reason=sequence.finish_reason,
             stopped_by=sequence.stopped_by,
             num_prompt_tokens=len(sequence.request.prompt_token_ids),
             num_output_tokens=sequence.num_output_tokens,
             num_cached_tokens=target.num_cached_tokens if self.scorer is None else 0,  # scoring has computed it
-            queue_time_ns=observed.queue_time_ns,
-            time_to_first_token_ns=observed.first_token_ns - observed.arrival_ns,
-            total_time_ns=observed.last_token_ns - observed.arrival_ns,
+            queue_time_s=observed.queue_time_ns / 1e9,
+            time_to_first_token_s=(observed.first_token_ns - observed.arrival_ns) / 1e9,
+            total_time_s=(observed.last_token_ns - observed.arrival_ns) / 1e9,
             speculation=self.session.speculation_stats,
             seed=sequence.request.sampling.seed,
             model_id=self.model.model_id,
             emulated=self.model.emulated,
             lossy=bool(lossy_by_of(sequence.request)),
         )
-        observed.add_report(report)
-        return report
+        observed.add_summary(summary)
+        return summary
 
 
 class InferenceService:

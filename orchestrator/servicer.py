@@ -14,13 +14,14 @@ import pilotfish
 from orchestrator.answers.chunk_writer import WRITES_PER_PASS, write_chunks
 from orchestrator.answers.loop_turns import LoopTurns
 from orchestrator.api_security import Authenticator, client_id_of, host_of
-from orchestrator.conversion import chunk_to_proto, options_from_proto, prompt_from_proto, report_to_proto
+from orchestrator.conversion import options_from_proto, prompt_from_proto
 from orchestrator.inference import InferenceService
 from orchestrator.requests.caller import Caller
 from orchestrator.requests.identity import identified
 from orchestrator.requests.prompt import TokenPrompt, text_of_tokens
 from orchestrator.requests.request import PROPOSERS, check_request_bytes
 from pilotfish.config import OrchestratorConfig
+from pilotfish.rpc.answer import chunk_to_proto, summary_to_proto
 from pilotfish.rpc.conversion import limits_to_proto, model_to_proto
 from pilotfish.rpc.status import aborting_on_error
 from pilotfish.rpc.v1 import inference_pb2, inference_pb2_grpc
@@ -56,7 +57,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
                     self._turns,
                     interval_tokens=self._config.stream_interval_tokens,
                 )
-                await context.write(report_to_proto(answer.report()))
+                await context.write(summary_to_proto(answer.summary()))
 
     async def Tokenize(  # noqa: N802
         self, request: inference_pb2.TokenizeRequest, context: grpc.aio.ServicerContext[Any, Any]

@@ -32,7 +32,7 @@ class Needs(enum.Enum):
     """A model of its own, with the target's tokenizer."""
 
 
-class Place(enum.Enum):
+class Location(enum.Enum):
     """Where a drafter runs."""
 
     ORCHESTRATOR = enum.auto()
@@ -45,8 +45,8 @@ class DrafterKind:
     """A row. Every drafter gives chains, with distributions where the target needs them."""
 
     needs: Needs
-    places: tuple[Place, ...]
-    """The first is where its bare name means in benchmarks."""
+    runs_in: tuple[Location, ...]
+    """The first is what its bare name means in benchmarks."""
     gives_trees: bool
     feature_layers: Callable[[int], tuple[int, ...]] | None = None
     """For Needs.FEATURES: the layers whose inputs it takes, of a target with so many."""
@@ -54,21 +54,21 @@ class DrafterKind:
     """Its name in `pilotfish train`; empty: it is not trained there."""
 
 
-_LOOKUP_PLACES = (Place.ORCHESTRATOR, Place.DRAFT_SERVICE, Place.TARGET)
+_ANYWHERE = (Location.ORCHESTRATOR, Location.DRAFT_SERVICE, Location.TARGET)
 
 DRAFTERS: Mapping[str, DrafterKind] = MappingProxyType(
     {
-        "ngram": DrafterKind(needs=Needs.TEXT, places=_LOOKUP_PLACES, gives_trees=False),
-        "suffix": DrafterKind(needs=Needs.TEXT, places=_LOOKUP_PLACES, gives_trees=True),
+        "ngram": DrafterKind(needs=Needs.TEXT, runs_in=_ANYWHERE, gives_trees=False),
+        "suffix": DrafterKind(needs=Needs.TEXT, runs_in=_ANYWHERE, gives_trees=True),
         "model": DrafterKind(
             needs=Needs.MODEL,
-            places=(Place.DRAFT_SERVICE,),
+            runs_in=(Location.DRAFT_SERVICE,),
             gives_trees=True,
             trained_as="draft",
         ),
         "eagle3": DrafterKind(
             needs=Needs.FEATURES,
-            places=(Place.TARGET, Place.DRAFT_SERVICE),
+            runs_in=(Location.TARGET, Location.DRAFT_SERVICE),
             gives_trees=True,
             feature_layers=default_feature_layers,
             trained_as="eagle3",
@@ -78,13 +78,13 @@ DRAFTERS: Mapping[str, DrafterKind] = MappingProxyType(
 """Drafters by the names that the configuration and requests use."""
 
 
-def drafters_of(needs: Needs, place: Place) -> tuple[str, ...]:
+def drafters_of(needs: Needs, location: Location) -> tuple[str, ...]:
     """The names of those that need this and run there."""
-    return tuple(name for name, kind in DRAFTERS.items() if kind.needs is needs and place in kind.places)
+    return tuple(name for name, kind in DRAFTERS.items() if kind.needs is needs and location in kind.runs_in)
 
 
-LOOKUPS = drafters_of(Needs.TEXT, Place.ORCHESTRATOR)
-IN_TARGET_DRAFTERS = drafters_of(Needs.FEATURES, Place.TARGET)
+LOOKUPS = drafters_of(Needs.TEXT, Location.ORCHESTRATOR)
+IN_TARGET_DRAFTERS = drafters_of(Needs.FEATURES, Location.TARGET)
 """Those that live in the target, because they look at its hidden states."""
 
 METHODS: Mapping[str, str] = MappingProxyType(

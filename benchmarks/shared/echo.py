@@ -14,7 +14,7 @@ import uvloop
 
 from pilotfish.config import Config, environment
 from pilotfish.engine.process.process_engine import ProcessEngine
-from pilotfish.engine.process.wire import EngineOutput, Ready, WorkerSocket, encoder, end_with_parent, input_decoder
+from pilotfish.engine.process.wire import EngineOutput, Ready, WorkerSocket, encoder, input_decoder
 from pilotfish.messages import Command, Event, Opened, OpenSequence, Proposal, Propose, Verdict, Verify
 from pilotfish.rpc.frames import Service
 from pilotfish.rpc.replica.server import ReplicaServer
@@ -61,7 +61,6 @@ async def serve(service: Service) -> None:
 
 def work(front: WorkerSocket) -> None:
     """The engine, in the place of pilotfish.engine.process.worker."""
-    end_with_parent()
     front.receive()  # what it is to load
     front.send(encoder.encode(Ready(MODEL, LIMITS)))
     while True:

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from orchestrator.requests.request import GenerationRequest
 from pilotfish.messages import Verdict
 from pilotfish.models.tokens.detokenizer import Detokenizer
 from pilotfish.models.tokens.tokenizer import Tokenizer
+from pilotfish.rpc.answer import Chunk
 from pilotfish.speculation.stopping import StopStringMatcher
-from pilotfish.types import FinishReason, TokenLogprobs, TokenOrigin
+from pilotfish.types import FinishReason, TokenLogprobs
 
 
-class OutputChunk(msgspec.Struct, frozen=True, kw_only=True):
-    """Tokens committed together, as the client gets them. A struct, as it is made for every token."""
+class OutputChunk(Chunk, frozen=True, kw_only=True):
+    """A chunk as the HTTP API needs it. The text of a stop is part of it only where that is asked for."""
 
-    text: str
-    """Text that is certain now; the text of a stop is part of it only where that is asked for."""
-    token_ids: tuple[int, ...]
-    origins: tuple[TokenOrigin, ...]
-    logprobs: tuple[TokenLogprobs, ...]
     round_draft_tokens: tuple[int, ...]
     """For each token, how many draft tokens the round had that it came of; 0: none, it was decoded plainly."""
     num_accepted_tokens: int

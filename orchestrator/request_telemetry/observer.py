@@ -8,13 +8,14 @@ import time
 from collections.abc import Iterator
 
 from orchestrator.request_telemetry.statistics import CANCELLED, RequestStatistics
-from orchestrator.request_telemetry.trace import Report, RequestTimes, add_spans, report_attributes, request_attributes
+from orchestrator.request_telemetry.trace import RequestTimes, add_spans, request_attributes, summary_attributes
 from orchestrator.requests.caller import Caller
 from orchestrator.requests.request import GenerationRequest
 from orchestrator.rounds.round_log import RoundLog
 from orchestrator.session import Session
 from pilotfish.config import Config
 from pilotfish.errors import PilotfishError, status_of
+from pilotfish.rpc.answer import Summary
 from pilotfish.telemetry.tracing import Tracing, end_span, traceparent
 
 SERVICE_NAME = "pilotfish-orchestrator"
@@ -64,7 +65,7 @@ class ObservedRequest:
         self._span = observer.tracing.begin(operation, caller.arrival_ns + self._epoch_ns, caller.identity.trace)
         self._span.set_attribute("pilotfish.request_id", caller.identity.request_id)
         self._session: Session | None = None
-        self._report: Report | None = None
+        self._summary: Summary | None = None
         self.traceparent = traceparent(self._span)
         """Trace context for the replicas; empty where the request is not traced."""
         self.rounds = RoundLog(observer.max_rounds if self._span.is_recording() else 0)
@@ -100,9 +101,9 @@ class ObservedRequest:
         on_target_ns = 0 if self._session is None else self._session.target.queue_time_ns
         return self.start_ns - self.arrival_ns + on_target_ns
 
-    def add_report(self, report: Report) -> None:
+    def add_summary(self, summary: Summary) -> None:
         """The account of its end, for the trace."""
-        self._report = report
+        self._summary = summary
 
     def end(self, error: BaseException | None) -> None:
         """error: what the request failed with; None: it did not fail."""
@@ -130,8 +131,8 @@ class ObservedRequest:
         end_ns = time.monotonic_ns() if self.last_token_ns == self.arrival_ns or error else self.last_token_ns
         times = RequestTimes(self.arrival_ns, self.first_token_ns, end_ns, self.queue_time_ns)
         await add_spans(self._observer.tracing, self._span, times, self.rounds.records, self._epoch_ns)
-        if self._report is not None:
-            self._span.set_attributes(report_attributes(self._report))
+        if self._summary is not None:
+            self._span.set_attributes(summary_attributes(self._summary))
         end_span(self._span, end_ns + self._epoch_ns, error, message)
 
 

@@ -11,30 +11,8 @@ from opentelemetry.trace import Span
 
 from orchestrator.requests.request import GenerationRequest
 from orchestrator.rounds.round_log import RoundRecord
-from pilotfish.speculation.statistics import SpeculationStats
+from pilotfish.rpc.answer import Summary
 from pilotfish.telemetry.tracing import AttributeValue, Tracing
-from pilotfish.types import FinishReason
-
-
-@dataclass(frozen=True, kw_only=True)
-class Report:
-    """See pilotfish.v1.Summary."""
-
-    request_id: str
-    finish_reason: FinishReason
-    stopped_by: str | int | None
-    num_prompt_tokens: int
-    num_output_tokens: int
-    num_cached_tokens: int
-    queue_time_ns: int
-    time_to_first_token_ns: int
-    total_time_ns: int
-    speculation: SpeculationStats
-    seed: int
-    model_id: str
-    emulated: bool
-    lossy: bool = False
-
 
 PROVIDER_NAME = "pilotfish"
 _STATISTICS = (
@@ -77,19 +55,19 @@ def request_attributes(request: GenerationRequest, model_id: str, operation: str
     }
 
 
-def report_attributes(report: Report) -> dict[str, AttributeValue]:
+def summary_attributes(summary: Summary) -> dict[str, AttributeValue]:
     """What came of it: gen_ai.response.*, gen_ai.usage.* and how speculation went."""
     return {
-        "gen_ai.response.id": report.request_id,
-        "gen_ai.response.model": report.model_id,
-        "gen_ai.response.finish_reasons": [report.finish_reason.name.lower()],
-        "gen_ai.usage.input_tokens": report.num_prompt_tokens,
-        "gen_ai.usage.output_tokens": report.num_output_tokens,
-        "gen_ai.usage.cache_read.input_tokens": report.num_cached_tokens,
-        **{f"pilotfish.speculation.{name}": getattr(report.speculation, name) for name in _STATISTICS},
-        "pilotfish.speculation.limitation": report.speculation.reason_id,
-        "pilotfish.emulated": report.emulated,
-        "pilotfish.speculation.lossy": report.lossy,
+        "gen_ai.response.id": summary.request_id,
+        "gen_ai.response.model": summary.model_id,
+        "gen_ai.response.finish_reasons": [summary.finish_reason.name.lower()],
+        "gen_ai.usage.input_tokens": summary.num_prompt_tokens,
+        "gen_ai.usage.output_tokens": summary.num_output_tokens,
+        "gen_ai.usage.cache_read.input_tokens": summary.num_cached_tokens,
+        **{f"pilotfish.speculation.{name}": getattr(summary.speculation, name) for name in _STATISTICS},
+        "pilotfish.speculation.limitation": summary.speculation.reason_id,
+        "pilotfish.emulated": summary.emulated,
+        "pilotfish.speculation.lossy": summary.lossy,
     }
 
 

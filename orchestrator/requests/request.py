@@ -19,8 +19,8 @@ MAX_STOP_CHARS = 512
 """Each is looked for in every piece of text."""
 Mode = Literal["auto", "off", "on"]
 PROPOSERS = ("auto", "draft", *LOOKUPS, *IN_TARGET_DRAFTERS)
-"""Proposers that a request may name. `auto`: the drafter in the target if there is one, else the pool; `draft`: the
-draft pool; lookups in the orchestrator; drafters in the target."""
+"""Proposers that a request may name. `auto`: ServedModel.default_proposer; `draft`: the draft pool; lookups in the
+orchestrator; drafters in the target."""
 
 
 LEVELS = ("token", "step")
@@ -131,7 +131,7 @@ class ServedModel:
     """Draft tokens in one round where the request does not say."""
     eos_token_ids: frozenset[int]
     default_proposer: str = "draft"
-    """What `auto` means."""
+    """What `auto` means, the drafter in the target included."""
     allow_lossy: bool = False
     max_listed_tokens: int = 1024
     """Entries of logit_bias, stop_token_ids and allowed_token_ids, each, at most."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from pilotfish.drafter_registry import DRAFTERS, IN_TARGET_DRAFTERS, DrafterKind, Needs, Place
+from pilotfish.drafter_registry import DRAFTERS, IN_TARGET_DRAFTERS, DrafterKind, Location, Needs
 from pilotfish.errors import ConfigError
 
 
@@ -31,16 +31,16 @@ class Proposer:
 
 
 _CHAIN, _TREE = ("orchestrator.speculation.tree_nodes=0",), ("orchestrator.speculation.tree_nodes=16",)
-_SUFFIXES = {Place.ORCHESTRATOR: "", Place.DRAFT_SERVICE: "-remote", Place.TARGET: "-in-target"}
+_SUFFIXES = {Location.ORCHESTRATOR: "", Location.DRAFT_SERVICE: "-remote", Location.TARGET: "-in-target"}
 """Suffix of a drafter's name where it runs elsewhere than at its first place."""
 _WEIGHTS = {Needs.MODEL: "draft.model", Needs.FEATURES: "draft.head"}
 
 
-def _placed(drafter: str, kind: DrafterKind, place: Place) -> Proposer:
-    name = drafter if place is kind.places[0] else drafter + _SUFFIXES[place]
-    if place is Place.ORCHESTRATOR:
+def _placed(drafter: str, kind: DrafterKind, location: Location) -> Proposer:
+    name = drafter if location is kind.runs_in[0] else drafter + _SUFFIXES[location]
+    if location is Location.ORCHESTRATOR:
         return Proposer(name, drafter)
-    if place is Place.DRAFT_SERVICE:
+    if location is Location.DRAFT_SERVICE:
         return Proposer(name, "draft", (f"draft.proposer={drafter}",), _WEIGHTS.get(kind.needs, ""))
     if kind.needs is Needs.TEXT:
         return Proposer(name, drafter, ("target.drafter.proposer=none", f"target.drafter.lookup={drafter}", *_CHAIN))
@@ -61,7 +61,7 @@ def _proposers() -> Iterator[Proposer]:
     yield Proposer("auto", "auto")
     yield Proposer("draft", "draft")
     for drafter, kind in DRAFTERS.items():
-        placed = [_placed(drafter, kind, place) for place in kind.places]
+        placed = [_placed(drafter, kind, location) for location in kind.runs_in]
         if drafter in IN_TARGET_DRAFTERS:
             placed.append(_after_suffix(drafter))
         yield from placed

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import typer
 
-from pilotfish.drafter_registry import IN_TARGET_DRAFTERS, Needs, Place, drafters_of
+from pilotfish.drafter_registry import IN_TARGET_DRAFTERS, Location, Needs, drafters_of
 
 _KEYS: Mapping[str, str] = MappingProxyType(
     {
@@ -21,7 +21,7 @@ _KEYS: Mapping[str, str] = MappingProxyType(
     }
 )
 """Ours, by vLLM's; beside these there are `method` and `model`."""
-_LOOKUPS, _HEADS = drafters_of(Needs.TEXT, Place.TARGET), IN_TARGET_DRAFTERS
+_LOOKUPS, _HEADS = drafters_of(Needs.TEXT, Location.TARGET), IN_TARGET_DRAFTERS
 _METHODS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
         "draft_model": {"draft.proposer": "model"},

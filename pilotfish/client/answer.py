@@ -1,12 +1,14 @@
-"""What the public API answers, as plain values: field meanings are those of inference.proto."""
+"""What the public API takes and answers, as plain values: field meanings are those of inference.proto."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from pilotfish.chat import ChatMessage
-from pilotfish.speculation.statistics import SpeculationStats
-from pilotfish.types import AcceptanceMode, FinishReason, Grammar, TokenLogprobs, TokenOrigin
+from pilotfish.rpc.answer import Chunk, Summary
+from pilotfish.types import AcceptanceMode, Grammar
+
+__all__ = ["Chunk", "GenerateOptions", "Prompt", "ServiceInfo", "Summary", "TokenPrompt"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,45 +57,6 @@ class TokenPrompt:
 
 Prompt = str | tuple[ChatMessage, ...] | TokenPrompt
 """Raw text, a conversation for the model's chat template, or tokens."""
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """Tokens committed together; `text` may lag behind them."""
-
-    text: str
-    token_ids: tuple[int, ...]
-    origins: tuple[TokenOrigin, ...]
-    logprobs: tuple[TokenLogprobs, ...] = ()
-    """One per token when asked for."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Summary:
-    """How the answer came about: the end of the stream."""
-
-    request_id: str
-    model_id: str
-    finish_reason: FinishReason
-    stopped_by: str
-    seed: int
-    emulated: bool
-    lossy: bool
-    """Acceptance or the level was lossy: the answer need not be the target's own."""
-    num_prompt_tokens: int
-    num_output_tokens: int
-    num_cached_tokens: int
-    queue_time_s: float = 0.0
-    """Time from arrival at the orchestrator to the target's first step for it."""
-    time_to_first_token_s: float
-    total_time_s: float
-    speculation: SpeculationStats
-
-    @property
-    def tokens_per_s(self) -> float:
-        """Decoding speed: output tokens after the first, over the time after the first."""
-        decode_time_s = self.total_time_s - self.time_to_first_token_s
-        return (self.num_output_tokens - 1) / decode_time_s if decode_time_s > 0 else 0.0
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,10 @@ import grpc.aio
 
 from pilotfish.client.access import OPEN_ACCESS, Access
 from pilotfish.client.answer import GenerateOptions, Prompt, Summary
-from pilotfish.client.conversion import request_to_proto, summary_from_proto
+from pilotfish.client.conversion import request_to_proto
 from pilotfish.client.inference import CONNECT_TIMEOUT_S
 from pilotfish.errors import InternalError
+from pilotfish.rpc.answer import summary_from_proto
 from pilotfish.rpc.status import error_from_rpc
 from pilotfish.rpc.v1 import inference_pb2_grpc as pb_grpc
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pilotfish.client.answer import Chunk, GenerateOptions, Prompt, ServiceInfo, Summary, TokenPrompt
+from pilotfish.client.answer import GenerateOptions, Prompt, ServiceInfo, TokenPrompt
 from pilotfish.errors import InvalidRequestError
-from pilotfish.rpc.conversion import grammar_to_proto, logprobs_from_proto
+from pilotfish.rpc.conversion import grammar_to_proto
 from pilotfish.rpc.v1 import inference_pb2 as pb
-from pilotfish.speculation.statistics import SpeculationStats
-from pilotfish.types import FinishReason, TokenOrigin
 
 _MODES = {"auto": pb.SPECULATION_MODE_AUTO, "on": pb.SPECULATION_MODE_ON, "off": pb.SPECULATION_MODE_OFF}
 _SPECULATION_FIELDS = ("num_speculative_tokens", "proposer", "level", "step_judge", "step_threshold", "acceptance")
@@ -61,36 +59,6 @@ def set_prompt(request: pb.GenerateRequest | pb.TokenizeRequest, prompt: Prompt)
         request.chat.messages.extend(messages)
 
 
-def chunk_from_proto(chunk: pb.Chunk) -> Chunk:
-    """Tokens committed together."""
-    return Chunk(
-        chunk.text,
-        tuple(chunk.token_ids),
-        tuple(TokenOrigin(origin) for origin in chunk.origins),
-        tuple(logprobs_from_proto(logprobs) for logprobs in chunk.logprobs),
-    )
-
-
-def summary_from_proto(summary: pb.Summary) -> Summary:
-    """The account of a finished answer."""
-    return Summary(
-        request_id=summary.request_id,
-        model_id=summary.model_id,
-        finish_reason=FinishReason(summary.finish_reason),
-        stopped_by=summary.stopped_by,
-        seed=summary.seed,
-        emulated=summary.emulated,
-        lossy=summary.lossy,
-        num_prompt_tokens=summary.usage.prompt_tokens,
-        num_output_tokens=summary.usage.output_tokens,
-        num_cached_tokens=summary.usage.cached_prompt_tokens,
-        queue_time_s=summary.timings.queue_time_ns / 1e9,
-        time_to_first_token_s=summary.timings.time_to_first_token_ns / 1e9,
-        total_time_s=summary.timings.total_time_ns / 1e9,
-        speculation=_speculation_from_proto(summary.speculation),
-    )
-
-
 def info_from_proto(response: pb.GetModelInfoResponse) -> ServiceInfo:
     """The model and the pools behind an address."""
     return ServiceInfo(
@@ -106,10 +74,3 @@ def info_from_proto(response: pb.GetModelInfoResponse) -> ServiceInfo:
         version=response.version,
         emulated=response.model.emulated,
     )
-
-
-def _speculation_from_proto(stats: pb.SpeculationStats) -> SpeculationStats:
-    values = {field: getattr(stats, field) for field in SpeculationStats.__struct_fields__}
-    values["acceptance_per_position"] = tuple(stats.acceptance_per_position)
-    values["num_rounds_by_draft_tokens"] = dict(stats.num_rounds_by_draft_tokens)
-    return SpeculationStats(**values)

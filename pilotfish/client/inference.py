@@ -11,12 +11,11 @@ import grpc
 from pilotfish.client.access import OPEN_ACCESS, Access
 from pilotfish.client.answer import Chunk, GenerateOptions, Prompt, ServiceInfo, Summary
 from pilotfish.client.conversion import (
-    chunk_from_proto,
     info_from_proto,
     request_to_proto,
     set_prompt,
-    summary_from_proto,
 )
+from pilotfish.rpc.answer import chunk_from_proto, summary_from_proto
 from pilotfish.rpc.status import error_from_rpc
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import inference_pb2_grpc as pb_grpc

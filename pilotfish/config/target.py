@@ -10,16 +10,16 @@ from pydantic import PositiveInt
 from pilotfish.config.engine import EngineConfig
 from pilotfish.config.fields import STRICT, OptionalPort, Port, require
 from pilotfish.config.paths import HeadOrPath, ModelOrPath
-from pilotfish.drafter_registry import IN_TARGET_DRAFTERS, Needs, Place, drafters_of
+from pilotfish.drafter_registry import IN_TARGET_DRAFTERS, Location, Needs, drafters_of
 
 if TYPE_CHECKING:
-    InTargetProposer: TypeAlias = str
-    InTargetLookup: TypeAlias = str
+    ProposerName: TypeAlias = str
+    LookupName: TypeAlias = str
     FeatureLayers: TypeAlias = str
 else:
-    InTargetProposer = Literal["auto", "none", *IN_TARGET_DRAFTERS]
-    InTargetLookup = Literal["auto", "none", *drafters_of(Needs.TEXT, Place.TARGET)]
-    FeatureLayers = Literal["auto", *drafters_of(Needs.FEATURES, Place.DRAFT_SERVICE)]
+    ProposerName = Literal["auto", "none", *IN_TARGET_DRAFTERS]
+    LookupName = Literal["auto", "none", *drafters_of(Needs.TEXT, Location.TARGET)]
+    FeatureLayers = Literal["auto", *drafters_of(Needs.FEATURES, Location.DRAFT_SERVICE)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,11 +28,11 @@ class InTargetDrafterConfig:
 
     __pydantic_config__ = STRICT
 
-    proposer: InTargetProposer = "auto"
+    proposer: ProposerName = "auto"
     """`eagle3`: a head trained for this target. `auto`: the head that comes with Pilotfish. It is `none` if
     there is no such head, `draft.proposer` or `feature_layers` is set, the target has several ranks, or engines are
     emulated."""
-    lookup: InTargetLookup = "auto"
+    lookup: LookupName = "auto"
     """A lookup before the proposer, which drafts only where the lookup expects fewer than
     `draft.lookup_min_accepted_tokens`. `auto`: `suffix` if proposer `auto` found a head, else `none`."""
     model: HeadOrPath = ""

@@ -101,11 +101,12 @@ class EmulatedCore(ModelEngine):
     ) -> tuple[list[Outcome], list[Drafted]]:
         num_rows = sum(rows.num_rows for rows in scheduled)
         self.step_s = self._step_cost.step_s(len(scheduled), num_rows, sum(rows.end_place for rows in scheduled))
-        return [self._outcome(rows.sequence) for rows in verified], [self._drafted(rows.sequence) for rows in drafting]
+        return [self._outcome(rows) for rows in verified], [self._drafted(rows.sequence) for rows in drafting]
 
-    def _outcome(self, sequence: EngineSequence) -> Outcome:
+    def _outcome(self, rows: ScheduledRows) -> Outcome:
         """What the language model says, along the drafts for as long as they say the same."""
-        text, drafts, sampling = list(sequence.tokens), sequence.drafts, sequence.sampling
+        sequence, drafts, sampling = rows.sequence, rows.drafts, rows.sequence.sampling
+        text = list(sequence.tokens)
         children, path = drafts.shape.children, list[int]()
         node: int | None = ROOT
         while node is not None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from pilotfish.child import tethered
 from pilotfish.config import (
     Config,
     config_to_yaml,
@@ -23,7 +24,6 @@ from pilotfish.config.paths import NamedKind
 from pilotfish.emulation.profiles import hardware_profile
 from pilotfish.installation import require
 from pilotfish.launch.supervisor import ChildSpec
-from pilotfish.launch.tether import tethered
 from pilotfish.models.store import catalogue
 from pilotfish.security.link_token import write_new_token
 

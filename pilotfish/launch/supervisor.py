@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import re
-import signal
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
+from pilotfish.child import Child
 from pilotfish.errors import UnavailableError
 
-_STDOUT, _STDERR = 1, 2
 _READY_LINE = re.compile(r"^(?P<service>\w+) ready on (?P<address>\S+)")
-
-LineCallback = Callable[[str, str], None]
-ReadyCallback = Callable[[str, str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,111 +31,6 @@ class ChildSpec:
     of no use to try again."""
     stop_timeout_s: float = 25.0
     """Time from SIGTERM to SIGKILL."""
-
-
-class Child:
-    """A process in a session of its own.
-
-    Its own session keeps the terminal's Ctrl-C away from it: we decide the order in which children
-    stop.
-    """
-
-    def __init__(self, spec: ChildSpec, transport: asyncio.SubprocessTransport, output: _Output) -> None:
-        self.spec = spec
-        self._transport = transport
-        self._output = output
-
-    @classmethod
-    async def start(
-        cls, spec: ChildSpec, environment: Mapping[str, str], on_line: LineCallback, on_ready: ReadyCallback
-    ) -> Child:
-        """Start it. on_line(name, line) for each line, on_ready(service, address) for each ready line."""
-        transport, output = await asyncio.get_running_loop().subprocess_exec(
-            lambda: _Output(spec, on_line, on_ready),
-            *spec.argv,
-            stdin=subprocess.DEVNULL,
-            env=dict(environment),
-            start_new_session=True,
-        )
-        return cls(spec, transport, output)
-
-    @property
-    def pid(self) -> int:
-        return self._transport.get_pid()
-
-    @property
-    def last_error(self) -> str:
-        """The last line of its stderr."""
-        return self._output.last_error
-
-    async def wait(self) -> int:
-        """Wait for its end and its last lines; returns the exit status, negative for a signal."""
-        await self._output.exited.wait()
-        # Its descendants may hold the pipes open: they end with it.
-        self._signal_session(signal.SIGKILL)
-        await self._output.closed.wait()
-        self._transport.close()
-        status = self._transport.get_returncode()
-        assert status is not None
-        return status
-
-    async def stop(self, force: asyncio.Event) -> None:
-        """SIGTERM, then SIGKILL when its time is up or as soon as `force` is set."""
-        if not self._output.exited.is_set():
-            with contextlib.suppress(ProcessLookupError):
-                self._transport.terminate()
-            forced, exited = asyncio.create_task(force.wait()), asyncio.create_task(self._output.exited.wait())
-            timeout_s = self.spec.stop_timeout_s
-            await asyncio.wait({forced, exited}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-            forced.cancel()
-            exited.cancel()
-            self._signal_session(signal.SIGKILL)
-        await self.wait()
-
-    def _signal_session(self, number: signal.Signals) -> None:
-        # The child leads a process group of its own id, which outlives it as long as members do.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._transport.get_pid(), number)
-
-
-class _Output(asyncio.SubprocessProtocol):
-    """Cuts a child's output into lines.
-
-    Not asyncio's streams: before Python 3.12.4 their `wait` waits for the pipes too, which a
-    descendant may hold open.
-    """
-
-    def __init__(self, spec: ChildSpec, on_line: LineCallback, on_ready: ReadyCallback) -> None:
-        self._spec = spec
-        self._on_line = on_line
-        self._on_ready = on_ready
-        self._partial = {_STDOUT: b"", _STDERR: b""}
-        self.last_error = ""
-        self.exited = asyncio.Event()
-        self.closed = asyncio.Event()
-
-    def pipe_data_received(self, fd: int, data: bytes) -> None:
-        *lines, self._partial[fd] = (self._partial[fd] + data).split(b"\n")
-        for line in lines:
-            self._take(fd, line)
-
-    def process_exited(self) -> None:
-        self.exited.set()
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        for fd, rest in self._partial.items():
-            if rest:
-                self._take(fd, rest)
-        self.closed.set()
-
-    def _take(self, fd: int, raw: bytes) -> None:
-        line = raw.decode(errors="replace").rstrip()
-        if fd == _STDERR and line:
-            self.last_error = line
-        self._on_line(self._spec.name, line)
-        ready = _READY_LINE.match(line) if fd == _STDOUT else None
-        if ready and ready["service"] in self._spec.services:
-            self._on_ready(ready["service"], ready["address"])
 
 
 RESTART_DELAYS_S = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
@@ -191,7 +80,7 @@ class Supervisor:
             await asyncio.gather(stopped, *keepers, return_exceptions=True)
             for spec in reversed(self._specs):
                 if spec.name in self._children:
-                    await self._children[spec.name].stop(force)
+                    await self._children[spec.name].stop(spec.stop_timeout_s, force)
 
     async def _keep(self, spec: ChildSpec) -> None:
         """Start a child; start it again as its spec says. Raises when an essential one ends."""
@@ -201,7 +90,8 @@ class Supervisor:
         while True:
             started_s = loop.time()
             # Shielded: a cancellation here must not lose a process that was just started.
-            start = asyncio.create_task(Child.start(spec, self._environment, self._on_line, self._note_ready))
+            take = partial(self._take_line, spec)
+            start = asyncio.create_task(Child.start(spec.argv, take, environment=self._environment))
             try:
                 child = await asyncio.shield(start)
             except asyncio.CancelledError:
@@ -223,6 +113,9 @@ class Supervisor:
             self._on_line(spec.name, f"{ending}; requests {meanwhile} it, next start in {delay_s:g} s")
             await asyncio.sleep(delay_s)
 
-    def _note_ready(self, service: str, address: str) -> None:
-        self._ready[service].set()
-        self._on_ready(service, address)
+    def _take_line(self, spec: ChildSpec, line: str, is_error: bool) -> None:
+        self._on_line(spec.name, line)
+        ready = None if is_error else _READY_LINE.match(line)
+        if ready and ready["service"] in spec.services:
+            self._ready[ready["service"]].set()
+            self._on_ready(ready["service"], ready["address"])

@@ -16,7 +16,6 @@ from pilotfish.engine.process.wire import (
     Ready,
     WorkerSocket,
     encoder,
-    end_with_parent,
     input_decoder,
     setup_decoder,
 )
@@ -30,7 +29,6 @@ def main() -> int:
     parser.add_argument("--socket", type=int, required=True)
     parser.add_argument("--role", required=True, choices=("target", "draft"))
     arguments = parser.parse_args()
-    end_with_parent()
     front = WorkerSocket(arguments.socket)
     setup = setup_decoder.decode(front.receive()[0])
     config = config_from_yaml(setup.config)

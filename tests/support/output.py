@@ -34,7 +34,7 @@ def request_report(finish_reason: FinishReason = FinishReason.STOP) -> Any:
         seed=1,
         emulated=False,
         lossy=False,
-        queue_time_ns=0,
-        time_to_first_token_ns=0,
-        total_time_ns=0,
+        queue_time_s=0,
+        time_to_first_token_s=0,
+        total_time_s=0,
     )

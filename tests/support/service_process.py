@@ -10,10 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from pilotfish.child import tethered
 from pilotfish.config import environment
 from pilotfish.errors import UnavailableError
 from pilotfish.launch.specs import free_ports
-from pilotfish.launch.tether import tethered
 
 _START_TIMEOUT_S = 120.0
 
@@ -55,11 +55,13 @@ class ServiceProcess:
         return self._process is not None and self._process.poll() is not None
 
     def start(self) -> None:
-        """Does not wait. It ends with the thread that starts it."""
+        """Does not wait. It ends with this process."""
         log = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND) if self._log else None
         try:
             stdout = subprocess.DEVNULL if log is None else log
-            self._process = subprocess.Popen(self._argv, stdout=stdout, stderr=log, env=environment())
+            self._process = subprocess.Popen(
+                self._argv, stdin=subprocess.PIPE, stdout=stdout, stderr=log, env=environment()
+            )
         finally:
             if log is not None:
                 os.close(log)
@@ -84,7 +86,7 @@ class ServiceProcess:
         process, self._process = self._process, None
         if process is not None:
             process.kill()
-            process.wait()
+            process.communicate()
 
     def freeze(self) -> None:
         """It stands still, its connections stay open."""

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilotfish.config import DraftConfig
-from pilotfish.drafter_registry import DRAFTERS, LOOKUPS
+from pilotfish.drafter_registry import DRAFTERS, LOOKUPS, Needs, room
 from pilotfish.speculation.lookup.index import Lookup, lookup_of
 from pilotfish.speculation.trees.tree import DraftTree
 from pilotfish.types import TreeRequest
@@ -30,7 +30,7 @@ def build_in_target(folder, loaded, decoder, *, top_m):
 GUESS_ROW = """
         "guess": DrafterKind(
             needs=Needs.FEATURES,
-            places=(Place.TARGET, Place.DRAFT_SERVICE),
+            runs_in=(Location.TARGET, Location.DRAFT_SERVICE),
             gives_trees=False,
             feature_layers=default_feature_layers,
             trained_as="guess",
@@ -110,6 +110,20 @@ def test_lookups_need_no_torch() -> None:
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=60)
 
 
-def test_the_page_names_every_proposer() -> None:
-    named = set(re.findall(r"`(\w+)`", "\n".join(re.findall(r"^\| (.*?) \|", PAGE.read_text(), flags=re.MULTILINE))))
-    assert set(DRAFTERS) <= named
+def test_the_page_says_where_every_drafter_runs() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| ([a-z, ]+) \|", PAGE.read_text(), flags=re.MULTILINE)
+    places = {name: {place.name.lower().replace("_", " ") for place in kind.runs_in} for name, kind in DRAFTERS.items()}
+    assert {name: set(told.split(", ")) for name, told in rows} == places
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_every_room_holds_what_its_row_promises(name: str) -> None:
+    kind = DRAFTERS[name]
+    promised = {
+        Needs.TEXT: ("lookup",),
+        Needs.FEATURES: ("build_in_target", "build_standalone"),
+        Needs.MODEL: (),
+    }[kind.needs]
+    assert all(callable(getattr(room(name, "draft"), function)) for function in promised)
+    assert (kind.feature_layers is not None) == (kind.needs is Needs.FEATURES)
+    assert not kind.trained_as or callable(room(name, "train").new_trainee)

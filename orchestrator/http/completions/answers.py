@@ -19,10 +19,10 @@ from orchestrator.http.errors import ErrorBody
 from orchestrator.http.exchange import Exchange, event_of
 from orchestrator.inference import InferenceService
 from orchestrator.prompt_scoring import PromptScores
-from orchestrator.request_telemetry.trace import Report
 from orchestrator.requests.caller import Caller
 from orchestrator.requests.prompt import Prompt, TokenPrompt
 from orchestrator.requests.request import GenerationOptions
+from pilotfish.rpc.answer import Summary
 from pilotfish.types import FinishReason
 
 ResultT = TypeVar("ResultT")
@@ -58,7 +58,7 @@ class Finished:
 
     sample: Sample
     chunk: OutputChunk
-    report: Report
+    report: Summary
 
 
 class Document(Protocol):
@@ -73,7 +73,7 @@ class ChoiceEvents(Protocol):
     def chunk(self, chunk: OutputChunk) -> bytes:
         """The chunk's events; empty if there is nothing to show yet."""
 
-    def end(self, chunk: OutputChunk, report: Report) -> bytes:
+    def end(self, chunk: OutputChunk, report: Summary) -> bytes:
         """The last chunk's events."""
 
     def failed(self, error: ErrorBody) -> bytes:
@@ -100,7 +100,7 @@ class AnswerServer:
 
     async def stream(
         self, samples: Sequence[Sample], choices: Sequence[ChoiceEvents], exchange: Exchange
-    ) -> list[Report]:
+    ) -> list[Summary]:
         """Write all answers as they come; choices: for each sample. Raises as `document`, maybe within the stream."""
         pairs, scores = zip(samples, choices, strict=True), PromptScores()
         return await _together([self._stream(sample, choice, exchange, scores) for sample, choice in pairs])
@@ -112,10 +112,10 @@ class AnswerServer:
             async with contextlib.aclosing(answer.chunks()) as chunks:
                 async for chunk in chunks:
                     buffer.add(chunk)
-            chunk, report = buffer.take(), answer.report()
+            chunk, report = buffer.take(), answer.summary()
             return Finished(sample, *(_without_output(chunk, report) if sample.is_echo else (chunk, report)))
 
-    async def _stream(self, sample: Sample, choice: ChoiceEvents, exchange: Exchange, scores: PromptScores) -> Report:
+    async def _stream(self, sample: Sample, choice: ChoiceEvents, exchange: Exchange, scores: PromptScores) -> Summary:
         last: OutputChunk | None = None
 
         async def write(chunk: OutputChunk) -> None:
@@ -128,7 +128,7 @@ class AnswerServer:
         await self._starts.turn()
         async with self._service.serving(sample.prompt, sample.options, exchange.caller, scores) as answer:
             await write_chunks(answer, write, self._turns, interval_tokens=self._interval_tokens)
-            report = answer.report()
+            report = answer.summary()
         assert last is not None
         if sample.is_echo:
             last, report = _without_output(last, report)
@@ -151,7 +151,7 @@ def _num_logprobs(chunk: OutputChunk) -> int:
     return (len(chunk.logprobs) + len(chunk.prompt_logprobs)) * num_each
 
 
-def _without_output(chunk: OutputChunk, report: Report) -> tuple[OutputChunk, Report]:
+def _without_output(chunk: OutputChunk, report: Summary) -> tuple[OutputChunk, Summary]:
     """An answer of one token as if it had none."""
     chunk = msgspec.structs.replace(
         chunk, text="", token_ids=(), origins=(), logprobs=(), round_draft_tokens=(), finish_reason=FinishReason.LENGTH

@@ -25,11 +25,11 @@ from orchestrator.http.completions.logprobs import chat_logprobs
 from orchestrator.http.completions.speculation import ChoiceDetails, speculation_report
 from orchestrator.http.completions.usage import RunningUsage, Usage, usage_of, with_reasoning
 from orchestrator.http.exchange import event_of
-from orchestrator.request_telemetry.trace import Report
 from orchestrator.requests.reasoning import AnswerParser, MakeParser
 from orchestrator.requests.tool_calls import ToolAnswer, joined_calls
 from orchestrator.requests.tools import NO_TOOLS, ToolUse
 from pilotfish.chat import ToolCall
+from pilotfish.rpc.answer import Summary
 from pilotfish.types import FinishReason
 
 
@@ -85,7 +85,7 @@ class ChatFormat(CommonFormat):
         )
         return event_of(chunk)
 
-    def finish_reason(self, report: Report, *, has_calls: bool) -> str:
+    def finish_reason(self, report: Summary, *, has_calls: bool) -> str:
         """OpenAI's finish reason: an answer of calls ends for them, unless the request named the function."""
         if has_calls and report.finish_reason is FinishReason.STOP and not self.tools.is_named:
             return "tool_calls"
@@ -134,7 +134,7 @@ class ChatEvents(ChoiceEvents):
             return b""
         return opening + self._news(chunk, answer)
 
-    def end(self, chunk: OutputChunk, report: Report) -> bytes:
+    def end(self, chunk: OutputChunk, report: Summary) -> bytes:
         """What is left of the text, then the event with the finish reason."""
         answer = self._parser.finish(chunk.text, chunk.token_ids)
         opening = self._opening()

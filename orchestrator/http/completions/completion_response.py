@@ -18,7 +18,7 @@ from orchestrator.http.completions.logprobs import CompletionLogprobs, Completio
 from orchestrator.http.completions.speculation import ChoiceDetails, speculation_report
 from orchestrator.http.completions.usage import RunningUsage, Usage, usage_of
 from orchestrator.http.exchange import event_of
-from orchestrator.request_telemetry.trace import Report
+from pilotfish.rpc.answer import Summary
 
 
 class CompletionChoice(msgspec.Struct, kw_only=True):
@@ -95,7 +95,7 @@ class CompletionFormat(CommonFormat):
         )
 
     def ending(
-        self, sample: Sample, chunk: OutputChunk, report: Report, text: str, logprobs: CompletionLogprobs | None
+        self, sample: Sample, chunk: OutputChunk, report: Summary, text: str, logprobs: CompletionLogprobs | None
     ) -> CompletionChoice:
         """The choice of the last chunk, with its report."""
         return CompletionChoice(
@@ -150,7 +150,7 @@ class CompletionEvents(ChoiceEvents):
         )
         return self._event(choice)
 
-    def end(self, chunk: OutputChunk, report: Report) -> bytes:
+    def end(self, chunk: OutputChunk, report: Summary) -> bytes:
         """The rest of the text, and how it ended."""
         self._usage.num_output_tokens += len(chunk.token_ids)
         text = self._take_echo() + chunk.text

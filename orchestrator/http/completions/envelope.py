@@ -9,8 +9,8 @@ import time
 import msgspec
 
 import pilotfish
-from orchestrator.request_telemetry.trace import Report
 from orchestrator.requests.request import GenerationOptions
+from pilotfish.rpc.answer import Summary
 from pilotfish.types import FinishReason, ModelInfo
 
 _FINISH_REASONS = {FinishReason.STOP: "stop", FinishReason.LENGTH: "length", FinishReason.CANCELLED: "stop"}
@@ -47,7 +47,7 @@ def finish_reason_of(reason: FinishReason) -> str:
     return _FINISH_REASONS[reason]
 
 
-def stop_reason_of(report: Report, options: GenerationOptions) -> str | int | None:
+def stop_reason_of(report: Summary, options: GenerationOptions) -> str | int | None:
     """The reason as in vLLM: the stop string or token that the request named and that ended the answer, if one did."""
     is_token = isinstance(report.stopped_by, int)
     return None if is_token and report.stopped_by not in options.sampling.stop_token_ids else report.stopped_by

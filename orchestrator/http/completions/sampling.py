@@ -9,12 +9,12 @@ import msgspec
 
 from orchestrator.http.completions.request_fields import RequestFields
 from orchestrator.http.completions.response_format import ResponseFormat, StructuredOutputs
-from orchestrator.requests.bad_words import bad_word_tokens
-from orchestrator.requests.request import STEP_FIELDS, GenerationOptions, SpeculationOptions, check_number, draw_seed
+from orchestrator.requests.options import options_of
+from orchestrator.requests.request import STEP_FIELDS, GenerationOptions, check_number
 from pilotfish.config import SpeculationConfig
 from pilotfish.errors import InvalidRequestError
 from pilotfish.models.tokens.tokenizer import Tokenizer
-from pilotfish.types import MAX_LOGPROBS, MAX_SEED, MAX_TOP_K, AcceptanceMode, Grammar, SamplingParams
+from pilotfish.types import MAX_LOGPROBS, MAX_SEED, MAX_TOP_K, AcceptanceMode, Grammar
 
 MAX_LOGIT_BIAS = 100.0
 SPECULATION_NAMES = {
@@ -167,40 +167,31 @@ def generation_options(
         check_number("prompt_logprobs", fields.prompt_logprobs, 0, MAX_LOGPROBS)
         if fields.stream:
             raise InvalidRequestError("prompt_logprobs is not served in streams", param="prompt_logprobs")
-    given = {
-        name: value
-        for name in ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
-        if (value := getattr(fields, name)) is not None
+    speculation = fields.speculation or SpeculationFields()
+    given = {**_given(fields), **_given(speculation)}
+    given |= {
+        "max_tokens": max_tokens,
+        "top_k": _top_k(fields.top_k),
+        "logit_bias": _logit_bias(fields.logit_bias),
+        "acceptance": AcceptanceMode[speculation.acceptance.upper()],
+        "stop_token_ids": _token_ids("stop_token_ids", fields.stop_token_ids),
+        "allowed_token_ids": _allowed_token_ids(fields.allowed_token_ids),
+        "num_logprobs": num_logprobs,
+        "grammar": grammar,
+        "stop": (fields.stop,) if isinstance(fields.stop, str) else tuple(fields.stop or ()),
+        "include_stop": bool(fields.include_stop_str_in_output),
+        "num_prompt_logprobs": fields.num_prompt_logprobs,
     }
-    return GenerationOptions(
-        sampling=SamplingParams(
-            **given,
-            top_k=_top_k(fields.top_k),
-            max_tokens=max_tokens,
-            logit_bias=_logit_bias(fields.logit_bias),
-            # OpenAI's seeds may be negative: each still is a seed of its own.
-            seed=draw_seed() if fields.seed is None else _checked_seed(fields.seed) % (MAX_SEED + 1),
-            acceptance=AcceptanceMode[fields.speculation.acceptance.upper() if fields.speculation else "COUPLED"],
-            **{
-                name: value
-                for name in ("typical_epsilon", "typical_delta", "tolerance_top_k", "tolerance_delta")
-                if (value := getattr(fields.speculation, name, None)) is not None
-            },
-            stop_token_ids=_token_ids("stop_token_ids", fields.stop_token_ids),
-            allowed_token_ids=_allowed_token_ids(fields.allowed_token_ids),
-            min_tokens=fields.min_tokens or 0,
-            bad_words=bad_word_tokens(fields.bad_words or (), tokenizer),
-            num_logprobs=num_logprobs,
-            grammar=grammar,
-        ),
-        speculation=_speculation(fields.speculation, defaults),
-        stop=(fields.stop,) if isinstance(fields.stop, str) else tuple(fields.stop or ()),
-        ignore_eos=bool(fields.ignore_eos),
-        include_stop=bool(fields.include_stop_str_in_output),
-        skip_special_tokens=fields.skip_special_tokens is not False,
-        cache_salt=fields.cache_salt or "",
-        num_prompt_logprobs=fields.num_prompt_logprobs,
-    )
+    if fields.seed is not None and not -(2**63) <= fields.seed <= MAX_SEED:
+        raise InvalidRequestError(f"seed is {fields.seed}; it must be between -2^63 and 2^64 - 1", param="seed")
+    if (num_tokens := speculation.num_speculative_tokens) is not None:
+        check_number("speculation.num_speculative_tokens", num_tokens, 0)
+    return options_of(given, defaults, tokenizer)
+
+
+def _given(fields: RequestFields) -> dict[str, Any]:
+    """What is set, by its name."""
+    return {name: value for name in fields.__struct_fields__ if (value := getattr(fields, name)) is not None}
 
 
 def sample_options(options: GenerationOptions, index: int) -> GenerationOptions:
@@ -220,12 +211,6 @@ def check_num_choices(num_choices: int | None, num_prompts: int, max_choices: in
             f"the request asks for {num_choices * num_prompts} answers; at most {max_choices} are allowed", param="n"
         )
     return num_choices
-
-
-def _checked_seed(seed: int) -> int:
-    if not -(2**63) <= seed <= MAX_SEED:
-        raise InvalidRequestError(f"seed is {seed}; it must be between -2^63 and 2^64 - 1", param="seed")
-    return seed
 
 
 def _top_k(top_k: int | None) -> int:
@@ -252,16 +237,3 @@ def _allowed_token_ids(token_ids: list[int] | None) -> tuple[int, ...]:
     if token_ids == []:
         raise InvalidRequestError("allowed_token_ids is empty; leave it out to allow all", param="allowed_token_ids")
     return _token_ids("allowed_token_ids", token_ids)
-
-
-def _speculation(fields: SpeculationFields | None, defaults: SpeculationConfig) -> SpeculationOptions:
-    fields = fields or SpeculationFields()
-    num_tokens = fields.num_speculative_tokens
-    if num_tokens is not None:
-        check_number("speculation.num_speculative_tokens", num_tokens, 0)
-    return SpeculationOptions(
-        mode=fields.mode or defaults.mode,
-        num_speculative_tokens=num_tokens,
-        proposer=fields.proposer or defaults.proposer,
-        **{name: value for name in STEP_FIELDS if (value := getattr(fields, name)) is not None},
-    )

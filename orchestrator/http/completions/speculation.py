@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from orchestrator.answers.output import OutputChunk
-from orchestrator.request_telemetry.trace import Report
 from pilotfish.models.tokens.tokenizer import Tokenizer
+from pilotfish.rpc.answer import Summary
 from pilotfish.speculation.statistics import SpeculationStats
 from pilotfish.types import TokenOrigin
 
@@ -58,14 +58,14 @@ def token_details(chunk: OutputChunk, tokenizer: Tokenizer) -> TokenDetails:
     )
 
 
-def speculation_report(report: Report) -> SpeculationReport:
+def speculation_report(report: Summary) -> SpeculationReport:
     """The report of a finished answer."""
     return SpeculationReport(
         **msgspec.structs.asdict(report.speculation),
         seed=report.seed,
         emulated=report.emulated,
         lossy=report.lossy,
-        queue_time_ms=report.queue_time_ns / 1e6,
-        time_to_first_token_ms=report.time_to_first_token_ns / 1e6,
-        total_time_ms=report.total_time_ns / 1e6,
+        queue_time_ms=report.queue_time_s * 1e3,
+        time_to_first_token_ms=report.time_to_first_token_s * 1e3,
+        total_time_ms=report.total_time_s * 1e3,
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from orchestrator.request_telemetry.trace import Report
+from pilotfish.rpc.answer import Summary
 
 
 class PromptTokensDetails(msgspec.Struct):
@@ -55,9 +55,9 @@ def with_reasoning(usage: Usage, counts: Iterable[int | None]) -> Usage:
     return usage
 
 
-def usage_of(reports: Iterable[tuple[int, Report]]) -> Usage:
+def usage_of(reports: Iterable[tuple[int, Summary]]) -> Usage:
     """The usage of (index of the prompt, report) pairs of all answers."""
-    prompts: dict[int, Report] = {}
+    prompts: dict[int, Summary] = {}
     num_output_tokens = 0
     for prompt_index, report in reports:
         prompts.setdefault(prompt_index, report)

@@ -33,11 +33,11 @@ from orchestrator.http.responses.response import (
     Status,
     WrittenItem,
 )
-from orchestrator.request_telemetry.trace import Report
 from orchestrator.requests.reasoning import AnswerParser, MakeParser
 from orchestrator.requests.tool_calls import ToolAnswer
 from orchestrator.requests.tools import ToolUse
 from pilotfish.chat import ToolCall
+from pilotfish.rpc.answer import Summary
 from pilotfish.types import FinishReason
 
 
@@ -66,7 +66,7 @@ class ResponsesFormat:
     def response(
         self,
         items: Sequence[OutputItem],
-        report: Report | None = None,
+        report: Summary | None = None,
         num_reasoning_tokens: int | None = None,
         *,
         error: ApiError | None = None,
@@ -120,7 +120,7 @@ class ResponseEvents(ChoiceEvents):
         """Empty while nothing can be shown."""
         return self._begin() + self._add(self.parser.push(chunk.text, chunk.token_ids))
 
-    def end(self, chunk: OutputChunk, report: Report) -> bytes:
+    def end(self, chunk: OutputChunk, report: Summary) -> bytes:
         """What is left of the text, then the whole answer."""
         data = self.chunk(chunk) + self._add(self.parser.finish())
         if not self.items:
@@ -214,7 +214,7 @@ class ResponseEvents(ChoiceEvents):
         return b"event: %b\ndata: %b\n\n" % (name.encode(), encode_body(body))
 
 
-def _status(report: Report) -> Status:
+def _status(report: Summary) -> Status:
     return "incomplete" if report.finish_reason is FinishReason.LENGTH else "completed"
 
 

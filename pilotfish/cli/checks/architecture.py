@@ -9,7 +9,7 @@ from pathlib import Path
 from pilotfish.cli.checks.finding import Finding, Severity
 from pilotfish.cli.checks.probe import ask_process
 from pilotfish.config import Config
-from pilotfish.drafter_registry import Needs, Place, drafters_of
+from pilotfish.drafter_registry import Location, Needs, drafters_of
 from pilotfish.errors import ModelError
 from pilotfish.models.store.catalogue import resolve
 from pilotfish.models.store.model_store import ModelCache
@@ -27,7 +27,7 @@ def probe_refusals(folders: Sequence[str]) -> dict[str, str]:
 def check_architectures(config: Config, probe: RefusalProbe = probe_refusals) -> Iterator[Finding]:
     """Each model that an engine would compute and that is there. Emulated engines compute none."""
     names = {config.target.model}
-    if config.draft.num_replicas and config.draft.proposer in drafters_of(Needs.MODEL, Place.DRAFT_SERVICE):
+    if config.draft.num_replicas and config.draft.proposer in drafters_of(Needs.MODEL, Location.DRAFT_SERVICE):
         names.add(config.draft.model)
     cache = ModelCache(Path(config.cache_dir).expanduser())
     folders: dict[str, str] = {}

@@ -18,7 +18,7 @@ from pilotfish.cli.errors import fail_on_error
 from pilotfish.cli.options import AsJson, ConfigFile, Overrides
 from pilotfish.cli.output_file import require_writable, write_whole
 from pilotfish.config import Config, InTargetDrafterConfig, load_config
-from pilotfish.drafter_registry import LOOKUPS, Needs, Place, drafters_of
+from pilotfish.drafter_registry import LOOKUPS, Location, Needs, drafters_of
 from pilotfish.emulation.profiles import HardwareProfile, RooflineCost, load_profile, profile_to_yaml
 from pilotfish.errors import ConfigError
 
@@ -81,7 +81,7 @@ def profile(
 
 def _require_measurable(config: Config, role: str) -> None:
     proposer = config.draft.drafter
-    if role != "target" and proposer not in (*LOOKUPS, *drafters_of(Needs.MODEL, Place.DRAFT_SERVICE)):
+    if role != "target" and proposer not in (*LOOKUPS, *drafters_of(Needs.MODEL, Location.DRAFT_SERVICE)):
         raise ConfigError(
             f"draft.proposer is {proposer!r}, whose steps need a target beside them: measure --role target, or set "
             "draft.proposer to model"

@@ -17,7 +17,6 @@ from pilotfish.engine.core.in_target_drafting import InTargetDrafter, InTargetDr
 from pilotfish.engine.core.model_engine import Decided, ModelEngine
 from pilotfish.engine.core.proposing import draft_next, draft_plan
 from pilotfish.engine.core.scheduler import ScheduledRows
-from pilotfish.engine.core.sequence import EngineSequence
 from pilotfish.engine.core.step_rows import build_step, kept_rows
 from pilotfish.messages import Verdict
 from pilotfish.models.decoder import Decoder
@@ -82,7 +81,7 @@ class EngineCore(ModelEngine):
     ) -> tuple[list[Outcome], list[Drafted]]:
         logits = self._decoder.forward(build_step(scheduled))
         num_verified_rows = sum(rows.num_logit_rows for rows in verified)
-        outcomes = verify(logits[:num_verified_rows], [_round(rows.sequence) for rows in verified])
+        outcomes = verify(logits[:num_verified_rows], [_round(rows) for rows in verified])
         plans = [draft_plan(rows.sequence) for rows in drafting]
         return outcomes, draft_next(logits[num_verified_rows:], plans, self._top_m)
 
@@ -92,11 +91,12 @@ class EngineCore(ModelEngine):
     ) -> list[Verdict]:
         if self._features is None and self._in_target is None:
             return verdicts
-        kept = kept_rows(scheduled, {sequence.sequence_id: outcome for sequence, outcome in decided})
+        kept = kept_rows(scheduled, {rows.sequence.sequence_id: outcome for rows, outcome in decided})
         if self._features is not None:
             self._features.keep(kept)
-            for index, (verdict, (sequence, _)) in enumerate(zip(verdicts, decided, strict=True)):
+            for index, (verdict, (rows, _)) in enumerate(zip(verdicts, decided, strict=True)):
                 # The last verdict of a task, as long as there is more to come, brings what its command asked for.
+                sequence = rows.sequence
                 is_due = sequence.task is None and verdict.finish_reason is None
                 if is_due and sequence.feature_request is not None:
                     verdicts[index] = msgspec.structs.replace(verdict, features=self._features.take(sequence))
@@ -108,15 +108,16 @@ class EngineCore(ModelEngine):
         return verdicts
 
 
-def _round(sequence: EngineSequence) -> Round:
+def _round(rows: ScheduledRows) -> Round:
     """What the target decides for this sequence; a decode is a verification of nothing."""
+    sequence = rows.sequence
     return Round(
         sampling=sequence.sampling,
         first_position=len(sequence.tokens),
-        draft_token_ids=sequence.drafts.token_ids,
-        draft_probs=sequence.drafts.probs,
+        draft_token_ids=rows.drafts.token_ids,
+        draft_probs=rows.drafts.probs,
         history=sequence.history,
-        tree=sequence.drafts.tree,
+        tree=rows.drafts.tree,
         constraint=sequence.grammar,
         token_lists=sequence.token_lists,
     )

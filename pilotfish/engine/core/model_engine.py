@@ -16,13 +16,12 @@ from pilotfish.engine.core.engine import Engine
 from pilotfish.engine.core.grammars import Grammars
 from pilotfish.engine.core.intake import MoveKV
 from pilotfish.engine.core.scheduler import ScheduledRows, Scheduler
-from pilotfish.engine.core.sequence import EngineSequence
 from pilotfish.messages import Event, Verdict
 from pilotfish.speculation.results import Outcome
 from pilotfish.step_table import StepTable
 from pilotfish.types import BLOCK_SIZE, LoadReport, ModelInfo, SequenceErrorCode
 
-Decided = Sequence[tuple[EngineSequence, Outcome]]
+Decided = Sequence[tuple[ScheduledRows, Outcome]]
 """What a step decided for the sequences that decode."""
 
 
@@ -88,7 +87,7 @@ class ModelEngine(Engine):
         self._prefill_ns += self.step_costs.add(num_rows, num_prefill_rows, elapsed_ns)
         for rows in scheduled:
             rows.sequence.serve(start_ns, elapsed_ns, rows.end_place)
-        decided = list(zip([rows.sequence for rows in verified], outcomes, strict=True))
+        decided = list(zip(verified, outcomes, strict=True))
         verdicts = self._keep(scheduled, decided, self._commit(decided), elapsed_ns)
         for rows in scheduled:  # now that keys, values and features are in place
             self.kv_cache.register_full_blocks(rows.sequence, rows.sequence.num_committed_tokens)
@@ -109,10 +108,10 @@ class ModelEngine(Engine):
         """Commit tokens, and bring the keys and values of accepted nodes into place."""
         verdicts: list[Verdict] = []
         moves: list[tuple[int, int]] = []
-        for sequence, outcome in decided:
-            verdict = sequence.commit(outcome, self.model.max_context_tokens)
+        for rows, outcome in decided:
+            verdict = rows.sequence.commit(rows.drafts, outcome, self.model.max_context_tokens)
             path = outcome.path[: verdict.num_accepted_tokens]
-            moves.extend(self.kv_cache.path_moves(sequence, verdict.base_length, path))
+            moves.extend(self.kv_cache.path_moves(rows.sequence, verdict.base_length, path))
             verdicts.append(verdict)
         if moves:
             self._move_kv(moves)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
+from pilotfish.engine.core.drafts import NO_DRAFTS, Drafts
 from pilotfish.engine.core.kv_cache import KVCache
 from pilotfish.engine.core.sequence import EngineSequence
 from pilotfish.engine.core.task import Status
@@ -40,6 +41,9 @@ class ScheduledRows(msgspec.Struct, frozen=True):
     num_logit_rows: int
     """The last of the rows, whose logits are wanted: those of the last token and of the drafts, if the rows reach
     the end of a task."""
+    drafts: Drafts = NO_DRAFTS
+    """What lies behind the tokens, if the rows reach the end of a task: drafts to verify, or nodes of a tree that
+    grows."""
 
     @property
     def end_place(self) -> int:
@@ -122,20 +126,27 @@ class Scheduler:
         """As many rows of the sequence as fit; drafts that somebody asked for are verified together or not at all."""
         if not sequence.block_ids and sequence.num_computed_tokens == 0:
             self._kv_cache.attach_prefix(sequence)
-        pending, status = sequence.num_pending_rows, sequence.status
+        pending, status, drafts = sequence.num_pending_rows, sequence.status, sequence.drafts
+        num_cut = 0
         if status is Status.DECODING and pending > limit:
             # Not all or none: the length hangs on the tokens, and what was drawn must not decide what is verified.
-            num_drafts = len(sequence.drafts) - (pending - limit)
-            sequence.suggest(sequence.drafts.cut(num_drafts, num_drafts))
-            pending = sequence.num_pending_rows
+            num_kept = len(drafts) - (pending - limit)
+            drafts = drafts.cut(num_kept, num_kept)
+            num_cut = len(sequence.drafts) - len(drafts)
+            pending -= num_cut
         start = sequence.next_place
         if status is Status.PREDRAFTING and pending > self._max_batch_tokens:
             sequence.rest()  # it fits in no step
             return None
+        if not pending:
+            return None
         if pending <= limit:
-            return ScheduledRows(sequence, status, start, pending, sequence.num_logit_rows) if pending else None
-        if status is Status.VERIFYING or sequence.drafts:
-            pending -= len(sequence.drafts) + 1
+            num_logit_rows = sequence.num_logit_rows - num_cut
+            return ScheduledRows(
+                sequence, status, start, pending, num_logit_rows, drafts if num_logit_rows else NO_DRAFTS
+            )
+        if status is Status.VERIFYING or drafts:
+            pending -= len(drafts) + 1
         num_rows = min(pending, limit)
         return ScheduledRows(sequence, status, start, num_rows, 0) if num_rows > 0 else None
 

@@ -215,14 +215,14 @@ class EngineSequence:
             self.num_committed_tokens = len(self.tokens)
         self.remember(token_ids)
 
-    def commit(self, outcome: Outcome, max_context_tokens: int) -> Verdict:
-        """Append what was decided, cut at a stop; rolls rejected drafts back by lowering a number.
+    def commit(self, drafts: Drafts, outcome: Outcome, max_context_tokens: int) -> Verdict:
+        """Append what was decided on the drafts, cut at a stop; rolls rejected ones back by lowering a number.
 
         The caller moves keys and values of the accepted drafts into place before anybody may find the blocks.
         """
         task = self.task
         assert isinstance(task, DecodeTask)
-        drafts, base_length = task.drafts, len(self.tokens)
+        base_length = len(self.tokens)
         remaining = min(self.sampling.max_tokens - self.num_output_tokens, max_context_tokens - base_length)
         path, stop_token_ids = outcome.path, self.token_lists.stop_token_ids
         committed, num_accepted, finish_reason = cut(

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from pilotfish.engine.core.drafts import NO_DRAFTS
 from pilotfish.engine.core.scheduler import ScheduledRows
 from pilotfish.engine.core.sequence import EngineSequence
 from pilotfish.models.attention.paged import SequenceSlice
@@ -25,9 +24,8 @@ def build_step(scheduled: Sequence[ScheduledRows]) -> StepInput:
         first_row, first_position = len(token_ids), rows.first_position
         end = first_position + rows.num_rows
         token_ids.extend(sequence.tokens[first_position:end])
-        drafts = sequence.drafts if rows.is_complete else NO_DRAFTS
-        token_ids.extend(drafts.token_ids[max(0, first_position - len(sequence.tokens)) :])
-        slices.append(SequenceSlice(first_row, rows.num_rows, first_position, sequence.block_ids, drafts.tree))
+        token_ids.extend(rows.drafts.token_ids[max(0, first_position - len(sequence.tokens)) :])
+        slices.append(SequenceSlice(first_row, rows.num_rows, first_position, sequence.block_ids, rows.drafts.tree))
         positions.extend(slices[-1].positions())
         last = first_row + rows.num_rows
         logit_rows.extend(range(last - rows.num_logit_rows, last))

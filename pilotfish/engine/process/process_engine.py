@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import socket
-import sys
 import time
-from collections import deque
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from pilotfish.child import Child, tethered
 from pilotfish.config import Config, config_to_yaml
 from pilotfish.engine.process.wire import (
     EngineInput,
@@ -76,24 +74,21 @@ logger = logging.getLogger(__name__)
 
 WORKER_MODULE = "pilotfish.engine.process.worker"
 STOP_GRACE_S = 5.0
-"""An engine whose standard input has ended gets this long before it is killed."""
+"""From SIGTERM to SIGKILL."""
 MAX_UNREAD_BYTES = 64 * 1024 * 1024
 """Commands that wait for an engine that is in a long step."""
-_KEPT_ERROR_LINES = 20
 
 
 class ProcessEngine(asyncio.Protocol):
     """An EngineClient. Made by `start`."""
 
     def __init__(self) -> None:
-        self._process: asyncio.subprocess.Process
+        self._child: Child
         self._transport: asyncio.Transport
-        self._relay: asyncio.Task[None]
         self._watch: asyncio.Task[None]
         self._reader = MessageReader()
         self._disconnected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when nothing more can come."""
-        self._error_lines: deque[str] = deque(maxlen=_KEPT_ERROR_LINES)
         self._queue = EventQueue()
         self.model: ModelInfo
         self.limits: Limits
@@ -122,7 +117,7 @@ class ProcessEngine(asyncio.Protocol):
 
     @property
     def pid(self) -> int:
-        return self._process.pid
+        return self._child.pid
 
     def send(self, commands: Sequence[Command]) -> None:
         """See EngineClient. Raises ResourceExhaustedError when the engine has stopped reading.
@@ -141,30 +136,23 @@ class ProcessEngine(asyncio.Protocol):
     async def close(self) -> None:
         self._queue.fail(UnavailableError("the engine was closed"))
         try:
-            await self._end_process()
+            await self._child.stop(STOP_GRACE_S)
         finally:
             self._transport.abort()
             self._greeted.cancel()
-            self._relay.cancel()
             self._watch.cancel()
-            await asyncio.gather(self._relay, self._watch, return_exceptions=True)
+            await asyncio.gather(self._watch, return_exceptions=True)
 
     async def _spawn(self, role: Role, worker_module: str) -> None:
         ours, engines = socket.socketpair()
         with engines:  # the child inherits its own
             self._transport, _ = await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=ours)
             try:
-                self._process = await asyncio.create_subprocess_exec(
-                    *(sys.executable, "-m", worker_module, "--socket", str(engines.fileno()), "--role", role),
-                    pass_fds=(engines.fileno(),),
-                    stdin=asyncio.subprocess.PIPE,  # its end tells the engine that we are gone
-                    stdout=asyncio.subprocess.DEVNULL,
-                    stderr=asyncio.subprocess.PIPE,
-                )
+                argv = tethered(worker_module, "--socket", str(engines.fileno()), "--role", role)
+                self._child = await Child.start(argv, _relay, pass_fds=(engines.fileno(),))
             except BaseException:
                 self._transport.abort()
                 raise
-        self._relay = asyncio.create_task(self._relay_errors())
         self._watch = asyncio.create_task(self._watch_exit())
 
     async def _greet(self, setup: Setup) -> None:
@@ -192,37 +180,14 @@ class ProcessEngine(asyncio.Protocol):
     def connection_lost(self, _error: Exception | None) -> None:
         self._disconnected.set_result(None)
 
-    async def _relay_errors(self) -> None:
-        """Standard error of the engine goes on to ours; its last lines are kept for the message."""
-        assert self._process.stderr is not None
-        while True:
-            try:
-                line = await self._process.stderr.readline()
-            except ValueError:  # asyncio drops a line beyond its limit; who stops reading would block the engine
-                line = b"(a very long line)\n"
-            if not line:
-                return
-            text = line.decode(errors="replace").rstrip()
-            self._error_lines.append(text)
-            logger.info("engine: %s", text)
-
     async def _watch_exit(self) -> None:
-        status = await self._process.wait()
-        # Its last words.
-        await asyncio.wait((self._relay, self._disconnected), timeout=1.0)
-        last_line = next((line for line in reversed(self._error_lines) if line.strip()), "it said nothing")
+        status = await self._child.wait()
+        await asyncio.wait((self._disconnected,), timeout=1.0)  # its last words
         cause = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
-        self._queue.fail(UnavailableError(f"the engine process {cause}: {last_line}"))
+        self._queue.fail(UnavailableError(f"the engine process {cause}: {self._child.last_error or 'it said nothing'}"))
 
-    async def _end_process(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            async with asyncio.timeout(STOP_GRACE_S):
-                await self._process.wait()
-        except BaseException as error:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
-            await self._process.wait()
-            if not isinstance(error, TimeoutError):
-                raise
+
+def _relay(line: str, is_error: bool) -> None:
+    """Standard error of the engine goes on to ours."""
+    if is_error:
+        logger.info("engine: %s", line)

@@ -2,10 +2,10 @@
 
 1. Front: `Setup`. Engine: `Ready` or, before it exits, `Failed`.
 2. Front: `EngineInput`, any number. Engine: `EngineOutput`, any number.
-3. The engine ends when its standard input does: then its front is gone or wants it to stop.
+3. The engine ends with its front (pilotfish.child), or when that wants it to.
 
-The process is started as `python -m pilotfish.engine.process.worker --socket DESCRIPTOR --role ROLE`, with its
-end of the pair inherited. Each message follows its length in bytes (4 bytes, little-endian).
+The process is started as `pilotfish.engine.process.worker --socket DESCRIPTOR --role ROLE`, with its end of the pair
+inherited. Each message follows its length in bytes (4 bytes, little-endian).
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ import os
 import select
 import socket
 import struct
-import sys
-import threading
 from typing import Literal
 
 import msgspec
@@ -145,15 +143,3 @@ class WorkerSocket:
         if not data:
             raise SystemExit(0)
         return data
-
-
-def end_with_parent() -> None:
-    """From now on end this process, whatever it computes, when its standard input ends: its parent holds the other
-    side."""
-    threading.Thread(target=_wait_for_end, daemon=True).start()
-
-
-def _wait_for_end() -> None:
-    while os.read(sys.stdin.fileno(), 4096):
-        pass
-    os._exit(0)

@@ -1,14 +1,13 @@
 """The engine's own process: `python -m pilotfish.engine.process.worker --socket DESCRIPTOR --role ROLE`.
 
-Started by `pilotfish.engine.process.process_engine`; see `wire.py` for what is said over the socket. It ends when its
-standard input does, so it cannot outlive its front.
+Started by `pilotfish.engine.process.process_engine`; see `wire.py` for what is said over the socket. As a
+pilotfish.child it cannot outlive its front.
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
-import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -26,7 +25,6 @@ from pilotfish.engine.process.wire import (
     Ready,
     WorkerSocket,
     encoder,
-    end_with_parent,
     input_decoder,
     setup_decoder,
 )
@@ -90,9 +88,6 @@ def main() -> None:
     parser.add_argument("--socket", type=int, required=True, help="inherited descriptor")
     parser.add_argument("--role", required=True, choices=("target", "draft"))
     arguments = parser.parse_args()
-    # Ctrl-C reaches the whole process group; the front decides when its engine ends.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    end_with_parent()
     front = WorkerSocket(arguments.socket)
     setup = setup_decoder.decode(front.receive()[0])
     config = config_from_yaml(setup.config)

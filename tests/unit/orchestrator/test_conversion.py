@@ -1,11 +1,12 @@
 import pytest
 
 from orchestrator.answers.output import OutputText
-from orchestrator.conversion import chunk_to_proto, options_from_proto
+from orchestrator.conversion import options_from_proto
 from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from pilotfish.config import SpeculationConfig
 from pilotfish.errors import InvalidRequestError
 from pilotfish.messages import Verdict
+from pilotfish.rpc.answer import chunk_to_proto
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import types_pb2
 from pilotfish.types import MAX_SEED, AcceptanceMode, Grammar, GrammarKind, SamplingParams, TokenLogprobs, TokenOrigin

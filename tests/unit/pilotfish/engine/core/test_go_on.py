@@ -55,6 +55,14 @@ def test_the_target_goes_on_without_being_asked(
     assert not core.has_work
 
 
+def test_what_was_prepared_ends_with_its_sequence(make_core: MakeCore, greedy_text: GreedyText) -> None:
+    core, text = make_core(), greedy_text(PROMPT, 20)
+    core.submit(OpenSequence(1, PROMPT, GREEDY))
+    core.submit(outcomes(text[:4], text, 4))
+    core.submit(CloseSequence(1))
+    assert verified(core, draft=text[:4]).num_next_draft_tokens == 0
+
+
 def test_it_goes_on_and_on(make_core: MakeCore, greedy_text: GreedyText) -> None:
     core, text = make_core(), greedy_text(PROMPT, 20)
     core.submit(OpenSequence(1, PROMPT, GREEDY))

@@ -97,6 +97,19 @@ def test_drafts_are_verified_together_or_wait() -> None:
     assert (rows.num_rows, rows.num_logit_rows) == (2, 0), "the last token waits for its drafts"
 
 
+def test_drafts_that_nobody_asked_for_are_verified_as_far_as_they_fit() -> None:
+    scheduler, _ = make(budget=6)
+    run, other = sequence(1, 8), sequence(2, 8)
+    holding(scheduler, run, other)
+    run.suggest(Drafts((1, 2, 3, 4)))
+    other.verify(Drafts((1, 2)), None, 0)
+    other.last_step = -1
+    (_, rows) = scheduler.schedule([run, other])
+    assert (rows.sequence, rows.drafts, rows.num_rows, rows.num_logit_rows) == (run, Drafts((1, 2)), 3, 3)
+    (rows,) = scheduler.schedule([run])
+    assert rows.drafts == Drafts((1, 2, 3, 4)), "the plan for a step changes no sequence"
+
+
 def test_a_limit_halves_verifications_and_leaves_prompts_alone() -> None:
     scheduler, _ = make(budget=40)
     verifies = verifying(scheduler, 4)

@@ -93,20 +93,13 @@ async def test_nonsense_from_the_engine_ends_it(engine: ProcessEngine) -> None:
 
 async def test_death_is_noticed_and_told(engine: ProcessEngine) -> None:
     """With its last words, whatever came before: where nobody reads its standard error, it blocks in a log line."""
-    assert engine._process.stderr is not None
-    engine._process.stderr.feed_data(b"x" * 200_000 + b"\nlast words\n")
+    engine._child.pipe_data_received(2, b"x" * 200_000 + b"\nlast words\n")
     waiting = asyncio.create_task(engine.receive())
     os.kill(engine.pid, signal.SIGKILL)
     with pytest.raises(UnavailableError, match=r"the engine process was killed by signal 9.*last words"):
         await waiting
     with pytest.raises(UnavailableError, match="signal 9"):
         engine.send([])
-
-
-async def test_the_process_ends_when_its_standard_input_does(engine: ProcessEngine) -> None:
-    assert engine._process.stdin is not None
-    engine._process.stdin.close()
-    assert await engine._process.wait() == 0
 
 
 async def test_a_failed_start_raises_what_the_engine_raised() -> None:

@@ -1,0 +1,40 @@
+"""From what a request sets to its options, the same for both APIs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from orchestrator.requests.bad_words import bad_word_tokens
+from orchestrator.requests.request import AnswerOptions, GenerationOptions, SpeculationOptions, draw_seed
+from pilotfish.config import SpeculationConfig
+from pilotfish.models.tokens.tokenizer import Tokenizer
+from pilotfish.types import MAX_SEED, SamplingParams
+
+_ANSWER = ["ignore_eos", *(each.name for each in dataclasses.fields(AnswerOptions))]
+_SPECULATION = [each.name for each in dataclasses.fields(SpeculationOptions)]
+
+
+def options_of(given: Mapping[str, Any], defaults: SpeculationConfig, tokenizer: Tokenizer) -> GenerationOptions:
+    """given: what the request sets, by the names of SamplingParams, SpeculationOptions and GenerationOptions; bad_words
+    are text, and a seed may be negative. Other names are of no interest.
+
+    Raises InvalidRequestError, with the parameter, for values out of range.
+    """
+    given = {
+        **given,
+        # Negative ones are seeds of their own.
+        "seed": given["seed"] % (MAX_SEED + 1) if "seed" in given else draw_seed(),
+        "bad_words": bad_word_tokens(given.get("bad_words", ()), tokenizer),
+    }
+    speculation = {"mode": defaults.mode, "proposer": defaults.proposer, **_named(_SPECULATION, given)}
+    return GenerationOptions(
+        sampling=SamplingParams(**_named(SamplingParams.__struct_fields__, given)),
+        speculation=SpeculationOptions(**speculation),
+        **_named(_ANSWER, given),
+    )
+
+
+def _named(names: Iterable[str], given: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: given[name] for name in names if name in given}

@@ -1,0 +1,69 @@
+"""A child ends with the process that started it, and when it is told to."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import uvloop
+
+from pilotfish.child import Child, tethered
+
+NewLoop = Callable[[], asyncio.AbstractEventLoop]
+
+LINGER = "import sys, time; print('here', sys.stdin.read(), sys.argv[1:], flush=True); time.sleep(60)"
+START_ANOTHER = """
+import subprocess, sys, time
+from pilotfish.child import tethered
+subprocess.Popen(tethered("lingering"), stdin=subprocess.PIPE)
+time.sleep(60)
+"""
+IGNORE = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('here', flush=True); time.sleep(60)"
+
+
+@pytest.fixture(autouse=True)
+def _module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    (tmp_path / "lingering.py").write_text(LINGER)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    yield
+    assert not psutil.Process().children()
+
+
+def test_a_module_ends_when_its_standard_input_does_and_nothing_of_it_is_the_modules() -> None:
+    with subprocess.Popen(tethered("lingering", "a", "b"), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"here  ['a', 'b']\n"
+        process.stdin.close()
+        assert process.wait() == -signal.SIGTERM
+
+
+def test_a_module_ends_when_its_parent_is_killed() -> None:
+    with subprocess.Popen([sys.executable, "-c", START_ANOTHER], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"here  []\n"
+        (child,) = psutil.Process(parent.pid).children()
+        parent.kill()
+        child.wait(timeout=10)
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_child_that_ignores_its_end_is_killed_where_nobody_waits_any_more(new_loop: NewLoop) -> None:
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(stop_and_give_up())
+
+
+async def stop_and_give_up() -> None:
+    started = asyncio.Event()
+    child = await Child.start([sys.executable, "-c", IGNORE], lambda *_: started.set())
+    await started.wait()
+    stopping = asyncio.create_task(child.stop(60))
+    await asyncio.sleep(0)
+    stopping.cancel()
+    assert await child.wait() == -signal.SIGKILL
+    await child.stop(0)
