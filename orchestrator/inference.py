@@ -42,7 +42,7 @@ class Answer:
     observed: ObservedRequest
     allowance: Allowance | None
     scorer: PromptScorer | None
-    """Where the prompt is to be scored."""
+    """Scores the prompt; None: it is not to be scored."""
     scores: PromptScores
 
     async def chunks(self) -> AsyncGenerator[OutputChunk, None]:

@@ -49,7 +49,7 @@ class DrafterKind:
     """The first is what its bare name means in benchmarks."""
     gives_trees: bool
     feature_layers: Callable[[int], tuple[int, ...]] | None = None
-    """For Needs.FEATURES: the layers whose inputs it takes, of a target with so many."""
+    """Layers whose inputs it takes, of a target with so many; None where it needs no features."""
     trained_as: str = ""
     """Its name in `pilotfish train`; empty: it is not trained there."""
 

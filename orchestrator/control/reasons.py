@@ -58,7 +58,7 @@ class Limitation:
 
     @property
     def text(self) -> str:
-        """For people; empty if there was none."""
+        """The reason for people; empty if there was none."""
         return self._details or (self.reason.text if self.reason else "")
 
     def note(self, reason: Reason, details: str) -> None:

@@ -94,7 +94,7 @@ def _middleware(config: OrchestratorConfig, authenticator: Authenticator) -> lis
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
-    """For paths and methods that do not exist."""
+    """The answer for paths and methods that do not exist."""
     assert isinstance(error, HTTPException)
     code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code)
     message = f"{request.method} {request.url.path}: {error.detail.lower()}; /v1/models is a good place to start"

@@ -40,7 +40,7 @@ class Circuit:
         return self.is_closed or now_s >= max(self._open_until_s, self._trial_until_s)
 
     def state(self, now_s: float) -> CircuitState:
-        """For people."""
+        """The state's name, for people."""
         if self.is_closed:
             return "closed"
         return "open" if now_s < self._open_until_s else "half_open"

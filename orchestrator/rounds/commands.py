@@ -112,7 +112,7 @@ class Woken(msgspec.Struct, frozen=True):
     """The time has come."""
 
     at_s: float
-    """As in Wake."""
+    """The time that Wake named."""
 
 
 class StepWritten(msgspec.Struct, frozen=True):

@@ -149,7 +149,7 @@ class RoundMachine:
         self.target.ask(run, now_s)
 
     def _hand_on(self, drafts: Predrafted) -> None:
-        """To the target: while it verifies what they follow, it can go on with them by itself."""
+        """Hand drafts on to the target: while it verifies what they follow, it can go on with them by itself."""
         # Of distributions there would be too much to send in every round.
         has_probs = needs_draft_probs(self.sequence.request.sampling)
         if drafts.base_length == self.sequence.length and not has_probs:

@@ -225,7 +225,7 @@ class Target:
         return None
 
     def _ask_again(self, error: PilotfishError, peer: Peer, now_s: float) -> None:
-        """Without a draft that the replica refuses, else elsewhere. Raises `error` where that is no use."""
+        """Ask again, without a draft that the replica refuses, else elsewhere. Raises `error` where that is no use."""
         asked = self.round
         assert asked is not None
         if asked.is_over(self._sequence.length):

@@ -39,7 +39,7 @@ class RoundTiming(msgspec.Struct, frozen=True):
 
     @property
     def elapsed_s(self) -> float:
-        """From the command to the last verdict."""
+        """Time from the command to the last verdict."""
         if self.last is None or not self.is_known:
             return 0.0
         return max(0.0, self.last.at_s - self.asked.at_s)

@@ -66,7 +66,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def gaps_s(self) -> list[float]:
-        """Between arrivals, that is vLLM's inter-token latency: tokens that come together have one gap."""
+        """Times between arrivals, that is vLLM's inter-token latency: tokens that come together have one gap."""
         return [later.time_s - earlier.time_s for earlier, later in pairwise(self.arrivals)]
 
 

@@ -95,5 +95,5 @@ def common_conditions(info: ServiceInfo, options: GenerateOptions) -> dict[str, 
 
 
 def to_json(result: msgspec.Struct) -> str:
-    """For programs: field names are those of the structs."""
+    """JSON for programs: field names are those of the structs."""
     return msgspec.json.format(msgspec.json.encode(result), indent=1).decode()

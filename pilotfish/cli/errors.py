@@ -51,7 +51,7 @@ def _report(message: str) -> None:
 
 
 def _discard_output() -> None:
-    """Where what is buffered cannot be written: without this Python would try again at its end, and say so."""
+    """Drop what is buffered and cannot be written: without this Python would try again at its end, and say so."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -52,7 +52,8 @@ class Access:
         return ((AUTHORIZATION_KEY, bearer_header(self.api_key)),) if self.api_key else ()
 
     def open_channel(self, address: str) -> grpc.Channel:
-        """For blocking calls; connects when it is first used. Raises ConfigError for files that cannot be read."""
+        """A channel for blocking calls; connects when it is first used. Raises ConfigError for files that cannot be
+        read."""
         if not self.ca_file:
             return grpc.insecure_channel(address, options=PUBLIC_CHANNEL_OPTIONS)
         return grpc.secure_channel(address, self._credentials(), options=self._options)
@@ -64,7 +65,7 @@ class Access:
         return grpc.aio.secure_channel(address, self._credentials(), options=self._options)
 
     def unreachable(self, address: str) -> UnavailableError:
-        """Where nobody answers: what may be wrong, and what to do."""
+        """The error where nobody answers: what may be wrong, and what to do."""
         hint = f"if it speaks TLS there, set ${CA_FILE}"
         if self.ca_file:
             hint = f"${CA_FILE} is set: is it TLS there, with a certificate of that authority for this name?"

@@ -54,7 +54,7 @@ class EmulatedEngine:
         tokenizer_path: str = "",
         sleep: Callable[[float], Awaitable[None]] | None = None,
     ) -> None:
-        """step_time_s: duration of every step; 0 answers at once. step_cost: by what a step computes, instead.
+        """step_time_s: duration of every step; 0 answers at once. step_cost: duration by what a step computes, instead.
 
         vocab_size: token ids that prompts may hold; 0: those below the language model's end.
         `sleep` waits in the timer's place, for tests with a clock of their own.
@@ -172,7 +172,7 @@ class EmulatedEngine:
         return has_waited
 
     async def _wait(self, end_ns: int, *, spin: bool) -> None:
-        """Until a step ends; without a duration still a turn of the loop, so that others have theirs."""
+        """Wait until a step ends; without a duration still a turn of the loop, so that others have theirs."""
         if self._sleep is not None:
             await self._sleep(self.core.step_s)
         else:

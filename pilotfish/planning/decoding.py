@@ -33,7 +33,7 @@ class DecodingModel:
     context_tokens: float = 0.0
     """Mean length of a sequence while it decodes."""
     round_trip_s: float = 0.0
-    """Between the orchestrator and a replica, with all that is done on the way."""
+    """Time between the orchestrator and a replica, there and back, with all that is done on the way."""
     handling_s: float = 0.0
     """Time that an orchestrator needs for each message."""
     targets_per_drafter: float = 1.0

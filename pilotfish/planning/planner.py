@@ -50,7 +50,7 @@ class Planner:
     drafting: DraftAssumptions
     workload: Workload
     round_trip_s: float = ROUND_TRIP_S
-    """Between the orchestrator and a replica, with all that is done on the way."""
+    """Time between the orchestrator and a replica, there and back, with all that is done on the way."""
     _rates: dict[tuple[Placement, float], ReplicaRates] = field(default_factory=dict)
     """Shared with planners for other loads: how fast a replica decodes does not depend on it."""
     _outcomes: dict[Fleet, Outcome] = field(default_factory=dict, init=False)
@@ -81,7 +81,7 @@ class Planner:
         return fleet.num_targets * self.profile.target_gpus + fleet.num_drafters * self.profile.draft_gpus
 
     def scaled(self, factor: float) -> Planner:
-        """For so many times the load."""
+        """The planner for so many times the load."""
         return replace(self, workload=replace(self.workload, rate=factor * self.workload.rate))
 
     def simulate(self, fleet: Fleet) -> Outcome:

@@ -46,7 +46,7 @@ class Request(NamedTuple):
     """One request of a workload."""
 
     arrival_s: float
-    """Since the start."""
+    """Time since the start."""
     num_prompt_tokens: int
     num_output_tokens: int
 

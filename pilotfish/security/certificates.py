@@ -14,7 +14,7 @@ from pilotfish.security.watched_file import WatchedFiles
 
 @dataclass(frozen=True)
 class CertificateFiles:
-    """Where they are."""
+    """Paths of the files."""
 
     certificate: str
     private_key: str
@@ -48,7 +48,7 @@ class CertificateSource:
 
     @property
     def server_context(self) -> ssl.SSLContext:
-        """For servers, with the latest certificates."""
+        """TLS context for servers, with the latest certificates."""
         return self._watched.current[1]
 
 

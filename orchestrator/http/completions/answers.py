@@ -48,7 +48,7 @@ class Sample:
 
     @property
     def prompt_token_ids(self) -> list[int]:
-        """Where the request has it tokenised beforehand."""
+        """The prompt's tokens, where it was tokenised beforehand."""
         return list(self.prompt.token_ids) if isinstance(self.prompt, TokenPrompt) else []
 
 

@@ -12,7 +12,7 @@ _MOST_PATIENCE = 8.0
 
 
 def draft_deadline_s(num_tokens: int, decode_s: float, ask_s: float) -> float:
-    """As long as plain decoding would take for num_tokens tokens: waiting longer cannot pay.
+    """The time that plain decoding would take for num_tokens tokens: waiting longer cannot pay.
 
     Under load the drafts of all requests take that long. Giving up a little before they come pays still less, and
     says nothing of the drafter; whether to ask at all is the controller's decision.

@@ -37,7 +37,7 @@ class Eagle3Config:
     target_model: str = ""
     """Model id of the target; empty in heads from elsewhere."""
     tokenizer_fingerprint: str = ""
-    """Of the target; empty in heads from elsewhere."""
+    """Fingerprint of the target's tokenizer; empty in heads from elsewhere."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.draft_vocab_size <= self.vocab_size:

@@ -27,12 +27,12 @@ from pilotfish.speculation.sampling.transfer import to_device
 from pilotfish.types import BLOCK_SIZE
 
 _MANY_ROWS = 64
-"""Of a step's features that wait."""
+"""Rows of a step above which kept features are copied: a view would keep those of the whole step in memory."""
 
 
 @dataclass(slots=True)
 class _Pending:
-    """Features of earlier steps that the head has not seen: of the positions from first_position on."""
+    """Features of earlier steps that the head has not seen, those of the positions from first_position on."""
 
     first_position: int
     features: list[Tensor] = field(default_factory=list)

@@ -66,10 +66,10 @@ class RecentOutputs:
 
 
 class MatchCursor:
-    """Where the end of one sequence stands in an automaton of other texts."""
+    """The place of one sequence's end in an automaton of other texts."""
 
     def __init__(self, automaton: SuffixAutomaton, salt: int = 0) -> None:
-        """salt: of the sequence; the automaton's token ids are salted."""
+        """salt: the sequence's; the automaton's token ids are salted."""
         self.automaton = automaton
         self._salt = salt
         self._state = ROOT

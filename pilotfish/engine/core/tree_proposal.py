@@ -32,11 +32,11 @@ class TreeProposal:
         self._grown: GrownTree | None = None
         self._expanded: list[int] = []
         self.token_ids: tuple[int, ...] = ()
-        """Of the expanded nodes, the root aside."""
+        """Tokens of the expanded nodes, the root aside."""
         self.tree = DraftTree(())
-        """Their shape."""
+        """Shape of the expanded nodes."""
         self.num_computed = 0
-        """Of them, the first so many are in the KV cache if all tokens of the sequence are."""
+        """Expanded nodes, from the first on, that are in the KV cache if all tokens of the sequence are."""
 
     @property
     def nodes(self) -> Drafts:

@@ -42,11 +42,11 @@ LOAD_INTERVAL_S = 0.5
 def run(core: Engine, front: WorkerSocket, delay: BatchingDelay | None = None) -> None:
     """Serve commands for ever: take what came, step while there is work, wait otherwise.
 
-    delay: of a target, which waits a moment for sequences that come back soon.
+    delay: a target's, which waits a moment for sequences that come back soon.
     """
     last_load: LoadReport | None = None
     last_report_s = 0.0
-    wait_s = 0.0  # the front tells its first peers the load
+    wait_s = 0.0  # the front sends its first peers the load
     while True:
         _tell(delay, _submit(core, front, wait_s))
         if delay is not None and core.has_work and (wait_ns := delay.wait_ns(time.monotonic_ns())) > 0:

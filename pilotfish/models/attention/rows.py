@@ -47,7 +47,7 @@ class StepShape:
 
     @classmethod
     def recorded(cls, num_rows: int, max_sequences: int, num_key_heads: int) -> StepShape:
-        """For any step of at most max_sequences sequences."""
+        """The shape for any step of at most max_sequences sequences."""
         most = min(num_rows, max_sequences + num_rows // _tile_rows(num_rows))
         return cls(num_rows, most, num_key_heads)
 

@@ -228,7 +228,7 @@ def _sliding_window(attention: Any) -> int | None:
 
 
 def huge_empty(count: int) -> Tensor:
-    """count bfloat16, uninitialised, on huge pages where the kernel gives them: fewer TLB misses per weight."""
+    """A tensor of count bfloat16, uninitialised, in huge pages where the kernel has some: fewer TLB misses."""
     size = count * 2
     mapping = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
@@ -237,7 +237,7 @@ def huge_empty(count: int) -> Tensor:
 
 
 def _rotary_tables(body: Any, max_positions: int) -> tuple[Tensor, Tensor]:
-    """cos and sin [max_positions, D / 2] float32 from the model's own rotary module (scaling included)."""
+    """Tables of cos and sin [max_positions, D / 2] float32 from the model's own rotary module (scaling included)."""
     positions = torch.arange(max_positions)[None]
     cosine, sine = body.rotary_emb(torch.empty(0, dtype=torch.float32), positions)
     half = cosine.shape[-1] // 2
