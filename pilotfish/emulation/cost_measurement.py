@@ -133,7 +133,8 @@ class CostMeasurement:
         return _table(plan, times, 0.0)
 
     def _expect(self, num_shapes: int) -> None:
-        self._num_done, self._num_all = 0, self._plan.samples * num_shapes
+        self._num_done = 0
+        self._num_all = self._plan.samples * num_shapes
 
     def _median(self, measure: Callable[[], float]) -> float:
         values = []

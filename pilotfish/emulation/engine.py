@@ -91,7 +91,9 @@ class EmulatedEngine:
         self._has_arrived = asyncio.Event()
         self._is_delaying = False
         """Whether a step waits for sequences that come back soon."""
-        self.model, self.limits, self.load = model, self.core.limits, self.core.load()
+        self.model = model
+        self.limits = self.core.limits
+        self.load = self.core.load()
         self._task = asyncio.create_task(self._run())
 
     @property
@@ -116,7 +118,7 @@ class EmulatedEngine:
         """End as a crashed engine process does."""
         self._task.cancel()
         self._timer.close()
-        self._queue.fail(error or UnavailableError("the emulated engine was told to die"))
+        self._queue.fail(error or UnavailableError("the emulated engine has ended"))
 
     async def close(self) -> None:
         """End at once. What peers closed during the last step counts as closed."""

@@ -121,7 +121,8 @@ class Eagle3Drafter:
             token_ids = sequence.tokens[start : end + 1 if with_last else end]
             parts.append(DraftRows(start, token_ids, sequence.block_ids))
             wanted.extend(sources[start - first : start - first + len(token_ids)])
-            pending.first_position, pending.features = end, []
+            pending.first_position = end
+            pending.features = []
         index = to_device(blocks_before + last_blocks + wanted + last_rows, torch.int64, self._decoder.device)
         before, last, taken = index.split_with_sizes([len(due), len(last_blocks), len(wanted) + len(last_rows)])
         pieces[1] = self._last_features.index_select(0, before)

@@ -69,7 +69,8 @@ class Rotary:
         half = torch.arange(0, config.head_dim, 2, dtype=torch.float32, device=positions.device) / config.head_dim
         angles = positions.float().unsqueeze(-1) * config.rope_theta**-half
         angles = torch.cat((angles, angles), dim=-1).unsqueeze(1)
-        self.cos, self.sin = angles.cos(), angles.sin()  # [T, 1, D]
+        self.cos = angles.cos()  # [T, 1, D]
+        self.sin = angles.sin()  # [T, 1, D]
 
     def rotate(self, x: Tensor) -> Tensor:
         """x: [T, heads, D]."""

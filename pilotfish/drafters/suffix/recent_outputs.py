@@ -96,5 +96,6 @@ class MatchCursor:
         return (self._state, self._num_matched) if self._num_matched >= _SHORTEST_MATCH else (ROOT, 0)
 
     def _restart(self, length: int) -> None:
-        self._state, self._num_matched = ROOT, 0
+        self._state = ROOT
+        self._num_matched = 0
         self._position = max(0, length - _LONGEST_MATCH)

@@ -82,7 +82,9 @@ class BatchingDelay:
 
     def gave(self, events: Sequence[Event], now_ns: int) -> None:
         """A step has ended with these events."""
-        self._begin_ns, self._end_ns, self._is_computing = None, 0.0, False
+        self._begin_ns = None
+        self._end_ns = 0.0
+        self._is_computing = False
         for event in events:
             if isinstance(event, SequenceError):
                 if event.code in _LIVES_ON:
@@ -94,7 +96,8 @@ class BatchingDelay:
             elif isinstance(event, Verdict):
                 self._note_verdict(event, now_ns)
         if any(isinstance(event, Verdict) for event in events):
-            self._gave_ns, self._idle_ns = now_ns, 0
+            self._gave_ns = now_ns
+            self._idle_ns = 0
         if not self._drafting and not self._decoding:
             self._idle_ns = None
 

@@ -51,13 +51,18 @@ class ReturnTime:
     def add(self, away_ns: float) -> None:
         """It is back after so long."""
         if not self.is_known:
-            self.is_known, self.short_ns, self.long_ns = True, away_ns, away_ns
+            self.is_known = True
+            self.short_ns = away_ns
+            self.long_ns = away_ns
             return
         is_short = away_ns < (self.short_ns + self.long_ns) / 2
         usual_ns = self.short_ns if is_short else self.long_ns
         self._deviation_ns += _WEIGHT * (abs(away_ns - usual_ns) - self._deviation_ns)
         usual_ns += _WEIGHT * (away_ns - usual_ns)
-        self.short_ns, self.long_ns = (usual_ns, self.long_ns) if is_short else (self.short_ns, usual_ns)
+        if is_short:
+            self.short_ns = usual_ns
+        else:
+            self.long_ns = usual_ns
         self._short_share += _WEIGHT * (is_short - self._short_share)
         # A time that was long ago is no second one: whatever comes is held against what is usual now.
         if self._short_share > 1 - _RARE:

@@ -25,7 +25,8 @@ class StepCosts:
 
     def __init__(self, rows: Sequence[int] = (), step_ns: Sequence[float] = ()) -> None:
         """rows: ascending, each with what a step of so many takes. Without any, all is learned from the steps."""
-        self._rows, self._cell_ns = list(rows), list(step_ns)
+        self._rows = list(rows)
+        self._cell_ns = list(step_ns)
         self._scale = 1.0
         """Factor over all cells: how busy the machine is."""
         self.table = StepTable()
@@ -73,8 +74,8 @@ class StepCosts:
         self._publish()
 
     def _publish(self) -> None:
-        told, now = self.table.step_ns, [self._scale * ns for ns in self._cell_ns]
-        if len(told) != len(now) or any(
-            abs(ns - told_ns) > _PUBLISHED_CHANGE * told_ns for ns, told_ns in zip(now, told, strict=True)
+        published, now = self.table.step_ns, [self._scale * ns for ns in self._cell_ns]
+        if len(published) != len(now) or any(
+            abs(ns - before_ns) > _PUBLISHED_CHANGE * before_ns for ns, before_ns in zip(now, published, strict=True)
         ):
             self.table = StepTable(tuple(self._rows), tuple(map(round, now)))

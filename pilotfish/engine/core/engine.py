@@ -158,7 +158,8 @@ class Engine(ABC):
         return [self._intake.go_on(event, now_ns) if isinstance(event, Verdict) else event for event in events]
 
     def _count_step(self, num_decoding: int, num_rows: int) -> None:
-        self._num_sequences_decoding, self._num_step_tokens = num_decoding, num_rows
+        self._num_sequences_decoding = num_decoding
+        self._num_step_tokens = num_rows
         self._num_steps += 1
         self._num_rows += num_rows
 

@@ -71,7 +71,8 @@ class EngineCore(ModelEngine):
     def begin_with(self, step_costs: StepCosts) -> None:
         """Begin anew, as if nothing had been computed yet, but with what steps cost; no sequence is open. From now on
         load reports contain the costs."""
-        self.step_costs, self._publishes_costs = step_costs, True
+        self.step_costs = step_costs
+        self._publishes_costs = True
         self._prefill_ns = 0.0
         self.kv_cache.pool.clear_cache()
 

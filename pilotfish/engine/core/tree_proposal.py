@@ -25,7 +25,8 @@ class TreeProposal:
         min_confidence: no level follows when the target comes to the last one with less of a probability.
         min_node_confidence: nodes that it comes to with less are left out, all but the best one.
         """
-        self._min_confidence, self._min_node_confidence = min_confidence, min_node_confidence
+        self._min_confidence = min_confidence
+        self._min_node_confidence = min_node_confidence
         self._max_nodes = request.max_nodes
         self._depth = min(depth, request.max_nodes)
         self._growing = GrowingTree(request.branching)

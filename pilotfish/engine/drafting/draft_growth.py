@@ -133,7 +133,8 @@ class _Tree:
 
     def extend(self, drafted: Drafted) -> None:
         self._proposal.extend(drafted.candidates)
-        self._first_parent, self._first = self._first, len(self._proposal.token_ids) - self._proposal.num_logit_rows
+        self._first_parent = self._first
+        self._first = len(self._proposal.token_ids) - self._proposal.num_logit_rows
 
     def expansion(self, first_logit_row: int) -> DraftRows:
         sequence, tree = self._wish.sequence, self._proposal.tree

@@ -163,7 +163,8 @@ class ProcessEngine(asyncio.Protocol):
         greeting = self._greeted.result()
         if isinstance(greeting, Failed):
             raise error_named(greeting.kind, greeting.message)
-        self.model, self.limits = greeting.model, greeting.limits
+        self.model = greeting.model
+        self.limits = greeting.limits
 
     def data_received(self, data: bytes) -> None:
         try:
