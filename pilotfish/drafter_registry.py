@@ -49,8 +49,8 @@ class DrafterKind:
     """The first is what its bare name means in benchmarks."""
     gives_trees: bool
     feature_layers: Callable[[int], tuple[int, ...]] | None = None
-    """For Needs.FEATURES: the layers whose inputs it takes, of a target with so many; their number stands for what
-    leaves the last one, normed."""
+    """Layers whose inputs it takes, of a target with so many, whose number stands for what leaves the last one, normed;
+    None where it needs no features."""
     trained_as: str = ""
     """Its name in `pilotfish train`; empty: it is not trained there."""
 
@@ -83,7 +83,7 @@ DRAFTERS: Mapping[str, DrafterKind] = MappingProxyType(
         ),
     }
 )
-"""By the names that the configuration and requests use."""
+"""Drafters by the names that the configuration and requests use."""
 
 
 def drafters_of(needs: Needs, location: Location) -> tuple[str, ...]:

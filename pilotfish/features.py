@@ -17,7 +17,7 @@ class Features(msgspec.Struct, frozen=True, array_like=True):
     first_position: int
     num_tokens: int
     data: bytes
-    """As many bytes for each token as for the others."""
+    """The values: as many bytes for each token as for the others."""
 
     @property
     def end_position(self) -> int:

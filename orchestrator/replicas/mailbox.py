@@ -70,7 +70,7 @@ class Mailbox:
     """A Receiver. Every one that is made must be closed."""
 
     def __init__(self, peer: Peer, events: Events, max_unread: int) -> None:
-        """max_unread: messages that wait at most; more mean a replica out of its mind."""
+        """max_unread: messages that may wait; more mean that the replica is broken."""
         self.peer = peer
         self.link = cast("Link", peer.replica)  # those of a pool are links
         self.num_unread = 0

@@ -29,10 +29,10 @@ class RequestTotals:
 
     num_prompt_tokens: int = 0
     num_cached_tokens: int = 0
-    """Of the prompts, those found in a target's prefix cache."""
+    """Prompt tokens found in a target's prefix cache."""
     num_output_tokens: int = 0
     num_plain_tokens: int = 0
-    """Of the output, those decoded without a draft."""
+    """Output tokens decoded without a draft."""
     num_rounds: int = 0
     """Verifications of a draft."""
     num_draft_tokens: int = 0
@@ -42,9 +42,9 @@ class RequestTotals:
     num_missed_deadlines: int = 0
     num_failovers: int = 0
     num_lossy_output_tokens: int = 0
-    """Of the output, those of requests with lossy acceptance or steps."""
+    """Output tokens of requests with lossy acceptance or steps."""
     num_steps: int = 0
-    """Of reasoning, that were judged."""
+    """Drafted steps of reasoning that were judged."""
     num_accepted_steps: int = 0
 
     def add(self, session: Session) -> None:

@@ -1,4 +1,4 @@
-"""Places that clients hold for a time that cannot be told before: they take turns."""
+"""Places that clients hold for a time that is not known before: they take turns."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class FairTurns:
     """
 
     def __init__(self, num_places: int, max_waiting: int, clock: Callable[[], float] = time.perf_counter) -> None:
-        """clock: in seconds."""
+        """clock: seconds."""
         self._num_free = num_places
         self._max_waiting = max_waiting
         self._clock = clock

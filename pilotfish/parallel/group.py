@@ -94,7 +94,7 @@ class ProcessGroup:
 
 
 def _wait(work: Any) -> None:
-    """For gloo. NCCL gives nothing to wait for where it works on the current stream."""
+    """Wait for gloo. NCCL gives nothing to wait for where it works on the current stream."""
     if work is not None:
         work.wait()
 

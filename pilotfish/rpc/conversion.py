@@ -237,7 +237,9 @@ def fill_error(proto: pb.SequenceError, error: SequenceError, sequence_id: int) 
     """sequence_id: what the peer calls the sequence."""
     proto.sequence_id = sequence_id
     proto.code = pb.SequenceErrorCode.ValueType(error.code)
-    proto.message, proto.base_length, proto.param = error.message, error.base_length, error.param
+    proto.message = error.message
+    proto.base_length = error.base_length
+    proto.param = error.param
 
 
 def error_from_proto(proto: pb.SequenceError) -> SequenceError:

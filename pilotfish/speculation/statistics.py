@@ -11,11 +11,11 @@ class SpeculationStats(msgspec.Struct, kw_only=True):
     """How the speculation of one answer went: pilotfish.v1.SpeculationStats."""
 
     num_rounds: int = 0
-    """That verified at least one draft token."""
+    """Rounds that verified at least one draft token."""
     num_draft_tokens: int = 0
     num_accepted_tokens: int = 0
     num_plain_tokens: int = 0
-    """Decoded without a draft."""
+    """Output tokens decoded without a draft."""
     mean_acceptance_length: float = 1.0
     """1 + accepted / rounds."""
     acceptance_per_position: tuple[float, ...] = ()

@@ -24,7 +24,7 @@ class PredraftBranch:
 
     assumed_token_ids: tuple[int, ...]
     nodes: list[int]
-    """Of the target's own token, then of the drafts."""
+    """Nodes of the target's own token, then of the drafts."""
     drafts: DraftedChain = field(default_factory=DraftedChain)
 
 
@@ -67,7 +67,7 @@ class PredraftGrowth:
 
     @property
     def is_choosing(self) -> bool:
-        """Whether the next step tells what the bonus may be; after it, branches grow."""
+        """Whether the next step shows what the bonus may be; after it, branches grow."""
         return not self.branches
 
     def paths(self) -> list[list[int]]:

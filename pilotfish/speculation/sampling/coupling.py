@@ -57,7 +57,7 @@ def rank_rows(distribution: Distribution, rows: Sequence[Row], width: int) -> tu
     """Token ids and log-probabilities [R, C], at most width of each row, descending: those with the greatest noisy
     scores, whose probability stands for how far they are from each other (a softmax).
 
-    The first is the pick: of all tokens, or of those that the distribution holds where these are the likeliest.
+    The first is the pick among all tokens, or those that the distribution holds where these are the likeliest.
     """
     keys, blocks = keys_of(rows, Stream.COUPLED, distribution.temperature.device), distribution.blocks
     if blocks.token_ids is None:

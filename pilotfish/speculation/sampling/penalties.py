@@ -144,5 +144,5 @@ def _apply_bias_(logits: Tensor, rows: Sequence[Row]) -> None:
 
 
 def _tensor(values: array[int] | array[float], dtype: torch.dtype) -> Tensor:
-    """On the values themselves: they must not change while the tensor is used."""
+    """A tensor on the values themselves: they must not change while it is used."""
     return torch.frombuffer(values, dtype=dtype)
