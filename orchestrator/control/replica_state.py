@@ -141,7 +141,7 @@ class ProposerState:
         self._losses = {k: mixture.loss(rows[k], beliefs) for k in choices}
         gains = {k: self.gain(beliefs, k, seconds[k]) for k in choices}
         best = max(gains, key=lambda k: gains[k])
-        if gains[best] < SHARED_STEPS * gains.get(mixture.other_k, 0.0):
+        if mixture.other_k in gains and gains[best] < SHARED_STEPS * gains[mixture.other_k]:
             self._k = mixture.other_k
         elif self._k not in gains or gains[best] > SAME_SPEED * gains[self._k]:
             self._k = best
