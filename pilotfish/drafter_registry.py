@@ -49,7 +49,8 @@ class DrafterKind:
     """The first is what its bare name means in benchmarks."""
     gives_trees: bool
     feature_layers: Callable[[int], tuple[int, ...]] | None = None
-    """For Needs.FEATURES: the layers whose inputs it takes, of a target with so many."""
+    """For Needs.FEATURES: the layers whose inputs it takes, of a target with so many; their number stands for what
+    leaves the last one, normed."""
     trained_as: str = ""
     """Its name in `pilotfish train`; empty: it is not trained there."""
 
@@ -72,6 +73,13 @@ DRAFTERS: Mapping[str, DrafterKind] = MappingProxyType(
             gives_trees=True,
             feature_layers=default_feature_layers,
             trained_as="eagle3",
+        ),
+        "medusa": DrafterKind(
+            needs=Needs.FEATURES,
+            runs_in=(Location.TARGET, Location.DRAFT_SERVICE),
+            gives_trees=True,
+            feature_layers=lambda num_layers: (num_layers,),
+            trained_as="medusa",
         ),
     }
 )

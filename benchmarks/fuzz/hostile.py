@@ -14,13 +14,16 @@ from typing import Any
 import grpc
 import grpc.aio
 import httpx
+import shared.checkout  # noqa: F401  # finds tests.support
 
 from orchestrator.__main__ import start as start_orchestrator
 from orchestrator.server import SERVICE_NAME, OrchestratorServer
 from pilotfish.config import Config
 from pilotfish.rpc.command import run_service
 from pilotfish.rpc.replica.server import ReplicaServer
+from pilotfish.rpc.v1 import inference_pb2
 from target_service.server import start_target
+from tests.support.raw_http2 import call_head, data_frame, message_head
 
 NUM_CLIENTS = 64
 NUM_ANSWERS = 20
@@ -31,15 +34,14 @@ ATTACK_S = 3.0
 POST = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\n"
 CHUNKED = POST + b"transfer-encoding: chunked\r\n\r\n1\r\n{\r\n"
 GENERATE = f"/{SERVICE_NAME}/Generate"
-ASKED = {"max_lag_ms": 50.0, "grown_mb": 100.0, "slower": 1.5}
+ASKED = {"max_lag_ms": 50.0, "grown_mb": 100.0, "slower": 1.5, "slower_grpc": 1.5}
 
 
 @dataclass(frozen=True)
 class Address:
-    """Of a server."""
+    """Of a server: host:port of each API."""
 
-    http_host: str
-    http_port: int
+    http: str
     grpc: str
 
 
@@ -54,9 +56,10 @@ class Measured:
 Client = Callable[[Address], Awaitable[None]]
 
 
-async def sends(address: Address, begin: bytes, again: bytes, pause_s: float) -> None:
+async def sends(address: str, begin: bytes, again: bytes, pause_s: float) -> None:
     """Sends one thing, then another again and again, and reads nothing, until the server has enough."""
-    _, writer = await asyncio.open_connection(address.http_host, address.http_port)
+    host, _, port = address.rpartition(":")
+    _, writer = await asyncio.open_connection(host, int(port))
     try:
         writer.write(begin)
         while True:
@@ -68,12 +71,12 @@ async def sends(address: Address, begin: bytes, again: bytes, pause_s: float) ->
 
 
 def raw(begin: bytes, again: bytes, pause_s: float = 0.0) -> Client:
-    return lambda address: sends(address, begin, again, pause_s)
+    return lambda address: sends(address.http, begin, again, pause_s)
 
 
 def asks(path: str, method: str = "POST", **options: Any) -> Client:
     async def ask(address: Address) -> None:
-        async with httpx.AsyncClient(base_url=f"http://{address.http_host}:{address.http_port}", timeout=600) as http:
+        async with httpx.AsyncClient(base_url=f"http://{address.http}", timeout=600) as http:
             await http.request(method, path, **options)
 
     return ask
@@ -85,9 +88,14 @@ async def _opens_calls(address: Address) -> None:
         await asyncio.gather(*(call.code() for call in calls))
 
 
-async def _sends_messages(address: Address) -> None:
+async def _sends_a_message_slowly(address: Address) -> None:
+    begin = call_head(GENERATE, {}) + data_frame(message_head(4_000_000))
+    await sends(address.grpc, begin + 3 * data_frame(b"x" * 16_000), data_frame(b"x"), 0.2)
+
+
+async def _sends_messages(address: Address, num_bytes: int = 15_000_000) -> None:
     async with grpc.aio.insecure_channel(address.grpc, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
-        await channel.unary_unary(GENERATE)(b"\x0a\xff\xff\xff\x07" + b"x" * 15_000_000, timeout=60)
+        await channel.unary_unary(GENERATE)(b"\x0a\xff\xff\xff\x07" + b"x" * num_bytes, timeout=60)
 
 
 DIGITS = {"prompt": "7" * 3_900_000}
@@ -106,7 +114,10 @@ HOSTILE: dict[str, Client] = {
     "scores, greedy": asks(
         "/v1/completions", json={"prompt": [7] * 1000, "max_tokens": 1, "n": 8, "prompt_logprobs": 5}
     ),
+    "JSON, greedy": asks("/v1/chat/completions", content=b'{"messages":[{"a":[' + 1_300_000 * b"[]," + b"1]}]}"),
     "gRPC messages, greedy": _sends_messages,
+    "gRPC messages, slow": _sends_a_message_slowly,
+    "gRPC messages of 4 MB, greedy": lambda address: _sends_messages(address, 3_900_000),
     "gRPC calls, slow": _opens_calls,
 }
 """By what they do: on and on, again when they are refused."""
@@ -124,7 +135,7 @@ async def measure_hostile(kinds: Sequence[str]) -> AsyncIterator[dict[str, Any]]
         try:
             address = await asyncio.to_thread(ours.recv)
             await _measured(ours)  # that of the start is forgotten
-            alone_s = await _answer_s(address)
+            alone_s = await _answers_s(address)
             before = await _measured(ours)
             begun, begins = context.Pipe()
             hostile = context.Process(target=_attack, args=(name, address, begins), daemon=True)
@@ -132,7 +143,7 @@ async def measure_hostile(kinds: Sequence[str]) -> AsyncIterator[dict[str, Any]]
             try:
                 await asyncio.to_thread(begun.recv)
                 await asyncio.sleep(ATTACK_S)
-                beside_s = await _answer_s(address)
+                beside_s = await _answers_s(address)
                 after = await _measured(ours)
             finally:
                 hostile.kill()
@@ -142,7 +153,8 @@ async def measure_hostile(kinds: Sequence[str]) -> AsyncIterator[dict[str, Any]]
                 "lag_alone_ms": round(before.max_lag_ms, 1),
                 "max_lag_ms": round(after.max_lag_ms, 1),
                 "grown_mb": round(after.resident_mb - before.resident_mb, 1),
-                "slower": round(beside_s / alone_s, 2),
+                "slower": round(beside_s[0] / alone_s[0], 2),
+                "slower_grpc": round(beside_s[1] / alone_s[1], 2),
             }
         finally:
             for each in (process, target):
@@ -167,16 +179,26 @@ async def _again(client: Client, address: Address) -> None:
         await asyncio.sleep(0.01)
 
 
-async def _answer_s(address: Address) -> float:
-    """The median of a well-behaved client."""
-    body = {"prompt": "a small fish", "max_tokens": 16, "ignore_eos": True}
-    taken_s = []
-    async with httpx.AsyncClient(base_url=f"http://{address.http_host}:{address.http_port}", timeout=60) as http:
+async def _answers_s(address: Address) -> tuple[float, float]:
+    """The medians of a well-behaved client, over HTTP and over gRPC."""
+    fields = {"max_tokens": 16, "ignore_eos": True}
+    body = {"prompt": "a small fish", **fields}
+    message = inference_pb2.GenerateRequest(text="a small fish", **fields).SerializeToString()
+    who = {"x-client-id": "modest"}
+    taken_s: tuple[list[float], list[float]] = ([], [])
+    async with (
+        httpx.AsyncClient(base_url=f"http://{address.http}", timeout=60) as http,
+        grpc.aio.insecure_channel(address.grpc, options=[("grpc.use_local_subchannel_pool", 1)]) as channel,
+    ):
+        generate = channel.unary_stream(GENERATE)
         for _ in range(NUM_ANSWERS):
-            start_s = time.perf_counter()
-            (await http.post("/v1/completions", json=body, headers={"x-client-id": "modest"})).raise_for_status()
-            taken_s.append(time.perf_counter() - start_s)
-    return statistics.median(taken_s)
+            begun_s = time.perf_counter()
+            (await http.post("/v1/completions", json=body, headers=who)).raise_for_status()
+            then_s = time.perf_counter()
+            assert [piece async for piece in generate(message, timeout=60, metadata=tuple(who.items()))]
+            taken_s[0].append(then_s - begun_s)
+            taken_s[1].append(time.perf_counter() - then_s)
+    return statistics.median(taken_s[0]), statistics.median(taken_s[1])
 
 
 async def _measured(server: Connection) -> Measured:
@@ -215,8 +237,7 @@ def _serve(main: Connection, target: str) -> None:
 
 async def _measure(main: Connection, orchestrator: OrchestratorServer) -> None:
     """Until the process ends."""
-    host, _, port = orchestrator.http_url.removeprefix("http://").rpartition(":")
-    main.send(Address(host, int(port), orchestrator.address))
+    main.send(Address(orchestrator.http_url.removeprefix("http://"), orchestrator.address))
     most = Measured(0.0, 0.0)
 
     async def tick() -> None:

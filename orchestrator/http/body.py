@@ -24,7 +24,7 @@ encode_body = msgspec.json.Encoder(decimal_format="number").encode
 """Of what answers say: decimals, which requests had as numbers (see `decoder_of`), are numbers again."""
 
 
-async def read_body(request: Request, max_bytes: int, hold: Callable[[int], None]) -> bytes:
+async def read_body(request: Request, max_bytes: int, hold: Callable[[int], None]) -> bytearray:
     """The whole body. hold: is told how long it is so far.
 
     Raises RequestTooLargeError as soon as it is longer than max_bytes, and what `hold` does.
@@ -32,13 +32,13 @@ async def read_body(request: Request, max_bytes: int, hold: Callable[[int], None
     declared = request.headers.get("content-length", "")
     if declared.isdecimal():
         check_request_bytes(int(declared), max_bytes)
-    pieces, num_bytes = [], 0
+    body = bytearray()  # which grows in its place: pieces that are joined take twice as much
     async for piece in request.stream():
-        num_bytes += len(piece)
+        num_bytes = len(body) + len(piece)
         check_request_bytes(num_bytes, max_bytes)
         hold(num_bytes)
-        pieces.append(piece)
-    return b"".join(pieces)
+        body += piece
+    return body
 
 
 def decoder_of(kind: type[BodyT]) -> msgspec.json.Decoder[BodyT]:
@@ -46,7 +46,7 @@ def decoder_of(kind: type[BodyT]) -> msgspec.json.Decoder[BodyT]:
     return msgspec.json.Decoder(kind, float_hook=Decimal)
 
 
-def decode_body(decoder: msgspec.json.Decoder[BodyT], body: bytes) -> BodyT:
+def decode_body(decoder: msgspec.json.Decoder[BodyT], body: bytes | bytearray) -> BodyT:
     """Raises InvalidRequestError, with the parameter where one is wrong."""
     check_json(body, "the body")
     try:

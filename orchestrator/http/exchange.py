@@ -35,7 +35,7 @@ class Exchange:
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.request = Request(scope, receive)
-        self.body = b""
+        self.body: bytes | bytearray = b""
         self.extra_headers: dict[str, str] = {}
         """Of the answer; set them before it begins."""
         self.param_names: Mapping[str, str] = {}

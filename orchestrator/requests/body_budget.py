@@ -28,7 +28,8 @@ class BodyBudget:
     @classmethod
     def of(cls, config: OrchestratorConfig) -> BodyBudget:
         """An orchestrator's: any one request has room while no other is large."""
-        return cls(max(config.http.max_held_body_bytes, 2 * max_message_bytes(config)))
+        # While a message is taken it counts twice.
+        return cls(max(config.http.max_held_body_bytes, 4 * max_message_bytes(config)))
 
     def __init__(self, max_bytes: int) -> None:
         self._free = max_bytes

@@ -83,7 +83,9 @@ def statistics_table(summary: Summary) -> Table:
     table.add_column(style="dim")
     table.add_column()
     cached = f", {summary.num_cached_tokens} from the prefix cache" if summary.num_cached_tokens else ""
-    ending = summary.finish_reason.name.lower() + (f" ({summary.stopped_by!r})" if summary.stopped_by else "")
+    by = summary.stopped_by
+    stopped_by = f" (token {by})" if isinstance(by, int) else f" ({by!r})" if by else ""
+    ending = summary.finish_reason.name.lower() + stopped_by
     table.add_row("tokens", f"{summary.num_output_tokens} after a prompt of {summary.num_prompt_tokens}{cached}")
     table.add_row("ended by", ending)
     table.add_row("first token", f"{summary.time_to_first_token_s * 1e3:.0f} ms")

@@ -59,7 +59,7 @@ class HttpConfig:
     """Origins whose pages may call the API, such as `https://chat.example`; `*`: all. The playground needs none."""
     max_held_body_bytes: PositiveInt = 64_000_000
     """Maximum bytes of HTTP bodies and gRPC messages in memory, from their reading to the answer's end, but for the
-    first 64 KiB of each; at least twice the largest message. An API key, without keys an address, may hold as much as
+    first 64 KiB of each; at least four of the largest. An API key, without keys an address, may hold as much as
     is free, thus half of all if it is alone; beyond, requests get 429, calls RESOURCE_EXHAUSTED."""
     max_choices: PositiveInt = 128
     """Maximum answers per request (`n` times prompts). Each answer queues as a request."""

@@ -47,7 +47,9 @@ class FeatureHead(Protocol):
     feature_layers: tuple[int, ...]
     """The target's, whose inputs it takes."""
     feature_width: int
-    """3H"""
+    """Values of a position: 3H for EAGLE-3, H for Medusa."""
+    max_draft_tokens: int | None
+    """In a row; None: any number."""
     dtype: torch.dtype
     device: torch.device
     """Of states."""

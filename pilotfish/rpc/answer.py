@@ -32,7 +32,8 @@ class Summary:
     model_id: str
     finish_reason: FinishReason
     stopped_by: str | int | None
-    """The stop string or the token id that ended the answer; a client gets text, which may be empty."""
+    """The stop string or the token id that ended the answer. A client gets empty text for neither, and from older
+    orchestrators the id as text."""
     seed: int
     emulated: bool
     lossy: bool
@@ -92,6 +93,7 @@ def summary_to_proto(summary: Summary) -> pb.GenerateResponse:
             **{name: getattr(summary, name) for name in _SAME},
             finish_reason=types_pb2.FinishReason.ValueType(summary.finish_reason),
             stopped_by="" if summary.stopped_by is None else str(summary.stopped_by),
+            stop_token_id=summary.stopped_by if isinstance(summary.stopped_by, int) else None,
             usage=pb.Usage(**{name: getattr(summary, own) for name, own in _USAGE.items()}),
             timings=pb.RequestTimings(**{name: round(1e9 * getattr(summary, own)) for name, own in _TIMES.items()}),
             speculation=pb.SpeculationStats(**msgspec.structs.asdict(summary.speculation)),
@@ -103,7 +105,7 @@ def summary_from_proto(summary: pb.Summary) -> Summary:
     return Summary(
         **{name: getattr(summary, name) for name in _SAME},
         finish_reason=FinishReason(summary.finish_reason),
-        stopped_by=summary.stopped_by,
+        stopped_by=summary.stop_token_id if summary.HasField("stop_token_id") else summary.stopped_by,
         **{own: getattr(summary.usage, name) for name, own in _USAGE.items()},
         **{own: getattr(summary.timings, name) / 1e9 for name, own in _TIMES.items()},
         speculation=_speculation_from_proto(summary.speculation),

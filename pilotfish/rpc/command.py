@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -15,6 +14,7 @@ import uvloop
 
 from pilotfish.config import Config, load_config
 from pilotfish.errors import PilotfishError
+from pilotfish.rpc.process_memory import settle_memory
 from pilotfish.rpc.server import Service
 from pilotfish.telemetry.logs import configure_logging
 
@@ -59,8 +59,7 @@ async def _serve(
         server = await _unless(interrupted, start(config))
         if server is None:
             return
-        # What a start makes stays: a collection that looks through it holds the loop for 0.1 s (measured).
-        gc.freeze()
+        settle_memory()
         print(f"{name} ready on {server.address} ({describe(server)})", flush=True)
         try:
             await _unless(interrupted, server.wait_closed())

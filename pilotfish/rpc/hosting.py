@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import gc
 import logging
 import os
 from typing import TypeVar
@@ -12,6 +11,7 @@ from typing import TypeVar
 from pilotfish.config import Config, DraftConfig, TargetConfig
 from pilotfish.errors import PilotfishError
 from pilotfish.pools.autoscaling import load_stats
+from pilotfish.rpc.process_memory import settle_memory
 from pilotfish.rpc.replica.server import ReplicaServer
 from pilotfish.rpc.server import Service
 
@@ -39,7 +39,7 @@ class HostedService:
         self._service = service
         self._drain_s = config.deployment.orchestrator.drain_s
         self._watch = asyncio.create_task(self._exit_when_lost())
-        gc.freeze()  # see pilotfish.rpc.command
+        settle_memory()
 
     async def stop(self) -> None:
         """Drain and stop the service. Idempotent."""

@@ -30,7 +30,7 @@ class TrainingRequest:
     prompts: tuple[Path, ...] = ()
     """jsonl files with prompts that the target answers before it synthesises its own."""
     start_from: Path | None = None
-    """An EAGLE-3 head of the same target, whose weights are the first; None: the target's own layers are."""
+    """Heads of the same kind and target, whose weights are the first; None: the target's own layers are."""
     answers_per_prompt: int = 1
     num_answer_tokens: int = 2_000_000
     """To synthesise."""
@@ -40,9 +40,9 @@ class TrainingRequest:
     learning_rate: float = 1e-3
     batch_tokens: int = 2048
     draft_vocab_size: int = 8192
-    """Of eagle3; 0: the target's whole vocabulary."""
+    """Of a head; 0: the target's whole vocabulary."""
     num_depths: int = 3
-    """Draft depths that eagle3 unrolls, and that a draft's chains are judged by."""
+    """Draft depths that eagle3 unrolls, heads of medusa, and what a draft's chains are judged by."""
     num_layers: int = 4
     """Of a draft."""
     num_sequences: int = 64

@@ -31,10 +31,7 @@ class RawCall:
     async def begin(cls, address: str, path: str, headers: Mapping[str, str]) -> Self:
         host, _, port = address.rpartition(":")
         call = cls(*await asyncio.open_connection(host, int(port)))
-        fields = {":method": "POST", ":scheme": "http", ":path": path, ":authority": address}
-        fields |= {"te": "trailers", "content-type": "application/grpc", **headers}
-        call.writer.write(_PREFACE + _frame(_SETTINGS, b"", stream=0))
-        call.writer.write(_frame(_HEADERS, b"".join(map(_literal, fields, fields.values())), _END_HEADERS))
+        call.writer.write(call_head(path, headers))
         return call
 
     async def __aenter__(self) -> Self:
@@ -47,7 +44,7 @@ class RawCall:
 
     def send(self, data: bytes) -> None:
         """Some of the message, 16 KiB at most."""
-        self.writer.write(_frame(_DATA, data))
+        self.writer.write(data_frame(data))
 
     async def _listen(self) -> None:
         while not self.ended.is_set():
@@ -64,6 +61,19 @@ class RawCall:
             elif kind == _HEADERS and flags & _END_STREAM:
                 self.trailers = payload
                 self.ended.set()
+
+
+def call_head(path: str, headers: Mapping[str, str]) -> bytes:
+    """A connection's first bytes, with those of its first call."""
+    fields = {":method": "POST", ":scheme": "http", ":path": path, ":authority": "localhost"}
+    fields |= {"te": "trailers", "content-type": "application/grpc", **headers}
+    begin = _PREFACE + _frame(_SETTINGS, b"", stream=0)
+    return begin + _frame(_HEADERS, b"".join(map(_literal, fields, fields.values())), _END_HEADERS)
+
+
+def data_frame(data: bytes) -> bytes:
+    """Of the first call, 16 KiB at most."""
+    return _frame(_DATA, data)
 
 
 def message_head(num_bytes: int) -> bytes:

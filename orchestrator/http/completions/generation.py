@@ -102,7 +102,7 @@ class GenerationApi:
         request = await self._read(self._responses_reader, exchange)
 
         def make_format(model: ModelInfo, tools: ToolUse, reasoning: MakeParser) -> ResponsesFormat:
-            return ResponsesFormat(new_envelope("resp", model), request, tools, reasoning)
+            return ResponsesFormat(new_envelope("resp", model), request, tools, reasoning, self._service.tokenizer)
 
         self._responses_reader.ignore(exchange, request.untold_fields)
         exchange.param_names = request.param_names

@@ -13,6 +13,7 @@ from orchestrator.answers.output import OutputChunk
 from orchestrator.http.body import encode_body
 from orchestrator.http.completions.answers import ChoiceEvents, Finished, Sample
 from orchestrator.http.completions.envelope import Envelope
+from orchestrator.http.completions.logprobs import TokenLogprob, chat_logprobs
 from orchestrator.http.completions.speculation import ChoiceDetails, speculation_report
 from orchestrator.http.completions.usage import Usage, usage_of, with_reasoning
 from orchestrator.http.errors import INTERNAL_CODE, ApiError, ErrorBody
@@ -37,6 +38,7 @@ from orchestrator.requests.reasoning import AnswerParser, MakeParser
 from orchestrator.requests.tool_calls import ToolAnswer
 from orchestrator.requests.tools import ToolUse
 from pilotfish.chat import ToolCall
+from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.rpc.answer import Summary
 from pilotfish.types import FinishReason
 
@@ -48,7 +50,8 @@ class ResponsesFormat:
     envelope: Envelope
     request: ResponsesRequest
     tools: ToolUse
-    reasoning: MakeParser = lambda: None
+    reasoning: MakeParser
+    tokenizer: Tokenizer
 
     def document(self, answers: Sequence[Finished]) -> Response:
         (answer,) = answers
@@ -99,6 +102,7 @@ class ResponsesFormat:
             text={"format": {"type": "text"}, **({} if request.text is None else request.text.as_given())},
             tool_choice=choice if isinstance(choice, str) else choice.as_given(),
             tools=[tool.as_given() for tool in request.tools or ()],
+            top_logprobs=request.top_logprobs,
             top_p=request.top_p,
             **ended,
         )
@@ -115,9 +119,13 @@ class ResponseEvents(ChoiceEvents):
         self.items: list[OutputItem] = []
         self._written: OutputItem | None = None
         """That is being written: the last item."""
+        self._logprobs: list[TokenLogprob] = []
+        """Of the tokens since the message's last words."""
 
     def chunk(self, chunk: OutputChunk) -> bytes:
         """Empty while nothing can be shown."""
+        if told := chat_logprobs(chunk, self._format.tokenizer) if self._format.request.has_logprobs else None:
+            self._logprobs += told.content
         return self._begin() + self._add(self.parser.push(chunk.text, chunk.token_ids))
 
     def end(self, chunk: OutputChunk, report: Summary) -> bytes:
@@ -125,6 +133,9 @@ class ResponseEvents(ChoiceEvents):
         data = self.chunk(chunk) + self._add(self.parser.finish())
         if not self.items:
             data += self._open_written(OutputMessage)  # an answer of no words is one
+        messages = [item for item in self.items if isinstance(item, OutputMessage)]
+        if messages:
+            messages[-1].content[0].logprobs += self._logprobs  # of what has no words, such as the end
         status = _status(report)
         data += self._close_written(status)
         response = self._format.response(self.items, report, self.parser.num_reasoning_tokens)
@@ -160,7 +171,11 @@ class ResponseEvents(ChoiceEvents):
         assert isinstance(self._written, WrittenItem)
         part = self._written.content[0]
         part.text += text
-        return data + self._item_event(f"response.{part.type}.delta", content_index=0, delta=text, **_logprobs(part))
+        logprobs: dict[str, Any] = {}
+        if isinstance(part, OutputText):
+            logprobs["logprobs"], self._logprobs = self._logprobs, []
+            part.logprobs += logprobs["logprobs"]
+        return data + self._item_event(f"response.{part.type}.delta", content_index=0, delta=text, **logprobs)
 
     def _open_written(self, kind: type[WrittenItem]) -> bytes:
         if isinstance(self._written, kind):
@@ -185,7 +200,8 @@ class ResponseEvents(ChoiceEvents):
             data = self._item_event("response.function_call_arguments.done", name=item.name, arguments=item.arguments)
         else:
             part = item.content[0]
-            data = self._item_event(f"response.{part.type}.done", content_index=0, text=part.text, **_logprobs(part))
+            logprobs = {"logprobs": part.logprobs} if isinstance(part, OutputText) else {}
+            data = self._item_event(f"response.{part.type}.done", content_index=0, text=part.text, **logprobs)
             data += self._item_event("response.content_part.done", content_index=0, part=part)
         return data + self._event("response.output_item.done", output_index=len(self.items) - 1, item=item)
 
@@ -232,8 +248,3 @@ def _usage(usage: Usage) -> ResponseUsage:
         InputDetails(0 if details is None else details.cached_tokens),
         OutputDetails(0 if thoughts is None else thoughts.reasoning_tokens),
     )
-
-
-def _logprobs(part: OutputText | ReasoningText) -> dict[str, list[Any]]:
-    """Events of a message's words have them."""
-    return {"logprobs": []} if isinstance(part, OutputText) else {}

@@ -31,6 +31,8 @@ _PARAM_NAMES: Mapping[str, str] = {
     "reasoning_effort": "reasoning.effort",
     **SPECULATION_NAMES,
 }
+LOGPROBS = "message.output_text.logprobs"
+"""Of what a request may have included, what is."""
 _TEXT_PARTS = ("input_text", "output_text", "reasoning_text", "text")
 
 
@@ -108,6 +110,8 @@ class ResponsesRequest(ChatFields, kw_only=True):
     tool_choice: str | ResponseToolChoice | None = None
     parallel_tool_calls: bool | None = None
     text: TextFields | None = None
+    include: list[str] | None = None
+    top_logprobs: int | None = None
     reasoning: ReasoningFields | None = None
     metadata: dict[str, str] | None = None
     """Told back."""
@@ -121,6 +125,11 @@ class ResponsesRequest(ChatFields, kw_only=True):
         return {name: own for name, own in _PARAM_NAMES.items() if getattr(self, name, None) is None}
 
     @property
+    def has_logprobs(self) -> bool:
+        """Of every output token."""
+        return LOGPROBS in (self.include or ())
+
+    @property
     def untold_fields(self) -> dict[str, str]:
         """Fields that ask for what responses do not tell, each with the reason."""
         given = {
@@ -129,6 +138,10 @@ class ResponsesRequest(ChatFields, kw_only=True):
             "stream_options": self.stream_options,
         }
         untold = dict.fromkeys((name for name, value in given.items() if value), "responses do not tell it")
+        if not {LOGPROBS}.issuperset(self.include or ()):
+            untold["include"] = f"only {LOGPROBS} is told"
+        if self.top_logprobs and not self.has_logprobs:
+            untold["top_logprobs"] = f"include has no {LOGPROBS}"
         if self.reasoning is not None and self.reasoning.summary:
             untold["reasoning.summary"] = "thoughts are told as they are"
         return untold
@@ -146,6 +159,8 @@ class ResponsesRequest(ChatFields, kw_only=True):
                 **given,
                 "messages": self._messages(),
                 "max_completion_tokens": self.max_output_tokens,
+                "logprobs": self.has_logprobs,
+                "top_logprobs": self.top_logprobs if self.has_logprobs else None,
                 "tools": None if self.tools is None else [_tool(tool) for tool in self.tools],
                 "tool_choice": _tool_choice(self.tool_choice),
                 "parallel_tool_calls": self.parallel_tool_calls,

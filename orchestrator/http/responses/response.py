@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from orchestrator.http.completions.logprobs import TokenLogprob
 from orchestrator.http.completions.speculation import ChoiceDetails
 
 Status = Literal["in_progress", "completed", "incomplete", "failed"]
@@ -17,7 +18,8 @@ class OutputText(msgspec.Struct):
     text: str
     type: Literal["output_text"] = "output_text"
     annotations: list[Any] = []
-    logprobs: list[Any] = []
+    logprobs: list[TokenLogprob] = []
+    """Where they are included: of every output token, as in chats, those of thoughts and calls among them."""
 
 
 class OutputMessage(msgspec.Struct, kw_only=True, tag_field="type", tag="message"):
@@ -128,6 +130,7 @@ class Response(msgspec.Struct, kw_only=True):
     text: dict[str, Any]
     tool_choice: Any
     tools: list[dict[str, Any]]
+    top_logprobs: int | None = None
     top_p: float | None
     truncation: Literal["disabled"] = "disabled"
     speculation: ChoiceDetails | msgspec.UnsetType = msgspec.UNSET

@@ -15,6 +15,7 @@ from itertools import accumulate, compress
 
 import msgspec
 import torch
+from msgspec.structs import replace
 from torch import Tensor
 
 from pilotfish.engine.core.draft_costs import Thresholds
@@ -223,4 +224,6 @@ class HeadGrowth:
             output = self.forward(expansions, hidden, last_rows)
             return output.logits
 
+        if (most := self._head.max_draft_tokens) is not None:
+            wishes = [replace(wish, num_draft_tokens=min(wish.num_draft_tokens, most)) for wish in wishes]
         return grow_drafts(wishes, output.logits, expand, self._vocabulary, top_m=self._top_m)

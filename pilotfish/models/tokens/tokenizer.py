@@ -19,7 +19,7 @@ _ALWAYS_ENCODED_CHARS = 65_536
 """Characters that are tokenised whatever the context: that is cheap, and some callers ask how many tokens they are."""
 _MAX_CONTEXTS, _MAX_BEYOND_TOKENS = 4, 262_144
 """Of a text that is cut to the context, how much longer it may be: each token takes 150 bytes (measured)."""
-_PIECE_CHARS, _PIECE_SLACK_TOKENS = 16_384, 64
+_PIECE_CHARS, _PIECE_SLACK_TOKENS = 8192, 32
 """Of what is counted beforehand. A cut may make a few tokens of one, where it is no end of a word."""
 
 
@@ -125,7 +125,8 @@ class Tokenizer:
         """Never true of a text that has fewer; may be false of one that has a few more.
 
         Found out a piece at a time: 4 MB of digits at once take 20 s and 600 MB (measured)."""
-        if len(text.encode(errors="replace")) <= limit:
+        max_bytes = len(text) if text.isascii() else 4 * len(text)
+        if max_bytes <= limit:
             return False  # each token stands for a byte or more
         for begin in range(0, len(text), _PIECE_CHARS):
             (piece,) = self._backend.encode_batch_fast([text[begin : begin + _PIECE_CHARS]], add_special_tokens=False)

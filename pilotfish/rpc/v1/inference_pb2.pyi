@@ -323,7 +323,7 @@ class SpeculationOptions(_message.Message):
     """Draft tokens per round, 0 is mode OFF; absent: the server's default."""
     proposer: _builtins.str
     """"auto" (the drafter beside the target if there is one, else as the operator has it), "draft" (the draft pool),
-    "ngram" or "suffix" (looked up), "eagle3" (beside the target); empty: the server's default.
+    "ngram" or "suffix" (looked up), "eagle3" or "medusa" (beside the target); empty: the server's default.
     """
     acceptance: _types_pb2.AcceptanceMode.ValueType
     """Default COUPLED. TYPICAL and TOLERANCE are refused unless the operator allows them."""
@@ -495,11 +495,12 @@ class Summary(_message.Message):
     MODEL_ID_FIELD_NUMBER: _builtins.int
     EMULATED_FIELD_NUMBER: _builtins.int
     LOSSY_FIELD_NUMBER: _builtins.int
+    STOP_TOKEN_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Names the request in logs and traces."""
     finish_reason: _types_pb2.FinishReason.ValueType
     stopped_by: _builtins.str
-    """The stop string, or the decimal token id, that ended the answer; empty if none did."""
+    """The stop string, or the decimal token id, that ended the answer; empty if none did. stop_token_id tells which."""
     seed: _builtins.int
     """The seed that reproduces this answer."""
     model_id: _builtins.str
@@ -508,6 +509,8 @@ class Summary(_message.Message):
     """True if the engine emulates hardware."""
     lossy: _builtins.bool
     """True if acceptance or level was lossy: the answer may differ from the target's own."""
+    stop_token_id: _builtins.int
+    """The token that ended the answer, stop_token_ids and the model's own alike; not set if none did."""
     @_builtins.property
     def usage(self) -> Global___Usage: ...
     @_builtins.property
@@ -527,12 +530,15 @@ class Summary(_message.Message):
         model_id: _builtins.str = ...,
         emulated: _builtins.bool = ...,
         lossy: _builtins.bool = ...,
+        stop_token_id: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["speculation", b"speculation", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_stop_token_id", b"_stop_token_id", "speculation", b"speculation", "stop_token_id", b"stop_token_id", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["emulated", b"emulated", "finish_reason", b"finish_reason", "lossy", b"lossy", "model_id", b"model_id", "request_id", b"request_id", "seed", b"seed", "speculation", b"speculation", "stopped_by", b"stopped_by", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_stop_token_id", b"_stop_token_id", "emulated", b"emulated", "finish_reason", b"finish_reason", "lossy", b"lossy", "model_id", b"model_id", "request_id", b"request_id", "seed", b"seed", "speculation", b"speculation", "stop_token_id", b"stop_token_id", "stopped_by", b"stopped_by", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__stop_token_id: _TypeAlias = _typing.Literal["stop_token_id"]  # noqa: Y015
+    _WhichOneofArgType__stop_token_id: _TypeAlias = _typing.Literal["_stop_token_id", b"_stop_token_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__stop_token_id) -> _WhichOneofReturnType__stop_token_id | None: ...
 
 Global___Summary: _TypeAlias = Summary  # noqa: Y015
 

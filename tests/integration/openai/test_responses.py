@@ -54,6 +54,37 @@ def test_a_streams_events_make_up_the_response(real_client: openai.OpenAI, mode:
     assert events[-1].response.usage.output_tokens == whole.usage.output_tokens == 24
 
 
+def test_log_probabilities_are_a_chats_where_they_are_included(real_client: openai.OpenAI) -> None:
+    chat = real_client.chat.completions.create(
+        model="",
+        messages=[{"role": "user", "content": "a a"}],
+        temperature=0,
+        max_tokens=24,
+        logprobs=True,
+        top_logprobs=2,
+    )
+    expected = [each.model_dump() for each in chat.choices[0].logprobs.content]  # type: ignore[union-attr]
+    asked = {**GREEDY, "input": "a a", "include": ["message.output_text.logprobs"], "top_logprobs": 2}
+    (item,) = real_client.responses.create(**asked).output
+    assert [each.model_dump() for each in item.content[0].logprobs] == expected
+    assert len(expected) == 24
+    events = list(real_client.responses.create(stream=True, **asked))
+    told = [each for event in events if event.type == "response.output_text.delta" for each in event.logprobs]
+    assert [each.model_dump() for each in events[-1].response.output[0].content[0].logprobs] == expected
+    assert [each.token for each in told] == [each["token"] for each in expected][: len(told)]
+    assert told
+
+
+def test_what_is_not_included_is_named(real_client: openai.OpenAI) -> None:
+    raw = real_client.responses.with_raw_response.create(
+        input="a", include=["reasoning.encrypted_content"], top_logprobs=2, **GREEDY
+    )
+    assert raw.parse().output[0].content[0].logprobs == []
+    named = raw.headers["x-pilotfish-ignored-fields"]
+    assert "include (only message.output_text.logprobs is told)" in named
+    assert "top_logprobs (" in named
+
+
 def test_a_format_is_held_to_and_the_clients_own_accumulation_works(real_client: openai.OpenAI) -> None:
     answer = real_client.responses.create(input="which fish?", text=FORMAT, **LONG)
     assert answer.status == "completed"
