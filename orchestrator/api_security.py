@@ -50,7 +50,7 @@ def host_of(peer: str) -> str:
 
 
 class ApiSecurity:
-    """Made once, before anything listens."""
+    """Keys, certificates and limits of both servers. Made once, before anything listens."""
 
     def __init__(self, config: Config) -> None:
         """Raises ConfigError for files that cannot be used."""

@@ -32,7 +32,7 @@ READY_WAIT_S = 15.0
 nobody need wait. Serve calls a replica slow after 30."""
 WAKE_RETRY_S = 1.0
 WAITING_REPORT_S = 1.0
-"""Between looks at the queue; target replicas hear of it while it is not empty."""
+"""Time between looks at the queue; target replicas hear of it while it is not empty."""
 WAITING_TIMEOUT_S = 2.0
 
 process_directory = ReplicaDirectory()

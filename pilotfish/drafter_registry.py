@@ -52,7 +52,7 @@ class DrafterKind:
     """Layers whose inputs it takes, of a target with so many, whose number stands for what leaves the last one, normed;
     None where it needs no features."""
     trained_as: str = ""
-    """Its name in `pilotfish train`; empty: it is not trained there."""
+    """Name in `pilotfish train`; empty: it is not trained there."""
 
 
 _ANYWHERE = (Location.ORCHESTRATOR, Location.DRAFT_SERVICE, Location.TARGET)
@@ -93,7 +93,7 @@ def drafters_of(needs: Needs, location: Location) -> tuple[str, ...]:
 
 LOOKUPS = drafters_of(Needs.TEXT, Location.ORCHESTRATOR)
 IN_TARGET_DRAFTERS = drafters_of(Needs.FEATURES, Location.TARGET)
-"""Those that live in the target, because they look at its hidden states."""
+"""Drafters that live in the target, because they look at its hidden states."""
 
 METHODS: Mapping[str, str] = MappingProxyType(
     {kind.trained_as: name for name, kind in DRAFTERS.items() if kind.trained_as}

@@ -35,7 +35,7 @@ class FairQueue(Generic[ItemT]):
         self._clients: OrderedDict[str, _Client[ItemT]] = OrderedDict()
         """Least recently seen first."""
         self._backlogged: dict[str, _Client[ItemT]] = {}
-        """Those of them with items."""
+        """Clients with items that wait."""
         self._start = 0.0
         """Counter of the client that was served last, before it paid: where the queue stands."""
         self._num_items = 0

@@ -24,7 +24,7 @@ class Features(msgspec.Struct, frozen=True, array_like=True):
         return self.first_position + self.num_tokens
 
     def since(self, position: int) -> Features:
-        """Those of the positions from `position` on; not decoded."""
+        """The features of the positions from `position` on; not decoded."""
         num_skipped = min(max(0, position - self.first_position), self.num_tokens)
         if num_skipped == 0:
             return self

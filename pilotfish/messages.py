@@ -46,7 +46,7 @@ class OpenSequence(msgspec.Struct, frozen=True, tag=True):
     cache_salt: str = ""
     """Cached prefixes, and outputs for lookups, are shared among sequences of the same salt only."""
     client: str = ""
-    """Whose grammars are compiled in turn with those of others: a name that the peer makes up."""
+    """Client whose grammars are compiled in turn with others': a name that the peer makes up."""
 
 
 class Verify(msgspec.Struct, frozen=True, tag=True):
@@ -132,7 +132,7 @@ class Verdict(msgspec.Struct, frozen=True, tag=True):
     ended_in_leaf: bool = False
     """Whether a tree's accepted path ended in a leaf."""
     features: Features | None = None
-    """Those that the command asked for; None where the target keeps none."""
+    """Features that the command asked for; None where the target keeps none."""
     num_next_draft_tokens: int = 0
     """Prepared drafts that the target verifies now without being asked; 0: it waits for a command."""
 

@@ -38,7 +38,7 @@ class Gate:
     def __init__(self, num_switches: Counter[bool]) -> None:
         """num_switches: those of all gates, on (True) and off; counted up here."""
         self.is_open: bool | None = None
-        """None until it is first decided."""
+        """Whether the sequences speculate; None until it is first decided."""
         self.is_trial = False
         """Whether the present state is only a trial, to be measured."""
         self.num_switches = 0

@@ -26,7 +26,7 @@ class Decoding:
     num_rows: float = 0.0
     """Token rows of theirs in a step."""
     num_speculating: int = 0
-    """Those that ask a drafter."""
+    """Sequences that ask a drafter."""
 
     def __sub__(self, part: Decoding) -> Decoding:
         rows, num_speculating = self.num_rows - part.num_rows, self.num_speculating - part.num_speculating

@@ -161,13 +161,14 @@ class ReplicaLink:
         self.problem = "draining"
 
     def report_full(self) -> None:
-        """It refused a sequence for want of a place: others have the rest, until it reports otherwise."""
+        """The replica refused a sequence for want of a place: others have the rest, until it reports otherwise."""
         if self._stream is not None:
             self.num_other_sequences = self._stream.limits.max_sequences - self.num_sequences
             self._last_other_sequences = self.num_other_sequences
 
     def retire(self) -> None:
-        """It left the directory: no new sequences, and no stream any more once the open ones have ended or moved."""
+        """The replica left the directory: no new sequences, and no stream any more once the open ones have ended or
+        moved."""
         self._is_retired = True
         self.report_draining()
         self.problem = _RETIRED

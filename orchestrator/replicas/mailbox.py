@@ -13,7 +13,7 @@ from pilotfish.messages import CloseSequence, Command
 from pilotfish.messages import Event as Message
 
 ANSWER_DEADLINE_S = 300.0
-"""For one event, queueing and prefill included. A frozen replica is noticed far earlier, by its silence."""
+"""Deadline of one event, queueing and prefill included. A frozen replica is noticed far earlier, by its silence."""
 
 
 class Receiver(Protocol):

@@ -22,7 +22,7 @@ SERVICE_NAME = "pilotfish-orchestrator"
 
 
 class RequestObserver:
-    """Shared by the requests of one orchestrator; used on its event loop. Close it."""
+    """Observes the requests of one orchestrator; used on its event loop. Close it."""
 
     def __init__(self, config: Config) -> None:
         telemetry = config.telemetry
@@ -75,7 +75,7 @@ class ObservedRequest:
         """When it was ready to be opened on a target."""
 
     def begin(self, session: Session, request: GenerationRequest, model_id: str) -> None:
-        """Its turn has come, and this session answers it."""
+        """The request's turn has come, and this session answers it."""
         self._session = session
         self.start_ns = time.monotonic_ns()
         self._observer.statistics.begin(session)
@@ -84,7 +84,7 @@ class ObservedRequest:
             self._span.set_attributes(request_attributes(request, model_id, self._operation))
 
     def add_chunk(self, num_tokens: int) -> None:
-        """So many tokens go to the client now."""
+        """Note that so many tokens go to the client now."""
         now_ns = time.monotonic_ns()
         if self.first_token_ns == self.arrival_ns:
             self.first_token_ns = now_ns

@@ -67,7 +67,7 @@ class RequestTotals:
         self.num_failovers += target.num_failovers
 
     def copy(self) -> RequestTotals:
-        """The same sums, to add more to."""
+        """A copy to add more to."""
         return replace(self, num_accepted_per_position=list(self.num_accepted_per_position))
 
     def _add_positions(self, counts: tuple[int, ...]) -> None:
@@ -78,7 +78,7 @@ class RequestTotals:
 
 
 class RequestStatistics:
-    """Used on the orchestrator's event loop.
+    """Sums of all requests. Used on the orchestrator's event loop.
 
     Counts per token nothing but the latencies: what a request has come to is known to its session, and sessions that
     still run are added up when somebody asks.
@@ -128,7 +128,7 @@ class RequestStatistics:
         self._active.add(session)
 
     def end(self, session: Session) -> None:
-        """It is not any more. Idempotent."""
+        """The session is over. Idempotent."""
         if session in self._active:
             self._active.remove(session)
             self._ended.add(session)

@@ -20,7 +20,7 @@ _Turn = asyncio.Future[Callable[[], PilotfishError] | None]
 
 
 class FairTurns:
-    """So many turns at once, in an order that is fair to clients by how long they had one. Belongs to one event loop.
+    """Gives so many turns at once, in an order that is fair to clients by how long they had one. For one event loop.
 
     Of what waits, one too many costs the client that has most of it its newest one.
     """

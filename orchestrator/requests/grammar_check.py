@@ -113,7 +113,7 @@ class GrammarCheck:
                 self._forget(request)
 
     def _forget(self, request: _Request) -> None:
-        """Nobody waits for it any more."""
+        """Drop a check that nobody waits for any more."""
         request.verdict.cancel()
         self._queue.remove(request.client_id, request)
         requests = self._requests.get(request.grammar, {})

@@ -41,7 +41,7 @@ class HarmonyIds(NamedTuple):
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> HarmonyIds | None:
-        """None where one of them is not one token."""
+        """The tokenizer's; None where one of them is not one token."""
         texts = (CHANNEL, "analysis", *_ENDS)
         encoded = [tokenizer.encode(text, add_special_tokens=False) for text in texts]
         if any(len(ids) != 1 for ids in encoded):

@@ -35,8 +35,8 @@ PARSERS: Mapping[str, ReasoningMarks] = {
 
 
 def reasoning_marks(name: str, chat_template: str) -> ReasoningMarks | None:
-    """Those of a parser; `auto`: of the first whose end mark the chat template has, or begin mark where other models
-    have that end; None: the model is not one that thinks, or `none`."""
+    """The marks of a parser; `auto`: of the first whose end mark the chat template has, or begin mark where others have
+    that end; None: the model is not one that thinks, or `none`."""
     if name == "auto":
         found_by = {marks: marks.begin if marks is HARMONY else marks.end for marks in PARSERS.values()}
         return next((marks for marks, mark in found_by.items() if mark in chat_template), None)
@@ -167,7 +167,7 @@ class AnswerParser:
 
     @property
     def num_reasoning_tokens(self) -> int | None:
-        """None where it is not known."""
+        """Tokens of the thoughts and their marks; None where it is not known."""
         return None if self._reasoning is None else self._reasoning.num_tokens
 
     def push(self, text: str, token_ids: Sequence[int] = ()) -> ToolAnswer:

@@ -68,7 +68,7 @@ class Place:
 
 
 class RequestQueue:
-    """Used from one event loop."""
+    """The bounded queue in front of the replicas' places. Used from one event loop."""
 
     def __init__(self, config: OrchestratorConfig, num_places: Callable[[], int | None]) -> None:
         """num_places: how many requests the replicas have room for now, None without a replica; call `grant` when it

@@ -15,7 +15,7 @@ from pilotfish.models.tokens.tool_prompt import parse_arguments
 from pilotfish.structured.bounds import check_json
 
 _MAX_HEAD_CHARS = 256
-"""Between a begin mark and the arguments, and behind them."""
+"""Characters between a begin mark and the arguments, and behind them, at most."""
 _JSON_SPACE = " \t\n\r"
 _STRING = r'"[^"\\\x00-\x1f]*"'
 _OBJECT_BEGIN = re.compile(r'\{\s*(?:"|$)')

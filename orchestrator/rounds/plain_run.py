@@ -113,7 +113,7 @@ class PlainRun:
         self._goal_length = length
 
     def restart(self) -> None:
-        """It is asked for again, elsewhere: no draft is on its way there."""
+        """The run is asked for again, elsewhere: no draft is on its way there."""
         self._cut_in = None
 
     def command(self, peer: Peer, length: int, features: FeatureRequest | None) -> Decode:

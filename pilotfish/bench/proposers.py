@@ -24,7 +24,7 @@ class Proposer:
     """Configuration key of its weights; empty: it has none."""
 
     def with_model(self, model: str) -> Proposer:
-        """The same one with other weights. Raises ConfigError when it has none."""
+        """The proposer with other weights. Raises ConfigError when it has none."""
         if not self.model_key:
             raise ConfigError(f"proposer {self.name} has no model, so {self.name}={model} means nothing")
         return replace(self, overrides=(*self.overrides, f"{self.model_key}={model}"))

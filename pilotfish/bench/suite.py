@@ -101,7 +101,7 @@ class Progress:
     """Hears how a suite gets on; this one does not care."""
 
     def begin(self, num_answers: int) -> None:
-        """So many answers will be measured."""
+        """A suite begins that measures so many answers."""
 
     def doing(self, what: str) -> None:
         """What it is busy with from now on."""

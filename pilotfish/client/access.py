@@ -59,7 +59,7 @@ class Access:
         return grpc.secure_channel(address, self._credentials(), options=self._options)
 
     def open_async_channel(self, address: str) -> grpc.aio.Channel:
-        """The same for asyncio."""
+        """A channel for asyncio, as `open_channel`'s."""
         if not self.ca_file:
             return grpc.aio.insecure_channel(address, options=PUBLIC_CHANNEL_OPTIONS)
         return grpc.aio.secure_channel(address, self._credentials(), options=self._options)

@@ -54,7 +54,7 @@ class MeasurementPlan:
 
 
 class ShapeTimes(StepTimes):
-    """Also of proposals and prefills, and of sequences that have a context."""
+    """Step times of proposals and prefills as well, and of sequences that have a context."""
 
     @contextmanager
     def opened(self, num_sequences: int, context_tokens: int) -> Iterator[list[int]]:

@@ -49,7 +49,7 @@ class FeatureHead(Protocol):
     feature_width: int
     """Values of a position: 3H for EAGLE-3, H for Medusa."""
     max_draft_tokens: int | None
-    """In a row; None: any number."""
+    """The most draft tokens in a row; None: any number."""
     dtype: torch.dtype
     device: torch.device
     """Device of states."""

@@ -67,7 +67,7 @@ def twin_config(config: PreTrainedConfig) -> PreTrainedConfig:
 
 @dataclass(frozen=True)
 class _Sizes:
-    """Those of a config itself. What is equal to them, or less, stays so."""
+    """Sizes of a config itself. What is equal to them, or less, stays so."""
 
     hidden: int
     heads: int

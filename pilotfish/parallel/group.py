@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.distributed import AllreduceOptions, FileStore, GatherOptions, ProcessGroupGloo  # type: ignore[attr-defined]
 
 TIMEOUT = timedelta(minutes=30)
-"""For a rank that lives and does not come. A lost one is noticed by its closed connection (see `watch.py`)."""
+"""Time for a rank that lives and does not come. A lost one is noticed by its closed connection (see `watch.py`)."""
 
 
 class RankGroup(Protocol):

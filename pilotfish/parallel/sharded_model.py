@@ -79,7 +79,7 @@ def _fill_buffers(model: PreTrainedModel, device: torch.device) -> None:
 
 
 def _stored_buffers(model: PreTrainedModel) -> list[tuple[str, Tensor]]:
-    """Those that a checkpoint holds (what an activation is scaled by, what a router adds)."""
+    """Buffers that a checkpoint holds (what an activation is scaled by, what a router adds)."""
     stored = model.state_dict().keys()
     return [(name, buffer) for name, buffer in model.named_buffers() if name in stored]
 

@@ -31,7 +31,7 @@ class Bounds:
     start: int
     end: int
     padded: int
-    """Its size on every rank, at least end - start."""
+    """Size of the part on every rank, at least end - start."""
 
 
 def bounds(size: int, rank: int, num_ranks: int) -> Bounds:

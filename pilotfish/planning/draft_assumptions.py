@@ -35,9 +35,9 @@ class DraftAssumptions:
     """Probability that a draft token is accepted, given that those before it were, by position. Beyond its end
     the last value holds."""
     max_draft_tokens: int = 8
-    """K at most."""
+    """The largest K."""
     ahead_tokens: int = 0
-    """Drafted ahead in a round at most, while the target verifies; 0: no drafting ahead."""
+    """The most tokens drafted ahead in a round, while the target verifies; 0: no drafting ahead."""
 
     def __post_init__(self) -> None:
         if not self.acceptance:

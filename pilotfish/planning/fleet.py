@@ -55,7 +55,7 @@ class FleetSimulation:
         self._outcome = Outcome()
 
     def run(self, requests: Iterable[Request]) -> Outcome:
-        """Each arrives at its time, however busy the fleet is. Raises ConfigError for one that no replica can hold."""
+        """Run the requests: each arrives at its time. Raises ConfigError for one that no replica can hold."""
         for number, request in enumerate(requests):
             require_room(self._rates.model.profile, request)
             self._advance(request.arrival_s)

@@ -24,14 +24,14 @@ _REQUESTS_PER_CONCURRENT = 20
 WARM_UP_SHARE = 0.1
 """Share of the simulated requests that warm up: the first ones, which are not counted."""
 TARGETS_PER_DRAFTER = (1, 2, 4, 8, 16)
-"""Tried when a fleet is sized."""
+"""Ratios that are tried when a fleet is sized."""
 MAX_TARGETS = 20_000
-"""More are not simulated: a mistyped rate would fill the memory."""
+"""The most targets that are simulated: a mistyped rate would fill the memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """So many replicas of each kind."""
+    """A number of replicas of each kind."""
 
     placement: Placement
     num_targets: int
@@ -52,7 +52,7 @@ class Planner:
     round_trip_s: float = ROUND_TRIP_S
     """Time between the orchestrator and a replica, there and back, with all that is done on the way."""
     _rates: dict[tuple[Placement, float], ReplicaRates] = field(default_factory=dict)
-    """Shared with planners for other loads: how fast a replica decodes does not depend on it."""
+    """Rates, shared with planners for other loads: how fast a replica decodes does not depend on it."""
     _outcomes: dict[Fleet, Outcome] = field(default_factory=dict, init=False)
 
     def rates(self, placement: Placement, targets_per_drafter: float = 1.0) -> ReplicaRates:

@@ -12,7 +12,7 @@ from pilotfish.drafter_registry import LOOKUPS
 from pilotfish.errors import ConfigError
 
 Pool = Literal["target", "draft", "orchestrator"]
-"""Also the name of the pool's deployment."""
+"""A pool, by the name that its deployment has as well."""
 
 LOAD_POLICY = "pilotfish.pools.autoscaling:LoadPolicy"
 SHUTDOWN_MARGIN_S = 10.0
@@ -22,7 +22,7 @@ UNBOUNDED_CALLS = 1000
 
 
 def pools(config: Config) -> tuple[Pool, ...]:
-    """Those that have replicas."""
+    """The pools that have replicas."""
     return ("target", "draft", "orchestrator") if config.draft.num_replicas else ("target", "orchestrator")
 
 

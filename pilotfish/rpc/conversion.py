@@ -146,7 +146,7 @@ def features_to_proto(features: Features) -> pb.Features:
 
 
 def features_from_proto(proto: pb.Features) -> Features | None:
-    """None for what cannot be features: whoever wants them can do without, whoever sends them is needed."""
+    """Features; None for what cannot be any: whoever wants them can do without, whoever sends them is needed."""
     is_whole = proto.num_tokens > 0 and len(proto.data) > 0 and len(proto.data) % proto.num_tokens == 0
     return Features(proto.first_position, proto.num_tokens, proto.data) if is_whole else None
 

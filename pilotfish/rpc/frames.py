@@ -55,7 +55,7 @@ class Item(NamedTuple):
     """One kind of command or event."""
 
     name: str
-    """Its field in the proto of all kinds."""
+    """Name of the field in the proto of all kinds."""
     fill: Callable[..., None]
     """Write one into an empty proto: (proto, command), or (proto, event, the peer's sequence id)."""
     read: Callable[..., Any]
@@ -174,7 +174,7 @@ class FrameCodec:
 
 
 def _item_of(message: Request | Response, name: str) -> tuple[str, Any]:
-    """Its kind and the item itself. Raises InvalidRequestError."""
+    """The kind of the item, and the item. Raises InvalidRequestError."""
     kind = message.WhichOneof("item")
     if kind is None:
         raise InvalidRequestError(f"a {name} holds no item that this version knows")

@@ -32,7 +32,7 @@ KIND_KEY = "pilotfish-error"
 RETRY_AFTER_KEY = "retry-after-ms"
 """Trailing metadata of a RESOURCE_EXHAUSTED: milliseconds after which trying again may succeed."""
 PUSHBACK_KEY = "grpc-retry-pushback-ms"
-"""The same for gRPC's own retries (proposal A6), where a client has configured a retry policy."""
+"""Trailing metadata for gRPC's own retries (proposal A6), where a client has configured a retry policy."""
 
 _KINDS: dict[grpc.StatusCode, type[PilotfishError]] = {
     grpc.StatusCode.INVALID_ARGUMENT: InvalidRequestError,
@@ -98,7 +98,7 @@ T = TypeVar("T")
 
 
 class CallStatus:
-    """Made with the call, before anything is awaited.
+    """The status that the server gave a call. Made with the call, before anything is awaited.
 
     A frame that cannot be sent any more makes grpc.aio replace the server's status, which it knows by then, with
     INTERNAL, "Internal error from Core": about one call in a hundred of those that a server refuses at once.

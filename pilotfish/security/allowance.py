@@ -25,7 +25,7 @@ class TokenBucket:
         return max(0.0, (1 / per_min - self._share) * 60.0)
 
     def take(self, amount: float, per_min: int, now_s: float) -> None:
-        """Also what is not there."""
+        """Take so much, even what is not there."""
         self._refill(now_s)
         self._share -= amount / per_min
 

@@ -45,7 +45,7 @@ class ApiKey:
     __pydantic_config__ = STRICT
 
     name: str
-    """Whose it is: shows in logs and messages, and is the client of the fair queue."""
+    """Name of its holder: shows in logs and messages, and is the client of the fair queue."""
     sha256: str
     """Digest of the key, in hexadecimal digits."""
     limits: KeyLimits = field(default_factory=KeyLimits)

@@ -13,7 +13,7 @@ from pilotfish.security.watched_file import WatchedFiles
 
 
 class KeyRing:
-    """Used from one event loop."""
+    """The API keys that are good now. Used from one event loop."""
 
     def __init__(self, path: str, sha256: Sequence[str] = ()) -> None:
         """path: the file of keys; empty: there is none. sha256: digests of keys without a limit.

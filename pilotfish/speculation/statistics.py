@@ -31,7 +31,7 @@ class SpeculationStats(msgspec.Struct, kw_only=True):
     reason: str = ""
     """Why speculation was off or limited; empty if it was not."""
     reason_id: str = ""
-    """The same as a stable identifier."""
+    """Stable identifier of that reason."""
 
     @property
     def acceptance_rate(self) -> float:

@@ -44,7 +44,7 @@ class _Job:
 
 
 class GrammarCompiler:
-    """Used from one thread; compiling takes another. The library lets the interpreter's lock go while it compiles.
+    """Compiles on a thread of its own, used from one. The library lets the interpreter's lock go while it compiles.
 
     The order is fair to clients by the time that their grammars took.
     """

@@ -33,7 +33,7 @@ _NO_FORCING = '%llguidance {"no_forcing": true}'
 endless, or many gigabytes of it, where a schema's references lead back or double."""
 
 MAX_GBNF_CHARS = 4096
-"""It is converted on the event loop, at some 4 us a character (measured)."""
+"""The longest GBNF: it is converted on the event loop, at some 4 us a character (measured)."""
 _GBNF = re.compile(r"^[ \t]*root[ \t]*::=", re.MULTILINE)
 
 

@@ -125,7 +125,7 @@ def traceparent(span: Span) -> str:
 
 
 def end_span(span: Span, end_ns: int, error: str = "", message: str = "") -> None:
-    """It is over. error: empty if all went well, else a stable name for `error.type`; message: for people."""
+    """End the span. error: empty if all went well, else a stable name for `error.type`; message: for people."""
     if error:
         span.set_attribute("error.type", error)
         span.set_status(Status(StatusCode.ERROR, message))

@@ -98,4 +98,4 @@ class Watcher(Protocol):
         """A stage begins with `done` of `total` units finished."""
 
     def progress(self, done: float, note: str = "") -> None:
-        """So many units of the stage are done; note is what a number alone does not say."""
+        """The stage has done so many units; note is what a number alone does not say."""

@@ -44,7 +44,7 @@ class Sample:
     prompt: Prompt
     options: GenerationOptions
     is_echo: bool = False
-    """Only the prompt is wanted: one token is decoded and left out."""
+    """Whether only the prompt is wanted: one token is decoded and left out."""
 
     @property
     def prompt_token_ids(self) -> list[int]:

@@ -214,7 +214,7 @@ def check_num_choices(num_choices: int | None, num_prompts: int, max_choices: in
 
 
 def _top_k(top_k: int | None) -> int:
-    """More than any vocabulary holds is all of it."""
+    """The top_k as SamplingParams has it: more than any vocabulary holds is all of it."""
     return 0 if top_k in (None, -1) else min(top_k, MAX_TOP_K)
 
 

@@ -18,7 +18,7 @@ class TokenDetails(msgspec.Struct):
 
     token_ids: list[int]
     texts: list[str]
-    """Each by itself: an incomplete character shows as U+FFFD."""
+    """Texts of the tokens, each by itself: an incomplete character shows as U+FFFD."""
     origins: list[str]
     """`plain`, `accepted` (a draft that stood), `recovered` (the target's own after a draft that fell) or `bonus`
     (after drafts that all stood). Every round ends with a token that is not `accepted`, or with the answer."""

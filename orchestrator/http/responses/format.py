@@ -124,8 +124,8 @@ class ResponseEvents(ChoiceEvents):
 
     def chunk(self, chunk: OutputChunk) -> bytes:
         """Empty while nothing can be shown."""
-        if told := chat_logprobs(chunk, self._format.tokenizer) if self._format.request.has_logprobs else None:
-            self._logprobs += told.content
+        if logprobs := chat_logprobs(chunk, self._format.tokenizer) if self._format.request.has_logprobs else None:
+            self._logprobs += logprobs.content
         return self._begin() + self._add(self.parser.push(chunk.text, chunk.token_ids))
 
     def end(self, chunk: OutputChunk, report: Summary) -> bytes:

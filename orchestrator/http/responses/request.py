@@ -32,7 +32,7 @@ _PARAM_NAMES: Mapping[str, str] = {
     **SPECULATION_NAMES,
 }
 LOGPROBS = "message.output_text.logprobs"
-"""Of what a request may have included, what is."""
+"""The value of `include` that is served."""
 _TEXT_PARTS = ("input_text", "output_text", "reasoning_text", "text")
 
 
@@ -147,7 +147,7 @@ class ResponsesRequest(ChatFields, kw_only=True):
         return unserved
 
     def as_chat(self) -> ChatCompletionRequest:
-        """The same question. Raises InvalidRequestError for what needs a memory, and for what is not text."""
+        """The request as a chat. Raises InvalidRequestError for what needs a memory, and for what is not text."""
         for name in ("previous_response_id", "conversation", "background"):
             if getattr(self, name):
                 raise InvalidRequestError(f"{name}: answers are not kept here; send all of it in input", param=name)

@@ -70,7 +70,7 @@ class FeatureFeed:
             self._pieces.popleft()
 
     def since(self, position: int) -> Features | None:
-        """Those that are here of the positions from `position` on."""
+        """The features that are here of the positions from `position` on."""
         parts = [piece.since(position) for piece in self._pieces if piece.end_position > position]
         if not parts:
             return None

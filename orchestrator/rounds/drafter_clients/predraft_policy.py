@@ -86,7 +86,7 @@ NOTHING = Budget(0)
 
 
 class PredraftPolicy:
-    """Shared by the requests of one orchestrator."""
+    """Decides how far rounds draft ahead. Shared by the requests of one orchestrator."""
 
     def __init__(self, mode: Literal["auto", "off", "on"], max_tokens: int) -> None:
         """max_tokens: the most that one round of one request drafts ahead; 0 is off."""

@@ -46,7 +46,7 @@ def parse_lengths(text: str) -> Lengths:
 
 
 def _parse(kind: str, rest: str) -> Lengths | None:
-    """None for what has the form but makes no sense. Raises ValueError for what has not even the form."""
+    """The lengths; None for what has the form but makes no sense. Raises ValueError for what has not even the form."""
     if kind == "fixed":
         num_tokens = int(rest)
         return Lengths(rest.strip(), num_tokens, lambda _: num_tokens)

@@ -85,4 +85,4 @@ def _ignore_load(_: LoadReport) -> None:
 
 
 def _ignore_loss(_: PilotfishError) -> None:
-    """It has answered before."""
+    """Does nothing: the replica has answered before."""

@@ -1,4 +1,4 @@
-"""From Medusa heads in a folder to what drafts with them: beside their target, or apart from it."""
+"""Makes what drafts with the Medusa heads in a folder: beside their target, or apart from it."""
 
 from __future__ import annotations
 

@@ -35,7 +35,8 @@ class MedusaHead:
         self.feature_width = heads.config.hidden_size
         self.max_draft_tokens: int | None = heads.config.num_heads
         parameter = next(heads.parameters())
-        self.dtype, self.device = parameter.dtype, parameter.device
+        self.dtype = parameter.dtype
+        self.device = parameter.device
         self._heads = heads
         if self.device.type == "cpu":
             pack_linears(heads, deterministic=False)

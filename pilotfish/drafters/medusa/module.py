@@ -13,7 +13,7 @@ from pilotfish.drafters.medusa.config import MedusaConfig
 
 
 class ResidualBlock(nn.Module):
-    """x + SiLU(linear(x)); with a linear of zeros it changes nothing."""
+    """The block x + SiLU(linear(x)); with a linear of zeros it changes nothing."""
 
     def __init__(self, size: int) -> None:
         super().__init__()

@@ -49,7 +49,7 @@ class ReturnTime:
         return [(in_ns, share / whole) for in_ns, share in expected] if whole else ()
 
     def add(self, away_ns: float) -> None:
-        """It is back after so long."""
+        """Take in a return after so long."""
         if not self.is_known:
             self.is_known = True
             self.short_ns = away_ns

@@ -35,7 +35,7 @@ class Thresholds:
     row_prices: tuple[float, ...] = ()
     """Tokens that go by while the step is longer for n draft tokens: element n. Empty: not known yet."""
     round_price: float = 0.0
-    """The same of a round of the drafter."""
+    """Tokens that go by during a round of the drafter."""
 
     def least(self, drafted: Sequence[float], newest: Sequence[float]) -> float:
         """The least confidence in a chain's newest token with which it goes on; above 1: another round does not pay.

@@ -37,7 +37,7 @@ class Drafts:
         return DraftTree.chain(len(self)) if self.tree is None else self.tree
 
     def cut(self, max_depth: int, max_nodes: int) -> Drafts:
-        """Those of the first max_nodes tokens that continue the text by no more than max_depth tokens."""
+        """The drafts among the first max_nodes that continue the text by no more than max_depth tokens."""
         if self.tree is None:
             kept = max(0, min(max_depth, max_nodes))
             return Drafts(self.token_ids[:kept], self.probs[:kept], None, self.confidences[:kept])

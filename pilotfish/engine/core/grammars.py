@@ -16,7 +16,7 @@ from pilotfish.types import Grammar, SequenceErrorCode
 
 
 class Grammars:
-    """Not thread-safe, as the engine; the compiler's thread is behind the futures."""
+    """The grammars of an engine's sequences. Not thread-safe; the compiler's thread is behind the futures."""
 
     def __init__(self, compiler: GrammarCompiler) -> None:
         """compiler: used by nobody else."""

@@ -55,7 +55,7 @@ class PredraftGrowth:
 
     @property
     def nodes(self) -> Drafts:
-        """Those of the tree, behind the sequence's tokens."""
+        """The tree's nodes, behind the sequence's tokens."""
         if len(self._tree) != len(self._parents):
             self._tree = DraftTree(tuple(self._parents))
         return Drafts(tuple(self._token_ids), (), self._tree)

@@ -58,7 +58,7 @@ def draft_next(
 
 
 def select(logits: Tensor, rows: list[int]) -> Tensor:
-    """Those rows, ascending, of a tensor [R, V]."""
+    """The given rows, ascending, of a tensor [R, V]."""
     if len(rows) in (0, logits.shape[0]):
         return logits[: len(rows)]  # no copy
     return logits.index_select(0, to_device(rows, torch.int64, logits.device))

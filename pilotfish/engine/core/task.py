@@ -69,7 +69,7 @@ class DecodeTask(TimedTask):
     num_draft_tokens: int = 0
     """Drafts of the drafter in the target that a step may verify, at most; of a tree its depth."""
     tree: TreeRequest | None = None
-    """Those drafts may branch."""
+    """How those drafts may branch; None: chains."""
 
     @property
     def num_logit_rows(self) -> int:

@@ -64,7 +64,7 @@ Expand = Callable[[Sequence[DraftRows]], Tensor]
 
 
 class _Chain:
-    """Each token continues the one before it."""
+    """A growing draft in which each token continues the one before it."""
 
     def __init__(self, wish: DraftWish) -> None:
         self._wish = wish

@@ -20,7 +20,7 @@ _IDLE_S = 5.0
 
 
 class BatchDrafter:
-    """Made and used on one event loop."""
+    """Drafts for a batch's rows. Made and used on one event loop."""
 
     def __init__(
         self,

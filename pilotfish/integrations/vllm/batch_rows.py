@@ -25,7 +25,7 @@ class RowStep:
     """One row of a step, as the drafter gets it."""
 
     row_id: int
-    """The same for as long as the row lives, never used before."""
+    """Id of the row for as long as it lives, never used before."""
     new_token_ids: tuple[int, ...]
     """The committed tokens that are new since the row was last seen; of a new row all."""
     num_prompt_tokens: int
@@ -41,7 +41,7 @@ class BatchStep:
     rows: tuple[RowStep, ...]
     """Rows in vLLM's order."""
     followed_row_ids: frozenset[int]
-    """These rows, and those that may come back. All others have ended."""
+    """Ids of these rows, and of those that may come back. All others have ended."""
 
 
 class _KnownRow:

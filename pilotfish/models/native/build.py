@@ -136,7 +136,7 @@ def _key(compiler: str) -> str:
 
 
 def _cpuinfo(path: Path, *names: str) -> list[str]:
-    """Its lines that begin with one of the names, each once; nothing where it cannot be read."""
+    """Lines of the file that begin with one of the names, each once; none where it cannot be read."""
     try:
         return sorted({line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith(names)})
     except OSError:

@@ -12,15 +12,15 @@ class HeadConfig:
     """Sizes of a head, and the target it belongs to."""
 
     hidden_size: int
-    """H: the target's."""
+    """The target's hidden size, H."""
     vocab_size: int
-    """V: the target's."""
+    """The target's vocabulary, V."""
     draft_vocab_size: int
-    """Vd: tokens that the head can propose."""
+    """Tokens that the head can propose, Vd."""
     target_model: str = ""
     """Model id of the target; empty in heads from elsewhere."""
     tokenizer_fingerprint: str = ""
-    """Of the target; empty in heads from elsewhere."""
+    """Fingerprint of the target's tokenizer; empty in heads from elsewhere."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.draft_vocab_size <= self.vocab_size:

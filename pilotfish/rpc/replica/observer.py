@@ -32,10 +32,10 @@ class ReplicaCounters:
     num_draft_tokens: int = 0
     num_accepted_tokens: int = 0
     num_proposals: int = 0
-    """Made here, of a draft replica."""
+    """Proposals made here, of a draft replica."""
     num_proposed_tokens: int = 0
     num_ahead_tokens: int = 0
-    """Drafted ahead."""
+    """Tokens drafted ahead."""
     errors: dict[str, int] = field(default_factory=lambda: {code.name.lower(): 0 for code in SequenceErrorCode})
 
 
@@ -64,7 +64,7 @@ class SequenceTrace:
 
 
 class ReplicaObserver:
-    """Used on the event loop of a replica's front."""
+    """Counts and traces sequences and events. Used on the event loop of a replica's front."""
 
     def __init__(self, replica_id: str = "", service: str = "", tracing: Tracing | None = None) -> None:
         """service: `target` or `draft`, for the names of spans. tracing: None: no traces."""

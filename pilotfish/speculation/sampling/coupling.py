@@ -19,7 +19,7 @@ from pilotfish.speculation.sampling.noise import Stream, block_gumbel, gumbel, r
 from pilotfish.speculation.sampling.penalties import Row
 
 _NUM_OPENED_BLOCKS = 12
-"""Opened at first; a row whose winner could be elsewhere opens as many as it takes."""
+"""Blocks opened at first; a row whose winner could be elsewhere opens as many as it takes."""
 _NUM_RIVALS = 32
 """Likeliest tokens among which rows look for those that could win, or win beside the one that does."""
 

@@ -34,7 +34,7 @@ class Row(msgspec.Struct, frozen=True):
     constraint: TokenConstraint | None = None
     """The grammar after prompt and output before the drafts; None: the row is free."""
     token_lists: TokenLists | None = None
-    """Those of the parameters; None: they are made for this row."""
+    """Token lists of the parameters; None: they are made for this row."""
 
     @property
     def lists(self) -> TokenLists:

@@ -60,7 +60,7 @@ class Sample:
 
     @property
     def prompt(self) -> tuple[int, ...]:
-        """Its tokens."""
+        """Tokens of the prompt."""
         return tuple(self.token_ids[: self.prompt_len].tolist())
 
 

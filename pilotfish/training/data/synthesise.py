@@ -27,7 +27,7 @@ from pilotfish.training.data.task_prompts import OPENINGS, wrap_in_task
 from pilotfish.types import FinishReason, SamplingParams
 
 _MAX_USELESS_TURNS = 1000
-"""So many in a row without a conversation: this target does not write usable turns."""
+"""Turns in a row without a conversation after which the target counts as unable to write usable ones."""
 
 _POOL_SIZE = 512
 """Earlier questions and passages that tasks are made of."""
