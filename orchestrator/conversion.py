@@ -8,13 +8,14 @@ from google.protobuf.message import Message
 
 from orchestrator.requests.options import options_of
 from orchestrator.requests.prompt import ChatPrompt, Prompt, TextPrompt, TokenPrompt
-from orchestrator.requests.request import GenerationOptions, Mode
+from orchestrator.requests.request import GenerationOptions, Mode, check_request_bytes
 from pilotfish.chat import ChatMessage
 from pilotfish.config import SpeculationConfig
 from pilotfish.errors import InvalidRequestError
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.rpc.conversion import enum_from_proto, grammar_from_proto
 from pilotfish.rpc.v1 import inference_pb2
+from pilotfish.structured.bounds import MAX_JSON_ITEMS
 from pilotfish.types import AcceptanceMode
 
 _MODES: dict[int, Mode] = {
@@ -22,6 +23,17 @@ _MODES: dict[int, Mode] = {
     inference_pb2.SPECULATION_MODE_OFF: "off",
     inference_pb2.SPECULATION_MODE_ON: "on",
 }
+
+
+def check_request(request: inference_pb2.GenerateRequest | inference_pb2.TokenizeRequest, max_bytes: int) -> None:
+    """Refuse a request that would take long to look at: the same as over HTTP, where a body is read.
+
+    Raises RequestTooLargeError, InvalidRequestError.
+    """
+    check_request_bytes(request.ByteSize(), max_bytes)
+    lists = [value for field, value in request.ListFields() if field.is_repeated]
+    if sum(map(len, (*lists, request.chat.messages))) > MAX_JSON_ITEMS:
+        raise InvalidRequestError(f"the request's lists hold more than {MAX_JSON_ITEMS} items")
 
 
 def prompt_from_proto(

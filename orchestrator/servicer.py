@@ -14,12 +14,12 @@ import pilotfish
 from orchestrator.answers.chunk_writer import WRITES_PER_PASS, write_chunks
 from orchestrator.answers.loop_turns import LoopTurns
 from orchestrator.api_security import Authenticator, client_id_of, host_of
-from orchestrator.conversion import options_from_proto, prompt_from_proto
+from orchestrator.conversion import check_request, options_from_proto, prompt_from_proto
 from orchestrator.inference import InferenceService
 from orchestrator.requests.caller import Caller
 from orchestrator.requests.identity import identified
 from orchestrator.requests.prompt import TokenPrompt, text_of_tokens
-from orchestrator.requests.request import PROPOSERS, check_request_bytes
+from orchestrator.requests.request import PROPOSERS
 from pilotfish.config import OrchestratorConfig
 from pilotfish.rpc.answer import chunk_to_proto, summary_to_proto
 from pilotfish.rpc.conversion import limits_to_proto, model_to_proto
@@ -47,7 +47,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
         self, request: inference_pb2.GenerateRequest, context: GenerateContext
     ) -> None:
         async with self._call(context) as caller:
-            check_request_bytes(request.ByteSize(), self._config.max_prompt_bytes)
+            check_request(request, self._config.max_prompt_bytes)
             options = options_from_proto(request, self._config.speculation, self._service.tokenizer)
             prompt = prompt_from_proto(request, request.WhichOneof("prompt"))
             async with self._service.serving(prompt, options, caller) as answer:
@@ -64,7 +64,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
     ) -> inference_pb2.TokenizeResponse:
         async with self._call(context) as caller:
             with caller.request():
-                check_request_bytes(request.ByteSize(), self._config.max_prompt_bytes)
+                check_request(request, self._config.max_prompt_bytes)
                 prompt = prompt_from_proto(request, request.WhichOneof("input"))
                 token_ids = await self._service.token_ids_of(prompt, caller.client_id)
                 # A text that is somewhat too long has a length nonetheless.

@@ -87,7 +87,7 @@ async def test_prompts_come_as_text_tokens_and_chats(orchestrator) -> None:
         ({"speculation": pb.SpeculationOptions(num_speculative_tokens=17)}, "num_speculative_tokens is 17"),
         ({"speculation": pb.SpeculationOptions(mode=9)}, "speculation mode 9 is unknown"),
         ({"speculation": pb.SpeculationOptions(acceptance=9)}, "AcceptanceMode 9 is unknown"),
-        ({"text": "x" * 4_000_001}, "bytes; at most 4000000 are accepted"),
+        ({"text": "x" * 4_100_000}, "bytes; at most 4000000 are accepted"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -1,7 +1,7 @@
 import pytest
 
 from orchestrator.answers.output import OutputText
-from orchestrator.conversion import options_from_proto
+from orchestrator.conversion import check_request, options_from_proto
 from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from pilotfish.config import SpeculationConfig
 from pilotfish.errors import InvalidRequestError
@@ -9,6 +9,7 @@ from pilotfish.messages import Verdict
 from pilotfish.rpc.answer import chunk_to_proto
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import types_pb2
+from pilotfish.structured.bounds import MAX_JSON_ITEMS
 from pilotfish.types import MAX_SEED, AcceptanceMode, Grammar, GrammarKind, SamplingParams, TokenLogprobs, TokenOrigin
 from tests.support.byte_tokenizer import byte_tokenizer
 
@@ -111,3 +112,16 @@ def test_what_http_has_by_vllms_names_grpc_has_too() -> None:
         options_from_proto(pb.GenerateRequest(min_tokens=10, max_tokens=9), DEFAULTS, TOKENIZER)
     with pytest.raises(InvalidRequestError, match="bad_words must hold words"):
         options_from_proto(pb.GenerateRequest(bad_words=[" "]), DEFAULTS, TOKENIZER)
+
+
+def test_lists_of_too_many_items_are_refused_before_they_are_looked_at() -> None:
+    messages = [pb.ChatMessage(role="user")] * MAX_JSON_ITEMS
+    for request in (
+        pb.GenerateRequest(chat=pb.ChatPrompt(messages=messages), stop=["a"]),
+        pb.GenerateRequest(text="a", stop_token_ids=[7] * (MAX_JSON_ITEMS + 1)),
+        pb.TokenizeRequest(chat=pb.ChatPrompt(messages=[*messages, messages[0]])),
+    ):
+        with pytest.raises(InvalidRequestError, match=f"more than {MAX_JSON_ITEMS} items"):
+            check_request(request, 4_000_000)
+    check_request(pb.GenerateRequest(chat=pb.ChatPrompt(messages=messages)), 4_000_000)
+    check_request(pb.GenerateRequest(tokens=pb.TokenPrompt(token_ids=[7] * 2 * MAX_JSON_ITEMS)), 4_000_000)
