@@ -53,7 +53,7 @@ class LookupEngine:
         self._make_index = make_index
         self._sequences: dict[int, _Sequence] = {}
         self._behind: deque[_Sequence] = deque()
-        """With tokens to index or a request to answer."""
+        """Sequences with tokens to index or a request to answer."""
         self._has_backlog = asyncio.Event()
         self._queue = EventQueue()
         self._task = asyncio.create_task(self._catch_up())

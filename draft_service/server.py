@@ -41,5 +41,5 @@ async def start_draft(config: Config, *, engine: EngineClient | None = None) -> 
     Raises: ConfigError for an unknown proposer, or when strangers would be served; UnavailableError when the
     address cannot be had; ModelError kinds when the model cannot.
     """
-    told = "" if config.emulation.is_on else config.draft.drafter
-    return await start_replica(config, DraftFrames(), partial(start_proposer, config), engine=engine, proposer=told)
+    proposer = "" if config.emulation.is_on else config.draft.drafter
+    return await start_replica(config, DraftFrames(), partial(start_proposer, config), engine=engine, proposer=proposer)

@@ -16,7 +16,7 @@ with needed_for("the orchestrator"):
 async def start(config: Config) -> OrchestratorServer:
     """Listening, and with a target replica unless none comes within orchestrator.connect_timeout_s.
 
-    Raises ConfigError without addresses of targets: outside of Ray nobody else tells them.
+    Raises ConfigError without addresses of targets: outside of Ray nothing else supplies them.
     """
     if not config.orchestrator.target_addresses:
         raise ConfigError(

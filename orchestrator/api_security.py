@@ -44,13 +44,13 @@ def client_id_of(allowance: Allowance | None, claimed: str, host: str) -> str:
 
 
 def host_of(peer: str) -> str:
-    """Of gRPC's name for who calls, such as `ipv4:10.0.0.7:51000`: each connection of a host has a port of its own."""
+    """The host in gRPC's name for a caller, such as `ipv4:10.0.0.7:51000`: each of its connections has its own port."""
     host, _, _ = peer.rpartition(":")
     return host
 
 
 class ApiSecurity:
-    """Made once, before anything listens."""
+    """Keys, certificates and limits of both servers. Made once, before anything listens."""
 
     def __init__(self, config: Config) -> None:
         """Raises ConfigError for files that cannot be used."""

@@ -1,4 +1,4 @@
-"""Before the message of a gRPC call is taken: whose call it is, and whether there is room for the message."""
+"""Checks before the message of a gRPC call is taken: whose call it is, and whether there is room for the message."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Decode = Callable[[bytes], Any]
 
 
 class CallGuard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in grpc-stubs alone
-    """Of all calls of a server. A call of the service without a key that is known ends before any of its message is
-    read; health and reflection need none."""
+    """Guards all calls of a server. A call of the service without a known key ends before any of its message is read;
+    health and reflection need none."""
 
     def __init__(self, service_name: str, authenticator: Authenticator, messages: CallMessages) -> None:
         self._prefix = f"/{service_name}/"
@@ -97,7 +97,7 @@ def _refusing(message: str) -> Behavior:
 
 @contextlib.asynccontextmanager
 async def _refusing_on_error(context: Context) -> AsyncIterator[None]:
-    """As `aborting_on_error`, of a call that has no identity yet: it gets one when the block raises."""
+    """As `aborting_on_error`, for a call that has no identity yet: it gets one when the block raises."""
     try:
         async with aborting_on_error(context):
             try:

@@ -1,6 +1,6 @@
 """The orchestrator as a Ray Serve deployment, and how it learns of replicas.
 
-Serve tells every handle's request router which replicas live. `DirectoryRouter` mirrors that set,
+Serve informs every handle's request router which replicas live. `DirectoryRouter` mirrors that set,
 with the gRPC addresses from the replicas' metadata, into the orchestrator's ReplicaDirectory.
 Measured: a killed replica leaves the directory within 0.6 s, a new one enters within 1.6 s.
 """
@@ -32,7 +32,7 @@ READY_WAIT_S = 15.0
 nobody need wait. Serve calls a replica slow after 30."""
 WAKE_RETRY_S = 1.0
 WAITING_REPORT_S = 1.0
-"""Between looks at the queue; target replicas hear of it while it is not empty."""
+"""Time between looks at the queue; target replicas hear of it while it is not empty."""
 WAITING_TIMEOUT_S = 2.0
 
 process_directory = ReplicaDirectory()
@@ -79,7 +79,7 @@ class OrchestratorReplica:
     """The public API on the configured address, fed by the routers of the two pools' handles."""
 
     def __init__(self, config: Config, pools: Mapping[PoolName, Any]) -> None:
-        """pools: a handle of each pool's deployment, or the name of the application that it is in."""
+        """pools: each pool's handle, or the name of the application that it is in."""
         self._config = config
         self._pools = dict(pools)
         self._tasks: list[asyncio.Task[None]] = []
@@ -130,17 +130,17 @@ class OrchestratorReplica:
 
 
 async def report_waiting(num_waiting: Callable[[], int], target_handle: Callable[[], Awaitable[Any]]) -> None:
-    """Tell the target replicas how many requests wait, for the autoscaling of their pool, while any do. Never ends."""
-    own_id, told = secrets.token_hex(8), 0
+    """Report to the target replicas how many requests wait, while any do, for their pool's autoscaling. Never ends."""
+    own_id, reported = secrets.token_hex(8), 0
     while True:
         await asyncio.sleep(WAITING_REPORT_S)
         waiting = num_waiting()
-        if waiting or told:
+        if waiting or reported:
             # A replica that comes or goes may miss it: it is said again.
             with contextlib.suppress(RayError, RayServeException, TimeoutError):
                 response = (await target_handle()).broadcast("note_waiting", own_id, waiting)
                 await response.results_async(timeout_s=WAITING_TIMEOUT_S, return_exceptions=True)
-        told = waiting
+        reported = waiting
 
 
 def router_config(pool: PoolName) -> dict[str, Any]:

@@ -42,7 +42,7 @@ class Answer:
     observed: ObservedRequest
     allowance: Allowance | None
     scorer: PromptScorer | None
-    """Where the prompt is to be scored."""
+    """Scores the prompt; None: it is not to be scored."""
     scores: PromptScores
 
     async def chunks(self) -> AsyncGenerator[OutputChunk, None]:
@@ -139,8 +139,8 @@ class InferenceService:
     async def serving(
         self, prompt: Prompt, options: GenerationOptions, caller: Caller, scores: PromptScores | None = None
     ) -> AsyncIterator[Answer]:
-        """Wait for the caller's turn, then hold its place inside the block. scores: of the request that this is an
-        answer of several to.
+        """Wait for the caller's turn, then hold its place inside the block. scores: the request's,
+        where it has several answers.
 
         Raises what `RequestQueue.place` does, InvalidRequestError for what the caller can mend, and UnavailableError
         without a target. The caller's own deadline is around it.

@@ -1,6 +1,6 @@
 """What the target thinks of a prompt: the log-probabilities of the prompt's own tokens, or the token behind it.
 
-A target tells those of what it verifies. So the prompt goes to it as drafts, a block at a time, each on a sequence of
+A target returns those of what it verifies. So the prompt goes to it as drafts, a block at a time, each on a sequence of
 its own: the blocks before it are in the prefix cache, and so is the whole prompt when the answer begins.
 """
 
@@ -27,18 +27,18 @@ from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.types import BLOCK_SIZE, MAX_TOP_K, AcceptanceMode, SamplingParams, TokenLogprobs
 
 _FLATTENING_TEMPERATURE = 100.0
-"""At which no token's probability is 0, so that every draft stands; log-probabilities are told without it."""
+"""A temperature at which no token's probability is 0, so that every draft stands; log-probabilities are without it."""
 
 _MAX_UNREAD = 8
-"""A block has two messages: that it is opened, and its verdict."""
+"""Unread messages of a block, at most: it has two, that it is opened, and its verdict."""
 
 
 Scores = tuple[TokenLogprobs | None, ...]
-"""One for each token of a prompt; empty where the target tells none."""
+"""One score for each token of a prompt; empty where the target returns none."""
 
 
 class PromptScores:
-    """Of the prompts of one request. Of several answers to a prompt the first has it scored, and the others wait."""
+    """The scores of one request's prompts. The first of several answers to a prompt has it scored; the others wait."""
 
     def __init__(self) -> None:
         self._scores: dict[tuple[int, ...], asyncio.Future[Scores]] = {}
@@ -50,7 +50,7 @@ class PromptScores:
         return any(each is request for each in self._scored_by)
 
     async def logprobs(self, request: GenerationRequest, scorer: PromptScorer, spend: Callable[[int], None]) -> Scores:
-        """See `PromptScorer.logprobs`. spend: told how many tokens the target reads for it."""
+        """See `PromptScorer.logprobs`. spend: called with the number of tokens that the target reads for it."""
         token_ids = request.prompt_token_ids
         known = self._scores.get(token_ids)
         if known is not None:
@@ -73,7 +73,7 @@ class PromptScorer:
     def __init__(
         self, pool: TargetPool, tokenizer: Tokenizer, *, max_draft_tokens: int, acquire_timeout_s: float
     ) -> None:
-        """max_draft_tokens: that all targets take at once."""
+        """max_draft_tokens: the most that all targets take at once."""
         self._pool = pool
         self._tokenizer = tokenizer
         self._acquire_timeout_s = acquire_timeout_s
@@ -81,8 +81,8 @@ class PromptScorer:
         self._block_tokens = max_draft_tokens // BLOCK_SIZE * BLOCK_SIZE or max_draft_tokens
 
     async def logprobs(self, request: GenerationRequest, begin: int = 0) -> Scores:
-        """One for each token of the prompt from this one on: the prompt's first has none. Empty where the target tells
-        none, as an emulated one."""
+        """One score for each token of the prompt from `begin` on: the prompt's first token has none. Empty where the
+        target returns none, as an emulated one."""
         token_ids = request.prompt_token_ids
         logprobs: list[TokenLogprobs | None] = [] if begin else [None]
         start = begin or 1
@@ -101,7 +101,7 @@ class PromptScorer:
     async def _scored(
         self, request: GenerationRequest, start: int, token_ids: tuple[int, ...]
     ) -> abc.Sequence[TokenLogprobs]:
-        """Of token_ids, the prompt's from start on: as many as the replica takes at once."""
+        """Scores of the first of token_ids, the prompt's from `start` on: as many as the replica takes at once."""
         num_logprobs = request.num_prompt_logprobs
         sampling = SamplingParams(
             temperature=_FLATTENING_TEMPERATURE,

@@ -42,7 +42,7 @@ class OrchestratorServer:
     def __init__(self, service: InferenceService, server: GrpcServer, metrics_prefix: str) -> None:
         self.service = service
         self.metrics = new_registry(OrchestratorCollector(service), metrics_prefix)
-        """What /metrics tells. Read it on the event loop."""
+        """What /metrics shows. Read it on the event loop."""
         self._names: NameFollower | None = None
         self._server = server
         self._http: HttpServer | None = None
@@ -99,7 +99,7 @@ class OrchestratorServer:
 
     @property
     def address(self) -> str:
-        """host:port of the public API."""
+        """The `host:port` of the public API."""
         return self._server.address
 
     @property
@@ -167,7 +167,7 @@ class OrchestratorServer:
 
 
 async def _require_free_ports(config: OrchestratorConfig) -> None:
-    """Before the tokenizer is looked for: that may take a model's download."""
+    """Raises where a port is taken, before the tokenizer is looked for: that may take a model's download."""
     await require_free_port(config.host, config.port, "orchestrator.port")
     await require_free_port(config.http_host, config.http_port, "orchestrator.http.port")
     await require_free_port(config.http_host, config.http.probe_port, "orchestrator.http.probe_port")

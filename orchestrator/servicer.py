@@ -110,7 +110,7 @@ def caller_of(context: grpc.aio.ServicerContext[Any, Any], arrival_ns: int, auth
     identity = identified(context)
     metadata = {key: str(value) for key, value in context.invocation_metadata() or () if key in _CALLER_KEYS}
     allowance = authenticator.allowance(metadata.get(AUTHORIZATION_KEY, ""))
-    # Without a deadline gRPC tells None, or an absurdly long time.
+    # Without a deadline gRPC returns None, or an absurdly long time.
     timeout_s = context.time_remaining()
     client_id = client_id_of(allowance, metadata.get(CLIENT_ID_KEY, ""), host_of(context.peer()))
     return Caller(

@@ -1,4 +1,4 @@
-"""One request as a task: what the machine says is done, what happens is told to it, what it commits goes to the client.
+"""One request as a task: the machine's commands are carried out, it gets the events, its chunks go to the client.
 
 What a round is, and what follows from what, is in orchestrator/rounds/machine.py.
 """
@@ -26,7 +26,7 @@ class Session:
     ) -> None:
         """steps: what writes the machine's steps of reasoning; None: it has none.
 
-        max_unread_tokens: committed and not taken by the client, before the request waits for it.
+        max_unread_tokens: committed tokens that the client has not taken before the request waits for it.
         """
         self.sequence = machine.sequence
         self.target = machine.target

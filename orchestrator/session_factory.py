@@ -36,7 +36,7 @@ _MAX_UNASKED = 512
 
 
 class SessionFactory:
-    """Of one orchestrator. What its requests share is here."""
+    """Makes one orchestrator's sessions. What its requests share is here."""
 
     def __init__(self, config: Config, tokenizer: Tokenizer, targets: ReplicaPool, drafts: ReplicaPool) -> None:
         speculation = config.orchestrator.speculation
@@ -45,11 +45,12 @@ class SessionFactory:
         self.predraft = PredraftPolicy(speculation.draft_ahead, speculation.draft_ahead_tokens)
         self._config = config.orchestrator
         self._tokenizer = tokenizer
-        self._targets, self._drafts = targets, drafts
+        self._targets = targets
+        self._drafts = drafts
         self._lookups = {name: lookup_of(name)(config.draft) for name in LOOKUPS}
 
     def session(self, request: GenerationRequest, model: ModelInfo, rounds: RoundLog) -> Session:
-        """model: of the targets."""
+        """model: the targets'."""
         config = self._config
         drafts_in_target = _drafts_in_target(request, model)
         tree = self._tree(in_target=drafts_in_target)

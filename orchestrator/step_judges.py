@@ -22,11 +22,11 @@ from pilotfish.types import SamplingParams, TokenLogprobs
 
 QUESTION = "\n\nHow correct and useful is the last step, from 0 (wrong) to 9 (right)? \\boxed{"
 _MOST_BIAS = 100.0
-"""Makes all but the digits impossible, as good as."""
+"""Bias of the digits: makes all other tokens as good as impossible."""
 
 
 class Judgement(NamedTuple):
-    """Of one step."""
+    """What the target thinks of one step."""
 
     mark: float
     """The higher the better."""
@@ -35,27 +35,27 @@ class Judgement(NamedTuple):
 
 
 class StepJudge(ABC):
-    """Tells what the target thinks of steps."""
+    """Asks what the target thinks of steps."""
 
     def __init__(self, scorer: PromptScorer) -> None:
         self._scorer = scorer
 
     @abstractmethod
     async def judge(self, sequence: Sequence, step: tuple[int, ...]) -> Judgement:
-        """Of a step that would follow the committed tokens. Raises PilotfishError."""
+        """The judgement of a step that would follow the committed tokens. Raises PilotfishError."""
 
     async def _logprobs(self, sequence: Sequence, step: tuple[int, ...]) -> tuple[TokenLogprobs, ...]:
-        """Of the step's tokens, with as many others as the request wants."""
+        """Log-probabilities of the step's tokens, with as many others as the request wants."""
         num_logprobs = sequence.request.sampling.num_logprobs or 0
         sampling = msgspec.structs.replace(sequence.request.sampling, num_logprobs=num_logprobs)
         found = await self._scorer.logprobs(_prompt(sequence, step, sampling), sequence.length)
         if len(found) < len(step):
-            raise InternalError("the target tells no log-probabilities")
+            raise InternalError("the target returns no log-probabilities")
         return tuple(each for each in found if each is not None)
 
 
 class ScoreJudge(StepJudge):
-    """By the target's answer to a short question behind the step: a digit."""
+    """Judges by the target's answer to a short question behind the step: a digit."""
 
     def __init__(self, scorer: PromptScorer, tokenizer: Tokenizer) -> None:
         """Raises InvalidRequestError for a tokenizer that has no token for each digit."""
@@ -74,17 +74,17 @@ class ScoreJudge(StepJudge):
         token_id = await self._scorer.next_token(_prompt(sequence, step + self._question, sampling))
         if token_id not in self._scores:
             raise InternalError(f"the target's score is token {token_id}, which is no digit")
-        is_told = sequence.request.sampling.num_logprobs is not None
-        return Judgement(self._scores[token_id], await self._logprobs(sequence, step) if is_told else ())
+        wants_logprobs = sequence.request.sampling.num_logprobs is not None
+        return Judgement(self._scores[token_id], await self._logprobs(sequence, step) if wants_logprobs else ())
 
 
 class LogprobJudge(StepJudge):
-    """By the mean log-probability of the step's tokens."""
+    """Judges by the mean log-probability of the step's tokens."""
 
     async def judge(self, sequence: Sequence, step: tuple[int, ...]) -> Judgement:
         logprobs = await self._logprobs(sequence, step)
-        is_told = sequence.request.sampling.num_logprobs is not None
-        return Judgement(statistics.fmean(each.logprob for each in logprobs), logprobs if is_told else ())
+        wants_logprobs = sequence.request.sampling.num_logprobs is not None
+        return Judgement(statistics.fmean(each.logprob for each in logprobs), logprobs if wants_logprobs else ())
 
 
 def _prompt(sequence: Sequence, token_ids: tuple[int, ...], sampling: SamplingParams) -> GenerationRequest:

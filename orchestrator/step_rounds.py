@@ -56,7 +56,7 @@ class StepDrafter:
         self._flush()
 
     async def propose(self, sequence: Sequence, num_tokens: int) -> Draft:
-        """At most num_tokens tokens that continue the committed ones. Raises nothing but cancellation."""
+        """A draft of at most num_tokens tokens that continues the committed ones. Raises nothing but cancellation."""
         draft = self._drafter.ask(sequence, num_tokens, time.monotonic())
         while draft is None:
             self._flush()
@@ -93,8 +93,8 @@ class StepRounds(NoSteps):
         thoughts: ReasoningParser | None = None,
         ends: abc.Sequence[bytes] = (STEP_END,),
     ) -> None:
-        """drafter: writes the steps, and nothing else. thoughts: knows where reasoning ends; None: only the request
-        does. ends: of steps."""
+        """drafter: writes the steps, and nothing else. thoughts: finds where reasoning ends; None: only the request
+        says so. ends: the marks that end a step."""
         super().__init__()
         self._options = request.speculation
         self._drafter = drafter
@@ -103,13 +103,13 @@ class StepRounds(NoSteps):
         self._thoughts = thoughts
         self._ends = ends
         self._length = len(request.prompt_token_ids)
-        """Tokens that were looked at."""
+        """Tokens that were looked at for the ends of steps and of reasoning."""
         self._own_step: StepText | None = None
-        """That the target writes now."""
+        """The step that the target writes now; None: it writes none."""
         self._own_end_length = 0
-        """Committed tokens by which it ends at the latest."""
+        """Committed tokens at which the target's own step ends at the latest."""
         self._pause_tokens = CHUNK_TOKENS
-        """Written by the target after a step that the drafter failed to write: twice as many each time."""
+        """Tokens the target writes after a step that the drafter failed to write: twice as many each time."""
 
     def prepare(self, sequence: Sequence) -> None:
         self._drafter.prepare(sequence)
@@ -142,7 +142,8 @@ class StepRounds(NoSteps):
                 accepted = await self._judged(sequence, step)
             if accepted is None:
                 self._drafter.rewind(sequence.length)
-                self._own_step, self._own_end_length = StepText(self._ends), sequence.length + num_own_tokens
+                self._own_step = StepText(self._ends)
+                self._own_end_length = sequence.length + num_own_tokens
         return accepted
 
     def close(self) -> None:
@@ -224,7 +225,7 @@ def step_rounds(
     tokenizer: Tokenizer,
     marks: ReasoningMarks | None,
 ) -> StepRounds:
-    """Of a request to a model that thinks between marks, or does not say where it thinks.
+    """The steps of a request to a model that thinks between marks, or does not say where it thinks.
 
     Raises InvalidRequestError for a model that cannot judge as the request wants it.
     """
@@ -245,7 +246,7 @@ def step_rounds(
 
 
 class DraftModels:
-    """Of a draft pool the replicas whose drafters are language models: lookups and heads write no steps. See
+    """A draft pool's replicas whose drafters are language models: lookups and heads write no steps. See
     DraftReplicas."""
 
     def __init__(self, pool: DraftReplicas) -> None:

@@ -18,11 +18,11 @@ class ChatMessage(msgspec.Struct, frozen=True):
     """One turn of a conversation; see pilotfish.v1.ChatMessage."""
 
     role: str
-    """system, user, assistant or tool."""
+    """Author: `system`, `user`, `assistant` or `tool`."""
     content: str
     tool_calls: tuple[ToolCall, ...] = ()
-    """Of the assistant."""
+    """The assistant's calls."""
     tool_call_id: str = ""
-    """Of a tool: which call this is the result of."""
+    """A tool turn's: the call that it is the result of."""
     reasoning: str = ""
     """What the assistant thought before; few templates show it."""

@@ -49,9 +49,10 @@ class DrafterKind:
     """The first is what its bare name means in benchmarks."""
     gives_trees: bool
     feature_layers: Callable[[int], tuple[int, ...]] | None = None
-    """For Needs.FEATURES: the layers whose inputs it takes, of a target with so many."""
+    """Layers whose inputs it takes, of a target with so many, whose number stands for what leaves the last one, normed;
+    None where it needs no features."""
     trained_as: str = ""
-    """Its name in `pilotfish train`; empty: it is not trained there."""
+    """Name in `pilotfish train`; empty: it is not trained there."""
 
 
 _ANYWHERE = (Location.ORCHESTRATOR, Location.DRAFT_SERVICE, Location.TARGET)
@@ -73,9 +74,16 @@ DRAFTERS: Mapping[str, DrafterKind] = MappingProxyType(
             feature_layers=default_feature_layers,
             trained_as="eagle3",
         ),
+        "medusa": DrafterKind(
+            needs=Needs.FEATURES,
+            runs_in=(Location.TARGET, Location.DRAFT_SERVICE),
+            gives_trees=True,
+            feature_layers=lambda num_layers: (num_layers,),
+            trained_as="medusa",
+        ),
     }
 )
-"""By the names that the configuration and requests use."""
+"""Drafters by the names that the configuration and requests use."""
 
 
 def drafters_of(needs: Needs, location: Location) -> tuple[str, ...]:
@@ -85,7 +93,7 @@ def drafters_of(needs: Needs, location: Location) -> tuple[str, ...]:
 
 LOOKUPS = drafters_of(Needs.TEXT, Location.ORCHESTRATOR)
 IN_TARGET_DRAFTERS = drafters_of(Needs.FEATURES, Location.TARGET)
-"""Those that live in the target, because they look at its hidden states."""
+"""Drafters that live in the target, because they look at its hidden states."""
 
 METHODS: Mapping[str, str] = MappingProxyType(
     {kind.trained_as: name for name, kind in DRAFTERS.items() if kind.trained_as}

@@ -119,7 +119,7 @@ def status_of(error: PilotfishError) -> tuple[str, int]:
 
 
 def error_named(kind: str, message: str) -> PilotfishError:
-    """The error whose class has this name, as another process told it; InternalError if there is none."""
+    """The error whose class has this name, which another process sent; InternalError if there is none."""
     found = globals().get(kind)
     if isinstance(found, type) and issubclass(found, PilotfishError):
         return found(message)

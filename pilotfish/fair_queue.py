@@ -25,7 +25,7 @@ class _Client(Generic[ItemT]):
     counter: float
     """Costs of what was served, and of the service that was missed by being away."""
     waiting: deque[tuple[ItemT, float]] = field(default_factory=deque)
-    """With their costs, oldest first."""
+    """Waiting items with their costs, oldest first."""
 
 
 class FairQueue(Generic[ItemT]):
@@ -35,7 +35,7 @@ class FairQueue(Generic[ItemT]):
         self._clients: OrderedDict[str, _Client[ItemT]] = OrderedDict()
         """Least recently seen first."""
         self._backlogged: dict[str, _Client[ItemT]] = {}
-        """Those of them with items."""
+        """Clients with items that wait."""
         self._start = 0.0
         """Counter of the client that was served last, before it paid: where the queue stands."""
         self._num_items = 0
@@ -49,7 +49,7 @@ class FairQueue(Generic[ItemT]):
         return 0 if client is None else len(client.waiting)
 
     def push(self, client_id: str, item: ItemT, cost: float) -> None:
-        """Let an item of the client wait. cost: in any unit, the queue's own, as far as it can be told."""
+        """Let an item of the client wait. cost: in any unit, the queue's own, as far as it is known."""
         client = self._seen(client_id)
         if not client.waiting:
             client.counter = max(client.counter, self._start)

@@ -17,14 +17,14 @@ class Features(msgspec.Struct, frozen=True, array_like=True):
     first_position: int
     num_tokens: int
     data: bytes
-    """As many bytes for each token as for the others."""
+    """The values: as many bytes for each token as for the others."""
 
     @property
     def end_position(self) -> int:
         return self.first_position + self.num_tokens
 
     def since(self, position: int) -> Features:
-        """Those of the positions from `position` on; not decoded."""
+        """The features of the positions from `position` on; not decoded."""
         num_skipped = min(max(0, position - self.first_position), self.num_tokens)
         if num_skipped == 0:
             return self

@@ -11,7 +11,7 @@ from pilotfish.errors import ConfigError
 OWN_PACKAGES = ("pilotfish", "draft_service", "target_service", "orchestrator")
 
 _EXTRAS = {"torch": "engine", "transformers": "engine", "ray": "ray"}
-"""By package; all others are the router's."""
+"""Extras by package; all others are the router's."""
 
 
 @contextlib.contextmanager

@@ -46,7 +46,7 @@ class OpenSequence(msgspec.Struct, frozen=True, tag=True):
     cache_salt: str = ""
     """Cached prefixes, and outputs for lookups, are shared among sequences of the same salt only."""
     client: str = ""
-    """Whose grammars are compiled in turn with those of others: a name that the peer makes up."""
+    """Client whose grammars are compiled in turn with others': a name that the peer makes up."""
 
 
 class Verify(msgspec.Struct, frozen=True, tag=True):
@@ -128,11 +128,11 @@ class Verdict(msgspec.Struct, frozen=True, tag=True):
     finish_reason: FinishReason | None = None
     timings: Timings = Timings()
     draft_depth: int = 0
-    """Of a tree; a chain's is num_draft_tokens."""
+    """A tree's depth; a chain's is num_draft_tokens."""
     ended_in_leaf: bool = False
     """Whether a tree's accepted path ended in a leaf."""
     features: Features | None = None
-    """Those that the command asked for; None where the target keeps none."""
+    """Features that the command asked for; None where the target keeps none."""
     num_next_draft_tokens: int = 0
     """Prepared drafts that the target verifies now without being asked; 0: it waits for a command."""
 
@@ -188,13 +188,13 @@ class Proposal(msgspec.Struct, frozen=True, tag=True):
     draft_probs: tuple[SparseDistribution, ...] = ()
     timings: Timings = Timings()
     parents: tuple[int, ...] = ()
-    """As in Verify; empty for a chain."""
+    """A tree's parents, as in Verify; empty for a chain."""
 
 
 class Predrafted(msgspec.Struct, frozen=True, tag=True):
     """Drafts made ahead, for ways in which the verification of the last Proposal may end.
 
-    The drafter tells of them; handed to the target, they let it go on without a round trip.
+    The drafter sends them unasked; handed to the target, they let it go on without a round trip.
     """
 
     sequence_id: int
@@ -202,7 +202,7 @@ class Predrafted(msgspec.Struct, frozen=True, tag=True):
     verified_token_ids: tuple[int, ...]
     """The drafts that are being verified, on base_length committed tokens."""
     num_accepted_tokens: tuple[int, ...]
-    """Of them, in outcome i."""
+    """Accepted of the verified drafts, in outcome i."""
     own_token_ids: tuple[int, ...]
     """The target's own after them, in outcome i."""
     draft_token_ids: tuple[int, ...]

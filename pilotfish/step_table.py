@@ -1,4 +1,4 @@
-"""What a step takes by the token rows in it, as a replica tells its peers."""
+"""What a step takes by the token rows in it, as a replica reports it to its peers."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class StepTable(msgspec.Struct, frozen=True):
     """Nanoseconds of a step by its token rows; empty: nothing is known."""
 
     rows: tuple[int, ...] = ()
-    """Ascending."""
+    """Token rows, ascending."""
     step_ns: tuple[int, ...] = ()
-    """Of a step of so many rows, one for each."""
+    """Duration of a step of so many rows, one for each."""
 
     def step_s(self, num_rows: float) -> float:
         """Seconds of a step of so many rows; 0.0 as long as nothing is known."""

@@ -14,12 +14,12 @@ MAX_LOGPROBS = 20
 """Likeliest tokens a request may ask log-probabilities of (the limit of the OpenAI API)."""
 MAX_SEED = 2**64 - 1
 MAX_TOP_K = 2**32 - 1
-"""As it travels; keeps all tokens of any vocabulary."""
+"""The largest top_k as it travels; keeps all tokens of any vocabulary."""
 
 _MIN_FLOAT32, _MAX_FLOAT32 = 2.0**-149, (2 - 2.0**-23) * 2.0**127
-"""Positive numbers that sampling parameters can be when they travel: others would become 0 or infinite."""
-_MIN_TOLD = f"{_MIN_FLOAT32:.2g} (the smallest 32-bit float)"
-_MAX_TOLD = f"{_MAX_FLOAT32:.2g} (the largest)"
+"""Bounds of positive sampling parameters as they travel: others would become 0 or infinite."""
+_MIN_TEXT = f"{_MIN_FLOAT32:.2g} (the smallest 32-bit float)"
+_MAX_TEXT = f"{_MAX_FLOAT32:.2g} (the largest)"
 
 BLOCK_SIZE = 16
 """Tokens of a KV block, and of what prefixes are compared by. Key lengths in whole blocks are also what keeps SDPA
@@ -112,10 +112,10 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """Keys every random number of the sequence, with the token's position."""
     acceptance: AcceptanceMode = AcceptanceMode.COUPLED
     typical_epsilon: float = 0.09
-    """Of acceptance `typical`, as is typical_delta; Medusa's defaults. See speculation/sampling/lossy.py."""
+    """Parameter of acceptance `typical`, as is typical_delta; Medusa's defaults. See speculation/sampling/lossy.py."""
     typical_delta: float = 0.3
     tolerance_top_k: int = 10
-    """Of acceptance `tolerance`, as is tolerance_delta; TensorRT-LLM's defaults."""
+    """Parameter of acceptance `tolerance`, as is tolerance_delta; TensorRT-LLM's defaults."""
     tolerance_delta: float = 0.6
     max_tokens: int = 256
     """Output tokens at most."""
@@ -126,24 +126,24 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     grammar: Grammar | None = None
     """None: the output is free."""
     min_tokens: int = 0
-    """As long as the output has fewer, tokens of stop_token_ids are impossible."""
+    """Least output tokens: as long as there are fewer, tokens of stop_token_ids are impossible."""
     bad_words: tuple[tuple[int, ...], ...] = ()
     """Sequences of tokens that the output does not hold: behind the others of one, its last token is impossible."""
     allowed_token_ids: tuple[int, ...] = ()
-    """All others are impossible; empty: all are allowed."""
+    """The only tokens that the output may consist of; empty: all are allowed."""
 
     def __post_init__(self) -> None:
         # `not (a <= x)` instead of `x < a`: NaN fails every comparison and must be refused.
-        told = f"between {_MIN_TOLD} and {_MAX_TOLD}"
+        bounds = f"between {_MIN_TEXT} and {_MAX_TEXT}"
         is_temperature = self.temperature == 0 or _MIN_FLOAT32 <= self.temperature <= _MAX_FLOAT32
         is_bias = all(abs(bias) <= _MAX_FLOAT32 and token_id >= 0 for token_id, bias in self.logit_bias)
         is_logprobs = self.num_logprobs is None or 0 <= self.num_logprobs <= MAX_LOGPROBS
         checks = (
-            ("temperature", is_temperature, f"0, or {told}"),
+            ("temperature", is_temperature, f"0, or {bounds}"),
             ("top_k", 0 <= self.top_k <= MAX_TOP_K, f"between 0 (all tokens) and {MAX_TOP_K}"),
-            ("top_p", _MIN_FLOAT32 <= self.top_p <= 1, f"between {_MIN_TOLD} and 1"),
+            ("top_p", _MIN_FLOAT32 <= self.top_p <= 1, f"between {_MIN_TEXT} and 1"),
             ("min_p", 0 <= self.min_p <= 1, "between 0 and 1"),
-            ("repetition_penalty", _MIN_FLOAT32 <= self.repetition_penalty <= _MAX_FLOAT32, f"{told}; 1 is off"),
+            ("repetition_penalty", _MIN_FLOAT32 <= self.repetition_penalty <= _MAX_FLOAT32, f"{bounds}; 1 is off"),
             ("presence_penalty", -2 <= self.presence_penalty <= 2, "between -2 and 2"),
             ("frequency_penalty", -2 <= self.frequency_penalty <= 2, "between -2 and 2"),
             ("typical_epsilon", 0 <= self.typical_epsilon <= 1, "between 0 and 1"),
@@ -198,7 +198,7 @@ class SparseDistribution(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TreeRequest(msgspec.Struct, frozen=True, array_like=True):
-    """That a draft may branch; see pilotfish.v1.TreeRequest."""
+    """Allows a draft to branch; see pilotfish.v1.TreeRequest."""
 
     max_nodes: int
     """Draft tokens at most, over all branches."""
@@ -218,7 +218,7 @@ class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
     top_logprobs: tuple[float, ...] = ()
 
     def first(self, num_logprobs: int) -> TokenLogprobs:
-        """With so many of the likeliest at most."""
+        """The same, with the likeliest tokens cut to num_logprobs."""
         return TokenLogprobs(self.logprob, self.top_token_ids[:num_logprobs], self.top_logprobs[:num_logprobs])
 
 
@@ -230,7 +230,7 @@ class Timings(msgspec.Struct, frozen=True, array_like=True):
 
 
 NO_TIMINGS = Timings()
-"""Nothing is told."""
+"""No times are known."""
 
 
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -243,7 +243,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str = ""
     deterministic: bool = False
     proposer: str = ""
-    """Of a draft replica; on a target replica the drafter beside it. Empty: none."""
+    """A draft replica's proposer; on a target replica the drafter beside it. Empty: none."""
     emulated: bool = False
     tokenizer_path: str = ""
     feature_layers: tuple[int, ...] = ()
@@ -270,11 +270,11 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     draining: bool = False
     num_preemptions: int = 0
     num_sequences_decoding: int = 0
-    """That decoded, verified or proposed in the last step; prefills do not count."""
+    """Sequences that decoded, verified or proposed in the last step; prefills do not count."""
     num_step_tokens: int = 0
     """Token rows of the last step, prefills included."""
     prefill_time_ns: int = 0
-    """By how much prefills made steps longer."""
+    """Time that prefills added to steps."""
     num_steps: int = 0
     num_rows: int = 0
     """Token rows of all these steps."""

@@ -69,7 +69,7 @@ class TargetReplica(PoolReplica):
         return self._meeting_place.name
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
-        """Also of the requests that wait for the pool."""
+        """The replica's load, and the requests that wait for the pool."""
         return {} if self._server is None else load_stats(self._server.load, self._waiting.total())
 
     async def note_waiting(self, orchestrator_id: str, num_waiting: int) -> None:

@@ -11,7 +11,7 @@ from pilotfish.errors import UnavailableError
 T = TypeVar("T")
 
 _REASON_GRACE_S = 5.0
-"""A rank that ends has mostly told rank 0 why, which is worth waiting for."""
+"""Time to wait after a rank's end: it has mostly reported the reason to rank 0."""
 
 
 async def start_beside_ranks(
@@ -19,8 +19,8 @@ async def start_beside_ranks(
 ) -> T:
     """What `start`, the start of rank 0, returns. It is cancelled when a rank ends before it is done.
 
-    rank_ends: of ranks 1, 2, ...; each gives the status of the rank's process when that ends, and raises when whoever
-    runs the process cannot.
+    rank_ends: those of ranks 1, 2, ...; each gives the status of the rank's process when that ends, and raises when
+    whoever runs the process cannot.
     Raises: what start raises; UnavailableError that names the rank which ended.
     """
     starting = asyncio.ensure_future(start)
@@ -32,7 +32,7 @@ async def start_beside_ranks(
         if not starting.done():
             rank = next(rank for rank, end in enumerate(ends, start=1) if end.done())
             raise UnavailableError(
-                f"rank {rank} of {len(ends) + 1} {_told(ends[rank - 1])} before it was ready; its log says why"
+                f"rank {rank} of {len(ends) + 1} {_described(ends[rank - 1])} before it was ready; its log says why"
             )
         return await starting
     finally:
@@ -41,7 +41,7 @@ async def start_beside_ranks(
         await asyncio.gather(starting, *ends, return_exceptions=True)
 
 
-def _told(end: asyncio.Future[int]) -> str:
+def _described(end: asyncio.Future[int]) -> str:
     if error := end.exception():
         # Ray's errors go on for pages.
         first_line = str(error).strip().partition("\n")[0]

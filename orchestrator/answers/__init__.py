@@ -1,1 +1,1 @@
-"""From verdicts to what a client is sent."""
+"""What turns verdicts into the messages a client is sent."""

@@ -36,7 +36,8 @@ class ChunkQueue:
     def end(self, error: BaseException | None = None) -> None:
         """Nothing more will come; whoever takes hears of the error after what is here. The first end counts."""
         if not self._is_ended:
-            self._is_ended, self._error = True, error
+            self._is_ended = True
+            self._error = error
             self._filled.set()
 
     async def take(self) -> OutputChunk | None:

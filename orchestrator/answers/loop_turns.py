@@ -1,4 +1,4 @@
-"""So much in each pass of the event loop, which then looks at what has come in."""
+"""Bounds the work of each pass of the event loop, which then looks at what has come in."""
 
 from __future__ import annotations
 

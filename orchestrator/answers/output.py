@@ -14,7 +14,7 @@ from pilotfish.types import FinishReason, TokenLogprobs
 
 
 class OutputChunk(Chunk, frozen=True, kw_only=True):
-    """With what the HTTP API tells besides. The text of a stop is part of it only where that is asked for."""
+    """A chunk as the HTTP API needs it. The text of a stop is part of it only where that is asked for."""
 
     round_draft_tokens: tuple[int, ...]
     """For each token, how many draft tokens the round had that it came of; 0: none, it was decoded plainly."""
@@ -23,7 +23,7 @@ class OutputChunk(Chunk, frozen=True, kw_only=True):
     stopped_by: str | int | None
     """The stop string or the token id that ended the answer."""
     prompt_logprobs: tuple[TokenLogprobs | None, ...] = ()
-    """In an answer's first chunk, one for each token of the prompt, where they are wanted and told."""
+    """An answer's first chunk only: one entry per token of the prompt, where they are wanted and known."""
 
 
 def join_chunks(chunks: Sequence[OutputChunk]) -> OutputChunk:
@@ -72,7 +72,7 @@ class OutputText:
         return self._push_to_an_end(verdict)
 
     def _push_to_an_end(self, verdict: Verdict) -> OutputChunk:
-        """As `push`, of a verdict that may end the answer."""
+        """As `push`, for a verdict that may end the answer."""
         text, num_tokens, matched = self._text_of(verdict)
         finish_reason, stopped_by = verdict.finish_reason, None
         if finish_reason is not None and matched is None:

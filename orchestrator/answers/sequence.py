@@ -23,7 +23,7 @@ class Sequence:
         self.statistics = AcceptanceStatistics()
         self.num_plain_tokens = 0
         self.num_step_tokens = 0
-        """Of steps that a drafter wrote and the target took as they were."""
+        """Tokens of steps that a drafter wrote and the target took as they were."""
         self._output = output
         self._token_ids = list(request.prompt_token_ids)
 
@@ -54,13 +54,13 @@ class Sequence:
         return self.tokens_since(len(self.request.prompt_token_ids))
 
     def with_tokens(self, token_ids: tuple[int, ...]) -> Sequence:
-        """As if these were committed, to ask what would follow. Nothing is ever committed to it."""
+        """A copy to which these are committed as well, to ask what would follow. Nothing is ever committed to it."""
         longer = copy.copy(self)
         longer._token_ids = [*self._token_ids, *token_ids]
         return longer
 
     def opening(self, sequence_id: int) -> OpenSequence:
-        """What a replica that is to go on from here has to be told first."""
+        """The message that opens the sequence on a replica that continues it from here."""
         return OpenSequence(
             sequence_id=sequence_id,
             prompt_token_ids=self.request.prompt_token_ids,
@@ -72,7 +72,7 @@ class Sequence:
         )
 
     def commit(self, verdict: Verdict, *, is_step: bool = False) -> OutputChunk:
-        """Append a verdict's tokens, cut at a stop string inside them. is_step: of a whole step, not of a round.
+        """Append a verdict's tokens, cut at a stop string inside them. is_step: they are a whole step, not a round's.
 
         Returns what the client gets. Raises InternalError for a verdict that does not continue
         the committed tokens.
@@ -95,7 +95,7 @@ class Sequence:
 def check_verdict(verdict: Verdict, sequence: Sequence, model: ModelInfo, limits: Limits) -> None:
     """Raises InternalError for what does not continue the committed tokens, or cannot be of this model and draft.
 
-    model, limits: of the replica that answers.
+    model, limits: those of the replica that answers.
     """
     token_ids, num_drafts, num_accepted = verdict.token_ids, verdict.num_draft_tokens, verdict.num_accepted_tokens
     if verdict.base_length != sequence.length or not token_ids:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pilotfish.speculation.statistics import DecayedAcceptance
 
 _SHARED_ROUNDS, _OWN_ROUNDS = 256.0, 64.0
-"""Half-lives, in rounds: of what all requests know, and of what one knows of itself."""
+"""Half-lives, in rounds, of what all requests know, and of what one knows of itself."""
 _SHRINKAGE_ROUNDS = 32.0
 """What all requests know counts as much as so many rounds of one's own: requests differ less than a few rounds say."""
 _PRIOR, _PRIOR_ROUNDS = 0.6, 2.0
@@ -33,14 +33,14 @@ class ProposerAcceptance:
             neighbour_weight=_NEIGHBOUR_ROUNDS,
         )
         self.empty_share = 0.0
-        """Of what it is asked."""
+        """Share of the proposer's proposals that are empty."""
         self.empty_run_tokens = 1.0
-        """Decoded plainly after an empty proposal, on average."""
+        """Tokens decoded plainly after an empty proposal, on average."""
         self.tokens_per_level = 1.0
-        """Draft tokens by depth, of the latest draft: of trees more than 1."""
+        """Draft tokens of the latest draft over its depth: more than 1 for trees."""
 
     def probabilities(self, num_positions: int) -> tuple[float, ...]:
-        """By position, each shrunk towards the one before it."""
+        """Conditional acceptance by position, each shrunk towards the one before it."""
         return self._positions.probabilities(num_positions)
 
     def add(self, depth: int, num_accepted: int, num_rounds: float) -> None:
@@ -48,7 +48,7 @@ class ProposerAcceptance:
         self._positions.add(depth, num_accepted, num_rounds)
 
     def add_proposal(self, num_empty_run_tokens: int, *, is_probe: bool = False) -> None:
-        """num_empty_run_tokens: decoded after an empty proposal; 0: it was none."""
+        """num_empty_run_tokens: tokens decoded after an empty proposal; 0: the proposal was not empty."""
         share = (_PROBE_ROUNDS if is_probe else 1.0) / _OWN_ROUNDS
         self.empty_share += share * ((num_empty_run_tokens > 0) - self.empty_share)
         if num_empty_run_tokens:
@@ -63,7 +63,7 @@ class RequestAcceptance:
         self._positions = DecayedAcceptance(half_life_rounds=_OWN_ROUNDS, prior_weight=_SHRINKAGE_ROUNDS)
 
     def probabilities(self, shared: Sequence[float]) -> tuple[float, ...]:
-        """By position. shared: what all requests believe now."""
+        """Conditional acceptance by position. shared: that of all requests now."""
         return self._positions.probabilities(len(shared), shared)
 
     def add(self, depth: int, num_accepted: int, *, is_probe: bool, is_shared: bool = True) -> None:

@@ -27,18 +27,19 @@ _OWN_MARGIN = 0.15
 """Where a request's own drafts are this much faster or slower than plain decoding, they decide for it, whatever all
 others do."""
 _LONG_RUN_SEQUENCES = 32
-"""A plain run is as many times longer as there are so many sequences."""
+"""A plain run is num_sequences / 32 times as long, where that is more than 1."""
 _LAST_PROBE_TOKENS = 1024
-"""Between probes at most: doubled by every one that fails."""
+"""The most tokens between two probes; each probe that fails doubles the distance."""
 
 
 class Controller:
     """Decides for one request. Close it when the request ends."""
 
     def __init__(self, request: GenerationRequest, state: ControlState) -> None:
-        """state: shared by all requests of the orchestrator."""
+        """state: what all requests of the orchestrator share."""
         self._state = state
-        self._mode, self._proposer_name = request.speculation.mode, request.speculation.proposer
+        self._mode = request.speculation.mode
+        self._proposer_name = request.speculation.proposer
         self._max_draft_tokens = request.num_speculative_tokens
         self._is_lossy = request.sampling.acceptance.is_lossy
         self._reason = permanent_reason(request, state.config)
@@ -50,10 +51,12 @@ class Controller:
         self._acceptance = RequestAcceptance(self._shared)
         self._last_s = 0.0
         self._plan: Plan | None = None
-        self._k, self._is_on = 0, False
-        """This request's own best under the plan, and whether it is used."""
+        self._k = 0
+        """This request's own best K under the plan."""
+        self._is_on = False
+        """Whether this request speculates under the plan."""
         self._empty_run_tokens = 1
-        """Decoded plainly where the drafter has no idea: doubled each time, back to 1 when a draft token is accepted.
+        """Plain tokens where the drafter has no idea: doubled each time, back to 1 when a draft token is accepted.
         Asking again costs a round trip in which the target waits."""
         self._probe_k = 0
         """Draft tokens of the probe under way; 0: there is none."""
@@ -64,7 +67,7 @@ class Controller:
         return not self._reason and (self._mode == "on" or self._state.is_open(self._proposer_name))
 
     def decide(self, result: RoundResult) -> Decision:
-        """The decision for the next round. result: of the last one, from which it learns."""
+        """The decision for the next round. result: the last round's, from which it learns."""
         self._learn(result)
         if self._reason:
             decision = Decision(0, result.num_remaining_tokens, self._reason)
@@ -84,7 +87,7 @@ class Controller:
         self._load.take(result)
 
     def end(self, result: RoundResult) -> None:
-        """The last round. Of a verification it tells nothing: what ends an answer may cut off what was accepted."""
+        """The last round. A last verification is not learnt from: the answer's end may cut off what was accepted."""
         if not result.num_draft_tokens:
             self._learn(result)
 
@@ -185,7 +188,7 @@ class Controller:
 
     @property
     def _run_tokens(self) -> int:
-        """Of a run without drafts: more under load, for among many somebody decides all the time."""
+        """Length of a run without drafts: longer under load, for among many sequences one decides all the time."""
         num_own = self._load.proposer.replica.own.num if self._load.proposer else 0
         return self._state.config.decode_run_tokens * max(1, num_own // _LONG_RUN_SEQUENCES)
 
@@ -204,7 +207,8 @@ class Controller:
             reason = Reason.ACCEPTANCE_FLOOR
         is_due = self._probe_k or proposer.num_plain_tokens >= proposer.probe_tokens * plan.load
         if is_due and reason in (Reason.ACCEPTANCE, Reason.ACCEPTANCE_FLOOR):
-            self._probe_k, proposer.num_plain_tokens = self._probe_k or 2, 0
+            self._probe_k = self._probe_k or 2
+            proposer.num_plain_tokens = 0
             return Decision(min(self._probe_k, limit, plan.seconds[-1][0]), 1, Reason.PROBE)
         return Decision(0, run_tokens, reason)
 
@@ -229,8 +233,8 @@ class Controller:
 
 
 class InTargetController(Controller):
-    """As Controller; learns what a token takes in drafted and in plain runs. Of a drafted run the first step has no
-    draft: it is four times as long as a plain one."""
+    """As Controller; learns the time of a token in drafted and in plain runs. A drafted run's first step has no draft,
+    so it is four times as long as a plain run."""
 
     will_draft_soon = False
     """There is no drafter to prepare."""

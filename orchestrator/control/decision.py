@@ -1,4 +1,4 @@
-"""What the controller is told after each round, and what it answers."""
+"""What the controller learns after each round, and what it answers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from orchestrator.control.reasons import Reason
 from pilotfish.step_table import StepTable
 
 MEASURABLE_TOKENS = 4
-"""Of a run: a shorter one would measure the round trip."""
+"""Tokens of a run whose time can be measured: a shorter one would measure the round trip."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,17 +17,17 @@ class RoundResult:
     follows an empty proposal. Before the first round all counts and times are 0."""
 
     now_s: float
-    """On a clock that only goes forward."""
+    """Time of the result, on a clock that only goes forward."""
     num_output_tokens: int = 0
-    """Committed so far."""
+    """Output tokens committed so far."""
     num_remaining_tokens: int
     """Output tokens still allowed."""
     num_requested_tokens: int = 0
     """Draft tokens asked of the drafter; 0: a plain run."""
     num_draft_tokens: int = 0
-    """Draft tokens verified: of a tree all of its nodes; 0 if the proposal was empty."""
+    """Draft tokens verified: all nodes of a tree; 0 if the proposal was empty."""
     draft_depth: int = 0
-    """Of a tree: its longest path; 0: the draft was a chain."""
+    """A tree's longest path; 0: the draft was a chain."""
     num_accepted_tokens: int = 0
     num_plain_tokens: int = 0
     """Tokens decoded without a draft."""
@@ -36,13 +36,13 @@ class RoundResult:
     propose_s: float = 0.0
     """What the round waited for its proposal."""
     draft_compute_s: float = 0.0
-    """What the drafter says that the proposal took; 0: it does not say."""
+    """Compute time of the proposal that the drafter reports; 0: none reported."""
     target_s: float = 0.0
-    """From the command to the round's last verdict; 0: not known."""
+    """Time from the command to the round's last verdict; 0: not known."""
     prefill_s: float = 0.0
-    """Of the round: what prefills of any sequences took of the target's steps."""
+    """Time that prefills of any sequences added to the target's steps during the round."""
     plain_token_s: float = 0.0
-    """Of a plain run: time of a token after the first, prefills taken off; 0: not known."""
+    """Time of a plain run's token after the first, prefills taken off; 0: not known."""
     draft_problem: str = ""
     """Why the proposal is empty, when something went wrong."""
     drafter_absence: str = ""
@@ -52,9 +52,9 @@ class RoundResult:
     replica_id: str = ""
     """Target replica that holds the sequence; empty before the first command, and while it is lost."""
     step_table: StepTable = field(default_factory=StepTable)
-    """As that replica published it last."""
+    """The step costs that the replica published last."""
     num_steps: int = 0
-    """Of that replica, in the time of the round; 0: not known."""
+    """Steps that the replica took during the round; 0: not known."""
     num_other_sequences: int = 0
     """Sequences of other orchestrators there."""
 
@@ -69,7 +69,7 @@ class RoundResult:
         return self.plain_token_s > 0 and self.num_committed_tokens >= MEASURABLE_TOKENS
 
     def elapsed_s(self, last_s: float) -> float:
-        """From the result before, of last_s, to this one, prefills taken off; 0: not known."""
+        """Time from the result before, at last_s, to this one, prefills taken off; 0: not known."""
         waited_s, prefill_s = self.propose_s + self.target_s, self.prefill_s
         if not self.target_s:
             return 0.0
@@ -85,9 +85,9 @@ class Decision:
     """What the next round does, and why."""
 
     num_draft_tokens: int
-    """To ask of the drafter: the depth where it answers with a tree; 0: the round is a plain run."""
+    """Tokens to ask of the drafter: the depth where it answers with a tree; 0: the round is a plain run."""
     num_decode_tokens: int
     """Length of the plain run, also of the one that follows an empty proposal."""
     reason: Reason
     details: str = ""
-    """To tell people instead of the reason's own sentence."""
+    """A more exact sentence for people than the reason's own; empty: there is none."""

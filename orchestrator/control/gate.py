@@ -1,4 +1,4 @@
-"""On or off, for all sequences of a replica and proposer.
+"""Speculation on or off, for all sequences of a replica and proposer.
 
 One answer for all keeps what is measured clean: a round takes what it takes if all speculate, or none do. The gate
 follows the predicted gain, with hysteresis and a dwell. A guard holds the tokens that were really got against plain
@@ -10,37 +10,37 @@ from __future__ import annotations
 from collections import Counter
 
 OFF_BELOW, ON_ABOVE = 0.97, 1.05
-"""Predicted speed over plain decoding's."""
+"""Predicted speed over plain decoding's below which an open gate closes, and above which a closed one opens."""
 NEW_LOAD = 1.25
-"""Change of the load after which a decision of before says nothing about now."""
+"""A change of the load by this factor makes earlier decisions obsolete."""
 _CLEAR_LOSS = 0.85
 """Measured speed that closes the gate after one window; after two it is OFF_BELOW."""
 _WINDOW_S = 1.0
-"""Of the guard: so long, with rounds that took half as long together."""
+"""Least duration of the guard's window; the rounds in it must have taken half as long together."""
 _OTHER_LOAD = 2.0
-"""Change of the load after which what guard and trials found no longer holds: a load that never rests keeps it."""
+"""A change of the load by this factor makes what guard and trials found obsolete: a load that never rests keeps it."""
 _DWELL_S = 0.5
-"""Between two switches, unless the load is another one."""
+"""Least time between two switches, unless the load is another one."""
 _SETTLING_S = 0.1
-"""After a switch some still do what was done before."""
+"""Time after a switch in which some sequences still do what was done before."""
 _FIRST_RETRY_S, _LAST_RETRY_S = 2.0, 60.0
-"""In use, until the other state is tried; doubled by every trial that changes nothing."""
+"""Time in use until the other state is tried; doubled by every trial that changes nothing."""
 _PAUSE_S = 1.0
-"""Between two plans, that counts as use: a replica that is asked now and then is not tried at every answer."""
+"""At most 1 s between two plans counts as use: a replica that is asked now and then is not tried at every answer."""
 _TRIAL_S = 0.25
 _TRIAL_COST = 0.01
-"""Of the speed, that trials may cost: one that is likely to lose much comes later."""
+"""Share of the speed that trials may cost: a trial that is likely to lose much comes later."""
 
 
 class Gate:
     """Pure: time is an argument. Ask `update` for every new plan."""
 
     def __init__(self, num_switches: Counter[bool]) -> None:
-        """num_switches: of all gates, on (True) and off."""
+        """num_switches: those of all gates, on (True) and off; counted up here."""
         self.is_open: bool | None = None
-        """None until it is first decided."""
+        """Whether the sequences speculate; None until it is first decided."""
         self.is_trial = False
-        """Whether it is as it is only to measure that."""
+        """Whether the present state is only a trial, to be measured."""
         self.num_switches = 0
         self._num_switches_of_all = num_switches
         self._changed_s = 0.0
@@ -50,9 +50,9 @@ class Gate:
         self.is_guarded = False
         """Whether the guard has closed it: what is predicted has been wrong."""
         self._judged_load = 1
-        """Under which what guard and trials have found began to hold."""
+        """Load under which what guard and trials have found began to hold."""
         self._window_before = (0.0, 0.0)
-        """Seconds that plain decoding would have taken for the tokens, and that they took."""
+        """The window before: seconds that plain decoding would have taken for its tokens, and that they took."""
         self._begin_window(0.0)
 
     def is_settled(self, begin_s: float) -> bool:
@@ -73,13 +73,18 @@ class Gate:
         self._in_use_s += min(now_s - self._updated_s, _PAUSE_S)
         self._updated_s = now_s
         if self.is_open is None:
-            self.is_open, self._load, self._judged_load, self._changed_s = gain > 1, load, load, now_s
+            self.is_open = gain > 1
+            self._load = load
+            self._judged_load = load
+            self._changed_s = now_s
             self._plan_retry(gain, trial_s)
         if not self._load / NEW_LOAD < load < self._load * NEW_LOAD:
-            self._load, self.is_trial = load, False
+            self._load = load
+            self.is_trial = False
             is_other = not self._judged_load / _OTHER_LOAD < load < self._judged_load * _OTHER_LOAD
             if is_other:
-                self._judged_load, self.is_guarded = load, False
+                self._judged_load = load
+                self.is_guarded = False
             if gain < OFF_BELOW if self.is_open else gain > ON_ABOVE and not self.is_guarded:
                 self._switch(now_s)
                 is_other = True
@@ -94,7 +99,8 @@ class Gate:
                 self._plan_retry(gain, trial_s)
             elif self._in_use_s >= self._retry_at_s and can_pay:
                 self._switch(now_s)
-                self.is_trial, self._trial_end_s = True, now_s + _SETTLING_S + max(_TRIAL_S, trial_s)
+                self.is_trial = True
+                self._trial_end_s = now_s + _SETTLING_S + max(_TRIAL_S, trial_s)
         return self.is_open
 
     def _is_switch_due(self, now_s: float, gain: float, *, can_pay: bool) -> bool:
@@ -108,13 +114,14 @@ class Gate:
         self.is_trial = False
         got = min(gain, self._measured_gain or gain)  # what is predicted may be what the guard found wrong
         if got > (1 + ON_ABOVE) / 2 if self.is_open else gain < OFF_BELOW:
-            self._num_retries, self.is_guarded = 0, False
+            self._num_retries = 0
+            self.is_guarded = False
         else:
             self._switch(now_s)
         self._plan_retry(gain, trial_s)
 
     def _guard_says_no(self, now_s: float) -> bool:
-        """At the end of a window: whether fewer tokens were got than plain decoding gives."""
+        """Ends a window that is complete; whether fewer tokens were got in it than plain decoding gives."""
         if now_s < self._window_begin_s + _WINDOW_S or self._got_s < _WINDOW_S / 2:
             return False
         windows = self._window_before, (self._expected_s, self._got_s)

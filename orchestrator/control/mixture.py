@@ -14,7 +14,7 @@ from pilotfish.speculation.cost import expected_tokens_by_position
 
 
 def expected_tokens(probabilities: Sequence[float], k: int) -> float:
-    """Of a round of K: 1 + the sum over i of Pr(the first i are accepted)."""
+    """Expected tokens of a round of K: 1 + the sum over i of Pr(the first i are accepted)."""
     return expected_tokens_by_position(probabilities, min(k, len(probabilities)))
 
 
@@ -26,7 +26,7 @@ class Decoding:
     num_rows: float = 0.0
     """Token rows of theirs in a step."""
     num_speculating: int = 0
-    """Those that ask a drafter."""
+    """Sequences that ask a drafter."""
 
     def __sub__(self, part: Decoding) -> Decoding:
         rows, num_speculating = self.num_rows - part.num_rows, self.num_speculating - part.num_speculating
@@ -39,18 +39,23 @@ class Decoding:
 
 
 class Mixture:
-    """Of a replica's sequences, as one gate sees them."""
+    """A replica's sequences, as one gate sees them."""
 
     def __init__(self, load: int, own: Decoding, governed: Decoding, costs: RoundCosts) -> None:
-        """own: of this orchestrator; with other orchestrators' they are `load`, and those are like them. governed: of
-        own, those that the gate decides for."""
-        self._load, self._costs, self._num_governed, self._others = load, costs, governed.num, own - governed
+        """own: this orchestrator's sequences; `load` counts other orchestrators' as well, which are taken to be like
+        them. governed: the part of own that the gate decides for."""
+        self._load = load
+        self._costs = costs
+        self._num_governed = governed.num
+        self._others = own - governed
         self._scale = load / max(1, own.num)
         self._num_plain = self._others.num - self._others.num_speculating
         self.plain_rows = self.rows(1.0)
-        """Of a step while the gate is closed: a sequence that drafts is in some steps only."""
-        self.other_k, self._other_s = 0, 0.0
-        """Draft tokens of the others that draft, 0 if none does; seconds of their rounds while it is closed."""
+        """Rows of a step while the gate is closed: a sequence that drafts is in some steps only."""
+        self.other_k = 0
+        """Draft tokens of the others that draft; 0: none does."""
+        self._other_s = 0.0
+        """Duration of their rounds while the gate is closed."""
         if self._others.num_speculating:
             drafting_rows = self._others.num_rows - self._num_plain
             self.other_k = max(1, round(drafting_rows / self._others.num_speculating - 1))
@@ -61,7 +66,7 @@ class Mixture:
         """A token of plain decoding while it is closed."""
 
     def rows(self, rows_each: float) -> float:
-        """Of a step in which each sequence that the gate decides for has rows_each, and all others what they have."""
+        """Rows of a step in which each governed sequence has rows_each, and all others what they have."""
         return self._scale * (self._others.num_rows + self._num_governed * rows_each)
 
     def loss(self, rows: float, probabilities: Sequence[float]) -> float:

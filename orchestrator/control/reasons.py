@@ -14,11 +14,13 @@ class Reason(StrEnum):
     text: str
     """A sentence for people."""
     is_limiting: bool
-    """Whether it is worth telling the client that speculation was off or limited."""
+    """Whether the client should know of it: speculation was off or limited."""
 
     def __new__(cls, value: str, text: str, is_limiting: bool = True) -> Reason:
         reason = str.__new__(cls, value)
-        reason._value_, reason.text, reason.is_limiting = value, text, is_limiting
+        reason._value_ = value
+        reason.text = text
+        reason.is_limiting = is_limiting
         return reason
 
     # It speculates.
@@ -50,19 +52,20 @@ class Limitation:
     """Why speculation was off or limited for a request, as found last: for its summary."""
 
     def __init__(self, reason: Reason | None) -> None:
-        """reason: it never speculates; None: it may."""
+        """reason: why it never speculates; None: it may."""
         self.reason = reason
         self._details = ""
 
     @property
     def text(self) -> str:
-        """For people; empty if there was none."""
+        """The reason for people; empty if there was none."""
         return self._details or (self.reason.text if self.reason else "")
 
     def note(self, reason: Reason, details: str) -> None:
-        """Keep why, if it limits speculation. details: to tell instead of the reason's own sentence."""
+        """Keep why, if it limits speculation. details: a more exact sentence than the reason's own."""
         if reason.is_limiting:
-            self.reason, self._details = reason, details
+            self.reason = reason
+            self._details = details
 
 
 def permanent_reason(request: GenerationRequest, config: SpeculationConfig) -> Reason | None:

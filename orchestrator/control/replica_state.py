@@ -15,17 +15,17 @@ from pilotfish.config import SpeculationConfig
 from pilotfish.step_table import StepTable
 
 _PLAN_S = 0.1
-"""A plan holds so long, unless the load changes."""
+"""A plan's lifetime, unless the load changes."""
 _PEAK_S = 0.25
-"""Where requests end together, as many others are about to begin: the load falls that late."""
+"""Hold the peak of the load for 0.25 s: ended requests are soon replaced."""
 _CHOICES = (1, 2, 3, 5, 8, 12, 16)
 """Draft lengths that are considered: neighbours differ by a few per cent, less than can be measured."""
 SAME_SPEED = 1.02
-"""Speed that another K has to gain."""
+"""Another K is chosen where it is faster by this factor."""
 SHARED_STEPS = 1.05
-"""The same over the K of those that draft beside: sequences with one K share steps, others wait for each other."""
+"""A K unlike that of the sequences that draft anyway must be faster by this factor: one K shares steps."""
 _GOOD_ACCEPTANCE = 0.9
-"""Where drafting would not even pay with this, rejected drafts are not the reason."""
+"""If drafting would not pay even with this acceptance, rejected drafts are not the reason."""
 FIRST_PROBE_TOKENS = 32
 """Plain tokens of each sequence before one of them tries drafts, while off for acceptance."""
 
@@ -41,11 +41,11 @@ class Plan:
     num_draft_tokens: int
     """The best K for drafts as good as all requests' are; 0: an operator's rule forbids any."""
     gain: float
-    """Predicted, of that K, over plain decoding."""
+    """Predicted speed of that K over plain decoding's."""
     seconds: tuple[tuple[int, float], ...]
     """(K, seconds of a round) for each K that is considered: a request's own gain follows."""
     probabilities: tuple[float, ...]
-    """Of drafts of all requests."""
+    """Conditional acceptance by position, over all requests."""
     reason: Reason
     """Why it is closed, if it is."""
     is_guarded: bool
@@ -57,7 +57,7 @@ class ReplicaState:
 
     def __init__(self) -> None:
         self.table = StepTable()
-        """As the replica published it last."""
+        """The step costs that the replica published last."""
         self.proposers: dict[str, ProposerState] = {}
         self.own = Decoding()
         self.num_others = 0
@@ -77,16 +77,17 @@ class ReplicaState:
         num_decoding = self.num_decoding
         if now_s >= self._peak_s + _PEAK_S:
             self._peak_before = self._peak if now_s < self._peak_s + 2 * _PEAK_S else 0
-            self._peak, self._peak_s = 0, now_s
+            self._peak = 0
+            self._peak_s = now_s
         self._peak = max(self._peak, num_decoding)
         return max(self._peak, self._peak_before)
 
     def rows(self, load: int) -> float:
-        """Of a step in which all have what they have now, other orchestrators' sequences as many as this one's."""
+        """Rows of a step in which all have what they have now, other orchestrators' sequences as many as this one's."""
         return load * self.own.num_rows / max(1, self.own.num)
 
     def max_draft_tokens(self, load: int, limit: int, rules: SpeculationConfig) -> int:
-        """At most `limit`, less where an operator's rule says so; 0: speculation is off."""
+        """`limit`, or less where an operator's rule says so; 0: speculation is off."""
         if rules.disable_by_batch_size:
             if load >= rules.disable_by_batch_size:
                 self._is_batch_too_large = True
@@ -102,20 +103,24 @@ class ProposerState:
     """What one proposer's drafts are worth on one replica."""
 
     def __init__(self, replica: ReplicaState, acceptance: ProposerAcceptance, num_switches: Counter[bool]) -> None:
-        """num_switches: of all gates."""
-        self.replica, self.acceptance = replica, acceptance
-        self.costs, self.gate = RoundCosts(replica.table), Gate(num_switches)
+        """num_switches: those of all gates."""
+        self.replica = replica
+        self.acceptance = acceptance
+        self.costs = RoundCosts(replica.table)
+        self.gate = Gate(num_switches)
         self.governed = Decoding()
         """The sequences that the gate decides for: those of mode auto."""
-        self.num_plain_tokens, self.probe_tokens = 0, FIRST_PROBE_TOKENS
-        """Of all requests since the last probe; of each sequence before the next."""
+        self.num_plain_tokens = 0
+        """Plain tokens of all requests since the last probe."""
+        self.probe_tokens = FIRST_PROBE_TOKENS
+        """Plain tokens of each sequence before the next probe."""
         self.mixture = Mixture(1, replica.own, self.governed, self.costs)
-        """Of the plan."""
+        """The sequences that the plan was made for."""
         self.measured_gain = Average()
         """Speed over plain decoding of the sequences that drafted last, in whatever mode."""
         self._empty_s = 0.0
         self._losses: dict[int, float] = {}
-        """By K: see Mixture."""
+        """What others lose by rounds of each K: see Mixture.loss."""
         self._plan: Plan | None = None
         self._k = 0
 
@@ -130,7 +135,7 @@ class ProposerState:
         return self._plan
 
     def _make_plan(self, now_s: float, load: int, max_draft_tokens: int, limit: int) -> Plan:
-        """max_draft_tokens: of any round. limit: the same by operators' rules; 0: speculation is off."""
+        """max_draft_tokens: the most of any round. limit: the same by operators' rules; 0: speculation is off."""
         costs = self.costs
         self.mixture = mixture = Mixture(load, self.replica.own, self.governed, costs)
         self._empty_s = costs.empty_s(load)
@@ -141,7 +146,7 @@ class ProposerState:
         self._losses = {k: mixture.loss(rows[k], beliefs) for k in choices}
         gains = {k: self.gain(beliefs, k, seconds[k]) for k in choices}
         best = max(gains, key=lambda k: gains[k])
-        if gains[best] < SHARED_STEPS * gains.get(mixture.other_k, 0.0):
+        if mixture.other_k in gains and gains[best] < SHARED_STEPS * gains[mixture.other_k]:
             self._k = mixture.other_k
         elif self._k not in gains or gains[best] > SAME_SPEED * gains[self._k]:
             self._k = best
@@ -153,7 +158,7 @@ class ProposerState:
         speeds = (expected_tokens((_GOOD_ACCEPTANCE,) * k, k) * step_s / full[k] for k in choices)
         can_pay = limit > 0 and any(speed > SAME_SPEED for speed in speeds)
         can_steps_pay = any(self.gain(beliefs, k, steps[k]) > SAME_SPEED for k in choices)
-        # While it is off, probes tell of acceptance: a trial tells of the rounds' overhead.
+        # While it is off, probes measure acceptance: a trial measures the rounds' overhead.
         can_trial_pay = can_pay and (can_steps_pay or self.gate.is_open is not False)
         is_open = self.gate.update(now_s, load, gain, can_pay=can_trial_pay, trial_s=8 * seconds[self._k]) and limit > 0
         is_trial = self.gate.is_trial
@@ -210,17 +215,17 @@ class ControlState:
         self.replicas: dict[str, ReplicaState] = defaultdict(ReplicaState)
         """Target replicas that answered, by their ids."""
         self.acceptance: dict[str, ProposerAcceptance] = defaultdict(ProposerAcceptance)
-        """By the proposer's name."""
+        """Acceptance by the proposer's name."""
         self.num_decisions: Counter[Reason] = Counter()
         self.num_switches: Counter[bool] = Counter()
         """Times that a replica's sequences began (True) and ceased to speculate."""
         self.num_rounds_by_k: Counter[int] = Counter()
         """Rounds by the draft tokens that they asked for; 0: plain runs."""
         self.latest_reason: Reason | None = None
-        """Of the last decision, but for those about a first or a last token."""
+        """Reason of the last decision, but for those about a first or a last token."""
 
     def proposer(self, replica_id: str, name: str) -> ProposerState:
-        """Of a target replica; made when it is first asked for."""
+        """The proposer's state on a target replica; made when it is first asked for."""
         replica = self.replicas[replica_id]
         if name not in replica.proposers:
             replica.proposers[name] = ProposerState(replica, self.acceptance[name], self.num_switches)
@@ -239,7 +244,7 @@ class ControlState:
         return not gates or any(gate.is_open is not False for gate in gates)
 
     def max_draft_tokens(self, now_s: float, limit: int) -> int:
-        """Of a new request, wherever it goes, by operators' rules: at most `limit`."""
+        """The most draft tokens of a new request, wherever it goes, by operators' rules: at most `limit`."""
         replicas = list(self.replicas.values()) or [ReplicaState()]
         return min(replica.max_draft_tokens(replica.load(now_s), limit, self.config) for replica in replicas)
 

@@ -19,12 +19,12 @@ from pilotfish.step_table import StepTable
 _MAX_WEIGHT = 128.0
 """Rounds that an average remembers: single ones scatter by a third, so that it is known within 3 %."""
 _FADING_ROUNDS = 512.0
-"""In which what was measured of other Ks loses most of its weight: one that was dear for a while is tried again."""
+"""Rounds in which measurements of other Ks lose most of their weight: a K that was dear for a while is tried again."""
 _SHRINKAGE = 8.0
 """Rounds of a K that count as much as the common overhead of its load."""
 _UNMEASURED = 0.5
-"""Of the overhead of other Ks that an untried K is charged, so that it is tried: with all of it 4 of 96 simulated loads
-are slower than 0.95 of the better of off and on, with this 2."""
+"""Share of the common overhead that an untried K is charged, so that it is tried. Charged all of it, 4 of 96 simulated
+loads are slower than 0.95 of the better of off and on; with half, 2."""
 _SAMPLES_PER_STEP = 3.0
 """The sequences of one step all measure the same step."""
 
@@ -47,29 +47,29 @@ class _Level:
     """What is known while about so many sequences decode."""
 
     plain_ratio: Average = field(default_factory=Average)
-    """Time of a plain token over the table's step;"""
+    """Time of a plain token over the table's step."""
     common: Average = field(default_factory=Average)
-    """overhead of a round, whatever its K;"""
+    """Overhead of a round, whatever its K."""
     by_k: dict[int, Average] = field(default_factory=dict)
-    """overhead and drafting of a round of K;"""
+    """Overhead and drafting of a round of K."""
     draft_token: Average = field(default_factory=Average)
-    """what a round waits for each of its draft tokens;"""
+    """Time that a round waits for each of its draft tokens."""
     lost: Average = field(default_factory=Average)
-    """what failed proposals cost, over all that were asked for: under load they come too late;"""
+    """Cost of failed proposals, over all that were asked for: under load they come too late."""
     empty: Average = field(default_factory=Average)
-    """what an empty proposal costs, over the steps of the run that follows it;"""
+    """Cost of an empty proposal, over the steps of the run that follows it."""
     interval: Average = field(default_factory=Average)
-    """time from step to step beside rounds, over the table's step of all their rows;"""
+    """Time from step to step beside rounds, over the table's step of all their rows."""
     in_target: Average = field(default_factory=Average)
-    """time of a token over the table's plain step, where the drafter is in the target."""
+    """Time of a token over the table's plain step, where the drafter is in the target."""
 
 
 class RoundCosts:
-    """Of one proposer on one target replica."""
+    """Costs of one proposer's rounds on one target replica."""
 
     def __init__(self, table: StepTable) -> None:
         self.table = table
-        """As the replica published it last."""
+        """The step costs that the replica published last."""
         self._levels: dict[int, _Level] = defaultdict(_Level)
 
     def step_s(self, num_rows: float) -> float:
@@ -81,7 +81,7 @@ class RoundCosts:
         return self.step_s(rows) * self._ratio(load, "plain_ratio")
 
     def interval_s(self, load: int, rows: float) -> float:
-        """From step to step beside rounds: shorter than a step of all their rows where these take turns."""
+        """Time from step to step beside rounds: shorter than a step of all their rows where these take turns."""
         return self.step_s(rows) * self._ratio(load, "interval")
 
     def seconds(self, load: int, k: int, rows: float) -> float:
@@ -129,12 +129,12 @@ class RoundCosts:
         return self.plain_s(load, load) / self.step_s(load) / ratio.value if ratio.weight else 2 * ON_ABOVE - 1
 
     def _ratio(self, load: int, name: str) -> float:
-        """To the table, as far as it was measured."""
+        """The measured ratio to the table; towards 1 as long as little was measured."""
         ratio = self._nearest(load, name)
         return 1 + ratio.weight / (ratio.weight + 1) * (ratio.value - 1)
 
     def _overhead_s(self, load: int, k: int) -> float:
-        """As far as it was measured for this K; for the rest a part of what others take, so that it is tried."""
+        """Overhead as measured for this K; with few measurements, mostly a part of other Ks', so that it is tried."""
         level = self._level(load)
         common, draft_token = self._nearest(load, "common"), self._nearest(load, "draft_token")
         # The first rounds under a load stand beside prefills: an overhead counts as far as it was sampled.
@@ -148,7 +148,7 @@ class RoundCosts:
         return self._levels[_size(load)]
 
     def _nearest(self, load: int, name: str) -> Average:
-        """As measured under this load, else under the most similar one; of weight 0 if never."""
+        """The average measured under this load, else under the most similar one; of weight 0 if there is none."""
         size = _size(load)
         own: Average = getattr(self._level(load), name)
         if own.weight > 0:

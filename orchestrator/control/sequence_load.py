@@ -13,9 +13,11 @@ class SequenceLoad:
     """Follows the request from replica to replica, from its first output token on: prefills do not count."""
 
     def __init__(self, state: ControlState, request: GenerationRequest, *, is_governed: bool) -> None:
-        """is_governed: the gate decides whether it drafts."""
-        self._state, self._is_governed = state, is_governed
-        self._proposer_name, self._max_draft_tokens = request.speculation.proposer, request.num_speculative_tokens
+        """is_governed: whether the gate decides if it drafts."""
+        self._state = state
+        self._is_governed = is_governed
+        self._proposer_name = request.speculation.proposer
+        self._max_draft_tokens = request.num_speculative_tokens
         self.proposer: ProposerState | None = None
         """What is known of its drafter on the replica where it decodes; None: it does not decode yet."""
         self._num_rows = 1.0
@@ -51,12 +53,14 @@ class SequenceLoad:
         if self.proposer is not None:
             self._count(Decoding(-1))
             self.proposer.replica.draft_limits[self._max_draft_tokens] -= 1
-        self.proposer, self._num_rows = None, 1.0
+        self.proposer = None
+        self._num_rows = 1.0
 
     def _compute(self, num_rows: float, *, is_speculating: bool) -> None:
         if self.proposer is not None:
             self._count(Decoding(0, num_rows - self._num_rows, is_speculating - self._is_speculating))
-            self._num_rows, self._is_speculating = num_rows, is_speculating
+            self._num_rows = num_rows
+            self._is_speculating = is_speculating
 
     def _count(self, change: Decoding) -> None:
         assert self.proposer is not None

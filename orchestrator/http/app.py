@@ -41,8 +41,8 @@ def build_app(
     authenticator: Authenticator,
     budget: BodyBudget,
 ) -> ASGIApp:
-    """The ASGI application. registry: what /metrics tells. authenticator: who is served. budget: of bodies. Needs a
-    running event loop."""
+    """The ASGI application. registry: what /metrics shows. authenticator: who is served. budget: memory for bodies.
+    Needs a running event loop."""
     apis = Apis(
         GenerationApi(service, config),
         InformationApi(service, is_draining, registry),
@@ -94,7 +94,7 @@ def _middleware(config: OrchestratorConfig, authenticator: Authenticator) -> lis
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
-    """For paths and methods that do not exist."""
+    """The answer for paths and methods that do not exist."""
     assert isinstance(error, HTTPException)
     code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code)
     message = f"{request.method} {request.url.path}: {error.detail.lower()}; /v1/models is a good place to start"

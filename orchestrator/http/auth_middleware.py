@@ -1,4 +1,4 @@
-"""Before anything of an HTTP request is read: who sends it, and from which page."""
+"""Checks before anything of an HTTP request is read: who sends it, and from which page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pilotfish.security.allowance import Allowance
 from pilotfish.security.hosts import is_address
 
 OPEN_PATHS = frozenset({"/", "/health", "/ready"})
-"""Without a key: probes have none, and the playground is where a person types one in."""
+"""Paths that need no key: probes have none, and the playground is where a person types one in."""
 OPEN_FOLDER = "/playground/"
 _ALLOWANCE = "pilotfish.allowance"
 
@@ -36,7 +36,7 @@ class AuthMiddleware:
     def __init__(
         self, app: ASGIApp, authenticator: Authenticator, *, hosts: tuple[str, ...], cors_origins: tuple[str, ...]
     ) -> None:
-        """hosts: names of the server, `*.example` for all below one, `*` for any."""
+        """hosts: the server's names, `*.example` for all below one, `*` for any."""
         self._app = app
         self._authenticator = authenticator
         self._origins = frozenset(cors_origins)
@@ -88,7 +88,7 @@ class AuthMiddleware:
 
 
 def _name_of(host: str) -> str:
-    """Without the port, in lower case."""
+    """The host's name without the port, in lower case."""
     try:
         return (urlsplit(f"//{host}").hostname or "").removesuffix(".")
     except ValueError:

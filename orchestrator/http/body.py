@@ -21,11 +21,11 @@ _PLACE = re.compile(r" - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`$")
 BodyT = TypeVar("BodyT")
 
 encode_body = msgspec.json.Encoder(decimal_format="number").encode
-"""Of what answers say: decimals, which requests had as numbers (see `decoder_of`), are numbers again."""
+"""Encodes answers: decimals, which requests had as numbers (see `decoder_of`), are numbers again."""
 
 
 async def read_body(request: Request, max_bytes: int, hold: Callable[[int], None]) -> bytearray:
-    """The whole body. hold: is told how long it is so far.
+    """The whole body. hold: called with its length so far.
 
     Raises RequestTooLargeError as soon as it is longer than max_bytes, and what `hold` does.
     """
@@ -42,7 +42,7 @@ async def read_body(request: Request, max_bytes: int, hold: Callable[[int], None
 
 
 def decoder_of(kind: type[BodyT]) -> msgspec.json.Decoder[BodyT]:
-    """Of bodies with schemas: floats become decimals wherever no type is declared, so that no digit is lost unseen."""
+    """Decodes bodies with schemas: a float of no declared type becomes a decimal, so that no digit is lost unseen."""
     return msgspec.json.Decoder(kind, float_hook=Decimal)
 
 
@@ -61,7 +61,7 @@ def decode_body(decoder: msgspec.json.Decoder[BodyT], body: bytes | bytearray) -
 
 
 def _explain(message: str) -> tuple[str, str | None]:
-    """msgspec's message in words for callers, and the parameter that it is about."""
+    """A msgspec message in words for callers, and the parameter that it is about."""
     place = _PLACE.search(message)
     path = place["path"] if place else ""
     problem = message[: place.start()] if place else message

@@ -14,9 +14,9 @@ from orchestrator.requests.caller import Caller
 from pilotfish.errors import InvalidRequestError
 
 CLIENT_ID_HEADER = "x-client-id"
-"""Whose request it is, for the fair queue; else the host that the call comes from."""
+"""Header that names a request's client for the fair queue; without it, the host that the call comes from does."""
 TIMEOUT_HEADER = "x-request-timeout-ms"
-"""How long the whole answer may take, from the request's arrival on: what a deadline is to gRPC."""
+"""Header with the time that the whole answer may take, from the request's arrival on: as gRPC's deadline."""
 _MAX_TIMEOUT_DIGITS = 12
 
 
@@ -35,7 +35,7 @@ def caller_of(request: Request) -> Caller:
 
 
 def holder_of(request: Request) -> str:
-    """Whose memory a request takes: as a caller's client, but for what it claims, of which it may claim any number."""
+    """The client whose memory a request takes: not the claimed one, of which a caller may claim any number."""
     return client_id_of(allowance_of(request.scope), "", request.client.host if request.client else "")
 
 

@@ -23,7 +23,7 @@ class _Group:
     max_connections: int
     num_connections: int = 0
     waiting: dict[Connection, None] = field(default_factory=dict)
-    """Those whose client has to go on, the longest wait first."""
+    """Connections whose client has to go on, the longest wait first."""
 
     @property
     def is_full(self) -> bool:

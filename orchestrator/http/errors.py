@@ -68,13 +68,13 @@ _TYPES = {
 
 
 def error_body(status: int, message: str, *, param: str | None = None, code: str | None = None) -> ErrorBody:
-    # Half of a surrogate pair, from an escape in a request, is no text: telling of it must not fail.
+    # Half of a surrogate pair, from an escape in a request, is no text: reporting it must not fail.
     message = message.encode(errors="replace").decode()
     return ErrorBody(ApiError(message, _TYPES.get(status, "server_error"), param, code))
 
 
 def error_response(status: int, body: ErrorBody, headers: Mapping[str, str]) -> Response:
-    """Of what answers outside of an exchange."""
+    """An error outside of an exchange."""
     return Response(msgspec.json.encode(body), status, headers, "application/json")
 
 
@@ -86,7 +86,7 @@ def renamed(text: str, param_names: Mapping[str, str]) -> str:
 def describe_error(
     error: Exception, param_names: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[int, ErrorBody, dict[str, str]]:
-    """(status, body, headers) of an error. One of no known kind tells nothing of itself.
+    """(status, body, headers) of an error. One of no known kind reveals nothing of itself.
 
     param_names: how this API calls parameters that other APIs call otherwise.
     """

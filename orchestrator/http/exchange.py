@@ -37,11 +37,11 @@ class Exchange:
         self.request = Request(scope, receive)
         self.body: bytes | bytearray = b""
         self.extra_headers: dict[str, str] = {}
-        """Of the answer; set them before it begins."""
+        """Further headers of the answer; set them before it begins."""
         self.param_names: Mapping[str, str] = {}
         """See `describe_error`."""
         self.failure_event: Callable[[ErrorBody], bytes] = event_of
-        """What tells of it within a stream."""
+        """Makes the event that reports a failure within a stream."""
         self._send = send
         self._is_started = self._is_over = False
 
@@ -71,7 +71,7 @@ class Exchange:
         await self._send({"type": "http.response.body", "body": DONE_EVENT})
 
     async def fail(self, error: Exception) -> None:
-        """Tell the client, with a status if the answer has not begun, else within the stream, unless that has ended."""
+        """Report the error, with a status if the answer has not begun, else within the stream, if that goes on."""
         if self._is_over:
             return
         status, body, headers = describe_error(error, self.param_names)
@@ -103,7 +103,7 @@ class Endpoint:
     handler: Handler
     max_body_bytes: int
     budget: BodyBudget
-    """Of all endpoints that share their memory."""
+    """Memory for bodies, shared by all endpoints."""
     is_closed: Callable[[], bool] = lambda: False
     """Whether requests are refused, as the server stops."""
 

@@ -11,7 +11,7 @@ _IDENTITY = "pilotfish.identity"
 
 
 def identity_of(scope: Scope) -> RequestIdentity:
-    """Of the request that is being served."""
+    """The identity of the request that is being served."""
     identity: RequestIdentity = scope[_IDENTITY]
     return identity
 

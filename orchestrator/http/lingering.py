@@ -31,7 +31,7 @@ class Lingering:
         return self.is_begun or self._transport.is_closing()
 
     def close(self) -> None:
-        """Of the answer this was all. Idempotent."""
+        """Nothing of the answer follows. Idempotent."""
         if self.is_closing():
             return
         self.is_begun = True

@@ -44,9 +44,10 @@ class Operation:
     """None: it is no part of the description."""
     request: type | None = None
     event: type | None = None
-    """Of the stream, where `stream` may be asked for. Such endpoints have a time limit, which their clients may set."""
+    """Type of the stream's events, where `stream` may be asked for. Such endpoints have a time limit, which their
+    clients may set."""
     own_failures: tuple[int, ...] = ()
-    """Status codes of an endpoint that takes nothing."""
+    """Status codes of failures of an endpoint that takes nothing."""
 
     @property
     def failures(self) -> tuple[int, ...]:

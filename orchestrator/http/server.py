@@ -1,4 +1,4 @@
-"""uvicorn on the orchestrator's own event loop, started and stopped by the orchestrator."""
+"""The uvicorn server on the orchestrator's own event loop, started and stopped by the orchestrator."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class HttpServer:
     def __init__(self, server: _Server, listener: socket.socket, scheme: str) -> None:
         host, port = listener.getsockname()[:2]
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        """host:port, with the port that was taken."""
+        """The `host:port`, with the port that was taken."""
         self.url = f"{scheme}://{self.address}"
         self._server = server
         self._task = asyncio.create_task(server.serve([listener]))
@@ -110,7 +110,7 @@ class _Server(uvicorn.Server):
                 await asyncio.wait_for(self.stopping.wait(), _DATE_PERIOD_S)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Until every request that is being answered has its answer."""
+        """Stop listening, and wait until every request that is being answered has its answer."""
         for server in self.servers:
             server.close()
         for listener in sockets or ():

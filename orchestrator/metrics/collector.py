@@ -1,4 +1,4 @@
-"""Everything that the orchestrator tells Prometheus, with vLLM's names. Read it on the orchestrator's event loop."""
+"""The orchestrator's metrics for Prometheus, with vLLM's names. Read them on the orchestrator's event loop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pilotfish.types import FinishReason, ModelInfo
 
 _FINISH_REASONS = (FinishReason.STOP, FinishReason.LENGTH)
 _FAILURES = ("cancelled", "invalid_argument", "resource_exhausted", "unavailable", "deadline_exceeded", "internal")
-"""Told as 0 before the first: the rate of what has just appeared cannot be known."""
+"""Failures that are reported as 0 before the first: the rate of what has just appeared cannot be known."""
 
 
 class OrchestratorCollector:
@@ -59,7 +59,7 @@ class OrchestratorCollector:
 
 
 def _requests(statistics: RequestStatistics) -> Iterator[Metric]:
-    """Of all requests that reached the API."""
+    """Families of all requests that reached the API."""
     totals = statistics.totals
     finished = {reason.name.lower(): statistics.outcomes[reason] for reason in _FINISH_REASONS}
     failed = dict.fromkeys(_FAILURES, 0) | statistics.failures
@@ -77,7 +77,7 @@ def _requests(statistics: RequestStatistics) -> Iterator[Metric]:
 
 
 def _queue(request_queue: RequestQueue) -> Iterator[Metric]:
-    """Of the fair queue in front of the targets."""
+    """Families of the fair queue in front of the targets."""
     counters = request_queue.counters
     yield gauge("num_requests_running", "Requests that are served now.", request_queue.num_running)
     yield gauge("num_requests_waiting", "Requests that wait for their turn.", request_queue.num_waiting)
@@ -100,7 +100,7 @@ def _queue(request_queue: RequestQueue) -> Iterator[Metric]:
 
 
 def _speculation(totals: RequestTotals, control: ControlState, ahead: PredraftCounters) -> Iterator[Metric]:
-    """Of all requests, those that still run included."""
+    """Families of speculation in all requests, those that still run included."""
     yield counter("spec_decode_num_drafts", "Drafts verified.", totals.num_rounds)
     yield counter("spec_decode_num_draft_tokens", "Draft tokens verified.", totals.num_draft_tokens)
     yield counter("spec_decode_num_accepted_tokens", "Draft tokens accepted.", totals.num_accepted_tokens)

@@ -20,7 +20,7 @@ _Key = tuple[str, ...]
 
 
 def fleet_families(targets: ReplicaPool, drafts: ReplicaPool) -> Iterator[Metric]:
-    """Of both pools."""
+    """Families of both pools."""
     links: dict[_Key, ReplicaLink] = {("target", link.replica_id): link for link in targets.links}
     links |= {("draft", link.replica_id): link for link in drafts.links}
     connected = {"target": targets.num_connected, "draft": drafts.num_connected}
@@ -74,7 +74,7 @@ def cache_families(targets: Sequence[ReplicaLink], counters: FleetCounters) -> I
     yield tokens
     cache = {"block_size": str(BLOCK_SIZE), "num_gpu_blocks": str(num_blocks)}
     yield info("cache_config", "The KV cache of all target replicas.", cache)
-    # The endpoint picker takes a server that does not tell it for broken. The value is when it was true.
+    # The endpoint picker takes a server without it for broken. The value is when it was true.
     labels = ("max_lora", "running_lora_adapters", "waiting_lora_adapters")
     now: dict[_Key, float] = {("0", "", ""): time.time()}
     yield labelled_gauge("lora_requests_info", "There are no adapters.", labels, now)

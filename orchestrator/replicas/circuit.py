@@ -40,7 +40,7 @@ class Circuit:
         return self.is_closed or now_s >= max(self._open_until_s, self._trial_until_s)
 
     def state(self, now_s: float) -> CircuitState:
-        """For people."""
+        """The state's name, for people."""
         if self.is_closed:
             return "closed"
         return "open" if now_s < self._open_until_s else "half_open"
@@ -50,7 +50,7 @@ class Circuit:
         self._trial_until_s = now_s + _TRIAL_S
 
     def end_trial(self) -> None:
-        """The trial ended without telling anything: another may begin."""
+        """The trial ended without a result: another may begin."""
         self._trial_until_s = float("-inf")
 
     def failed(self, now_s: float) -> bool:
@@ -77,7 +77,7 @@ class Circuit:
 
 
 class SilenceWatch:
-    """Told of everything that is heard, and asked every `check_interval_s`. Time is an argument."""
+    """Whether a replica has gone silent. Asked every `check_interval_s`; time is an argument."""
 
     def __init__(self, timeout_s: float, now_s: float) -> None:
         self._timeout_s = timeout_s

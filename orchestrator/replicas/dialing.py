@@ -38,7 +38,7 @@ def dialer(pool: PoolName, tokenizer_fingerprint: str, security: LinkSecurity) -
 
 
 async def find_tokenizer(config: Config, directory: ReplicaDirectory, security: LinkSecurity) -> Tokenizer:
-    """The target's tokenizer: of the configured model, else of the folder that a target names.
+    """The target's tokenizer: the configured model's, else from the folder that a target names.
 
     That of an emulated target is always here.
 

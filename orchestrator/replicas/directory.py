@@ -78,7 +78,7 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
 
 async def resolve_by_system(host: str, port: int) -> Sequence[str]:
-    """As the system resolves names."""
+    """Resolves names as the system does."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     addresses = sorted({str(address[0]) for *_, address in found})
     return [f"[{address}]:{port}" if ":" in address else f"{address}:{port}" for address in addresses]
@@ -107,7 +107,7 @@ class NameFollower:
         return self
 
     async def look_up(self) -> None:
-        """Resolve all names once and tell the directory.
+        """Resolve all names once and update the directory.
 
         A name that cannot be resolved stands for what it stood for: a failing DNS server must not cut links that work,
         and a replica that is gone is noticed by its link.

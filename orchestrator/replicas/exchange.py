@@ -58,20 +58,20 @@ class Exchange:
         max_unread: int,
         on_event: Callable[[Event], None] | None = None,
     ) -> None:
-        """targets: None: no target is asked for. max_unread: messages of a replica that wait; more mean one out of its
-        mind. on_event: hears of events at once; None: they wait for `next`."""
+        """targets: the pool to acquire from; None: no target is asked for. max_unread: messages of a replica that may
+        wait; more mean that it is broken. on_event: gets events at once; None: they wait for `next`."""
         self._targets = targets
         self._acquire_timeout_s = acquire_timeout_s
         self._max_unread = max_unread
         self._on_event = on_event
         self._events: deque[Event] = deque()
         self._arrival: asyncio.Future[None] | None = None
-        """What `next` waits for."""
+        """Done when an event has come; `next` waits for it."""
         self._waits_since_s = 0.0
         self._mailboxes: dict[Peer, Mailbox] = {}
         self._acquire: Acquire | None = None
         self._target: Link | None = None
-        """That was acquired last."""
+        """The target replica that was acquired last."""
         self._timer: asyncio.TimerHandle | None = None
 
     def run(self, commands: Iterable[Command]) -> None:
@@ -112,7 +112,8 @@ class Exchange:
             self._acquire = None
             return Acquired(self._target)
         while not self._events:
-            self._arrival, self._waits_since_s = asyncio.get_running_loop().create_future(), time.monotonic()
+            self._arrival = asyncio.get_running_loop().create_future()
+            self._waits_since_s = time.monotonic()
             await self._arrival
         event = self._events.popleft()
         self._read(event)

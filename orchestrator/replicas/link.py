@@ -51,9 +51,10 @@ class ReplicaLink:
         `on_change` hears of every (dis)connection, `on_room` whenever there may be room for one more sequence.
         A replica that is silent for silence_timeout_s is lost.
         """
-        self.replica_id, self.address = replica_id, address
+        self.replica_id = replica_id
+        self.address = address
         self.load = LoadReport()
-        self.step_table = StepTable()  # as it was told last
+        self.step_table = StepTable()  # as it was published last
         self._connect = connect
         self._check = check
         self._on_change = on_change
@@ -160,20 +161,21 @@ class ReplicaLink:
         self.problem = "draining"
 
     def report_full(self) -> None:
-        """It refused a sequence for want of a place: others have the rest, until it reports otherwise."""
+        """The replica refused a sequence for want of a place: others have the rest, until it reports otherwise."""
         if self._stream is not None:
             self.num_other_sequences = self._stream.limits.max_sequences - self.num_sequences
             self._last_other_sequences = self.num_other_sequences
 
     def retire(self) -> None:
-        """It left the directory: no new sequences, and no stream any more once the open ones have ended or moved."""
+        """The replica left the directory: no new sequences, and no stream any more once the open ones have ended or
+        moved."""
         self._is_retired = True
         self.report_draining()
         self.problem = _RETIRED
         if not self._sequences:
             self.on_lost(UnavailableError(_RETIRED))
 
-    # What the stream tells.
+    # What the stream reports.
 
     def on_events(self, events: Sequence[Event]) -> None:
         self._silence.heard(self._clock())
@@ -236,9 +238,14 @@ class ReplicaLink:
         try:
             if self._check is not None:
                 self._check(stream.model)
-            self._stream, self._silence = stream, SilenceWatch(self._silence_timeout_s, self._clock())
-            self._is_draining, self._circuit, self.problem = False, Circuit(), ""
-            self.load, self.step_table, self.num_other_sequences = LoadReport(), StepTable(), 0
+            self._stream = stream
+            self._silence = SilenceWatch(self._silence_timeout_s, self._clock())
+            self._is_draining = False
+            self._circuit = Circuit()
+            self.problem = ""
+            self.load = LoadReport()
+            self.step_table = StepTable()
+            self.num_other_sequences = 0
             self._last_other_sequences = 0
             _log.info("connected to replica %s at %s", self.replica_id, self.address)
             self._on_change()

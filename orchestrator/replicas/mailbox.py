@@ -13,7 +13,7 @@ from pilotfish.messages import CloseSequence, Command
 from pilotfish.messages import Event as Message
 
 ANSWER_DEADLINE_S = 300.0
-"""For one event, queueing and prefill included. A frozen replica is noticed far earlier, by its silence."""
+"""Deadline of one event, queueing and prefill included. A frozen replica is noticed far earlier, by its silence."""
 
 
 class Receiver(Protocol):
@@ -70,7 +70,7 @@ class Mailbox:
     """A Receiver. Every one that is made must be closed."""
 
     def __init__(self, peer: Peer, events: Events, max_unread: int) -> None:
-        """max_unread: messages that wait at most; more mean a replica out of its mind."""
+        """max_unread: messages that may wait; more mean that the replica is broken."""
         self.peer = peer
         self.link = cast("Link", peer.replica)  # those of a pool are links
         self.num_unread = 0

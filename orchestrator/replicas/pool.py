@@ -130,7 +130,7 @@ class ReplicaPool:
 
     @property
     def max_draft_tokens(self) -> int:
-        """Of a round, wherever it is verified: the least of any replica; 0 without one."""
+        """The most draft tokens of a round, wherever it is verified: the least of any replica's; 0 without one."""
         return min((link.limits.max_draft_tokens for link in self.links if link.is_connected), default=0)
 
     @property
@@ -238,7 +238,7 @@ class ReplicaPool:
 
     def _forget_retired(self, task: asyncio.Task[None]) -> None:
         link = self._retired.pop(task)
-        # Its last sequence told the router what the replica had computed for it.
+        # Its last sequence has reported to the router what the replica had computed for it.
         if link.replica_id not in self.connected_ids:
             self.router.forget(link.replica_id)
 

@@ -13,7 +13,7 @@ from pilotfish.config import RoutingConfig
 from pilotfish.types import BLOCK_SIZE, LoadReport
 
 _MAX_HASHED_BLOCKS = 2048
-"""Of one sequence. Further tokens do not change the choice; hashing these takes about 0.4 ms."""
+"""Blocks of one sequence that are hashed. Further tokens do not change the choice; these take about 0.4 ms."""
 
 PrefixHashes = tuple[int, ...]
 """Element i: hash of the blocks 0..i of a sequence."""

@@ -1,1 +1,1 @@
-"""What is told of one request: to metrics, traces and logs."""
+"""What metrics, traces and logs hold of one request."""

@@ -22,14 +22,14 @@ SERVICE_NAME = "pilotfish-orchestrator"
 
 
 class RequestObserver:
-    """Shared by the requests of one orchestrator; used on its event loop. Close it."""
+    """Observes the requests of one orchestrator; used on its event loop. Close it."""
 
     def __init__(self, config: Config) -> None:
         telemetry = config.telemetry
         self.tracing = Tracing(telemetry, SERVICE_NAME)
         self.statistics = RequestStatistics()
         self.max_rounds = telemetry.max_round_spans
-        """Of a traced request, that get spans."""
+        """Rounds of a traced request that get spans."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     @contextlib.contextmanager
@@ -67,15 +67,15 @@ class ObservedRequest:
         self._session: Session | None = None
         self._summary: Summary | None = None
         self.traceparent = traceparent(self._span)
-        """For the replicas; empty where the request is not traced."""
+        """Trace context for the replicas; empty where the request is not traced."""
         self.rounds = RoundLog(observer.max_rounds if self._span.is_recording() else 0)
         self.arrival_ns = self.first_token_ns = self.last_token_ns = caller.arrival_ns
-        """On time.monotonic_ns()'s clock."""
+        """Times on time.monotonic_ns()'s clock."""
         self.start_ns = caller.arrival_ns
         """When it was ready to be opened on a target."""
 
     def begin(self, session: Session, request: GenerationRequest, model_id: str) -> None:
-        """Its turn has come, and this session answers it."""
+        """The request's turn has come, and this session answers it."""
         self._session = session
         self.start_ns = time.monotonic_ns()
         self._observer.statistics.begin(session)
@@ -84,7 +84,7 @@ class ObservedRequest:
             self._span.set_attributes(request_attributes(request, model_id, self._operation))
 
     def add_chunk(self, num_tokens: int) -> None:
-        """So many tokens go to the client now."""
+        """Note that so many tokens go to the client now."""
         now_ns = time.monotonic_ns()
         if self.first_token_ns == self.arrival_ns:
             self.first_token_ns = now_ns
@@ -97,7 +97,7 @@ class ObservedRequest:
 
     @property
     def queue_time_ns(self) -> int:
-        """From arrival to the first step of a target, as far as it is known."""
+        """Time from arrival to the first step of a target, as far as it is known."""
         on_target_ns = 0 if self._session is None else self._session.target.queue_time_ns
         return self.start_ns - self.arrival_ns + on_target_ns
 
@@ -106,7 +106,7 @@ class ObservedRequest:
         self._summary = summary
 
     def end(self, error: BaseException | None) -> None:
-        """error: that it failed with."""
+        """error: what the request failed with; None: it did not fail."""
         statistics, session = self._observer.statistics, self._session
         finish_reason = None if session is None else session.sequence.finish_reason
         failure = "" if finish_reason is not None else _failure(error)

@@ -29,10 +29,10 @@ class RequestTotals:
 
     num_prompt_tokens: int = 0
     num_cached_tokens: int = 0
-    """Of the prompts, those found in a target's prefix cache."""
+    """Prompt tokens found in a target's prefix cache."""
     num_output_tokens: int = 0
     num_plain_tokens: int = 0
-    """Of the output, those decoded without a draft."""
+    """Output tokens decoded without a draft."""
     num_rounds: int = 0
     """Verifications of a draft."""
     num_draft_tokens: int = 0
@@ -42,9 +42,9 @@ class RequestTotals:
     num_missed_deadlines: int = 0
     num_failovers: int = 0
     num_lossy_output_tokens: int = 0
-    """Of the output, those of requests with lossy acceptance or steps."""
+    """Output tokens of requests with lossy acceptance or steps."""
     num_steps: int = 0
-    """Of reasoning, that were judged."""
+    """Drafted steps of reasoning that were judged."""
     num_accepted_steps: int = 0
 
     def add(self, session: Session) -> None:
@@ -67,7 +67,7 @@ class RequestTotals:
         self.num_failovers += target.num_failovers
 
     def copy(self) -> RequestTotals:
-        """The same sums, to add more to."""
+        """A copy to add more to."""
         return replace(self, num_accepted_per_position=list(self.num_accepted_per_position))
 
     def _add_positions(self, counts: tuple[int, ...]) -> None:
@@ -78,7 +78,7 @@ class RequestTotals:
 
 
 class RequestStatistics:
-    """Used on the orchestrator's event loop.
+    """Sums of all requests. Used on the orchestrator's event loop.
 
     Counts per token nothing but the latencies: what a request has come to is known to its session, and sessions that
     still run are added up when somebody asks.
@@ -128,7 +128,7 @@ class RequestStatistics:
         self._active.add(session)
 
     def end(self, session: Session) -> None:
-        """It is not any more. Idempotent."""
+        """The session is over. Idempotent."""
         if session in self._active:
             self._active.remove(session)
             self._ended.add(session)

@@ -25,14 +25,14 @@ _RECORDS_PER_TURN = 16
 
 @dataclass(frozen=True, slots=True)
 class RequestTimes:
-    """Of one request, on time.monotonic_ns()'s clock."""
+    """Times of one request, on time.monotonic_ns()'s clock."""
 
     arrival_ns: int
     first_token_ns: int
-    """arrival_ns: there was none."""
+    """Time of the first token; arrival_ns: there was none."""
     end_ns: int
     queue_time_ns: int
-    """From arrival to the first step of a target."""
+    """Time from arrival to the first step of a target."""
 
 
 def request_attributes(request: GenerationRequest, model_id: str, operation: str) -> dict[str, AttributeValue]:
@@ -93,7 +93,7 @@ async def add_spans(
 
 def _add_round(add: Callable[..., Span], root: Span, record: RoundRecord) -> None:
     """A round and its parts. The parts last as long as they took and add up to the round; the ways there and back,
-    handling at both ends included, are told as one, between the drafter's part and the target's."""
+    handling at both ends included, are shown as one, between the drafter's part and the target's."""
     name = "round" if record.is_verification else "decode"
     span = add(
         root,

@@ -1,4 +1,4 @@
-"""How much of requests' bodies is in memory at once: of HTTP requests, and of the messages of gRPC calls."""
+"""How much of requests' bodies is in memory at once, those of HTTP requests and of gRPC calls."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from pilotfish.config import OrchestratorConfig
 from pilotfish.errors import ResourceExhaustedError
 
 UNCOUNTED_BYTES = 64 * 1024
-"""Of each body: about what a connection holds anyway. Usual requests are served whatever large ones take."""
+"""Bytes of each body that are not counted: about what a connection holds anyway. Usual requests are always served."""
 _RETRY_S = 1.0
 _MIN_MESSAGE_BYTES = 4 * 1024 * 1024
-"""What is too long is told so in our words up to here, beyond in gRPC's."""
+"""Least limit of a gRPC message: up to here our own error says that a prompt is too long, beyond it gRPC's."""
 
 
 def max_message_bytes(config: OrchestratorConfig) -> int:
-    """Of a gRPC call."""
+    """The largest message of a gRPC call."""
     return max(config.max_prompt_bytes, _MIN_MESSAGE_BYTES)
 
 
 class BodyBudget:
-    """Of all requests of a server. A client may hold as much as is free: half of all if it is alone, and whoever comes
-    next finds room, however slowly bodies are sent."""
+    """Memory for the bodies of all requests of a server. A client may hold as much as is free: half of all if it is
+    alone, and whoever comes next finds room, however slowly bodies are sent."""
 
     @classmethod
     def of(cls, config: OrchestratorConfig) -> BodyBudget:
@@ -37,8 +37,8 @@ class BodyBudget:
 
     @contextlib.contextmanager
     def holding(self, client: str) -> Iterator[Callable[[int], None]]:
-        """Until the block ends, a body of the client is held. What it gets is told how long the body is, as often as
-        that changes, and raises ResourceExhaustedError where it is too much."""
+        """Hold a body of the client until the block ends. The yielded function is called with the body's length, as
+        often as that changes, and raises ResourceExhaustedError where it is too much."""
         held = 0
 
         def hold(num_bytes: int) -> None:

@@ -23,19 +23,19 @@ _PLACES = 4
 _PLACE_S = 0.02
 """How long a message has a place that another waits for: up to 64 KiB come with their call, before it is looked at."""
 _MAX_WAITING = 512
-"""Of calls for a place: 22 kB each (measured), and what they have sent."""
+"""Calls that may wait for a place: 22 kB each (measured), and what they have sent."""
 
 
 class CallMessages:
-    """Of all calls of a server.
+    """Takes the messages of all calls of a server.
 
-    gRPC tells a message's size when it is complete, and takes 64 KiB of it before. So each counts as one of the largest
+    gRPC says a message's size when it is complete, and takes 64 KiB of it before. So each counts as one of the largest
     size while it is taken: first it has one of a few places, which clients have in turns; if that is not enough, it is
     held in the budget, or the call is refused.
     """
 
     def __init__(self, config: OrchestratorConfig, budget: BodyBudget, timeout_s: float) -> None:
-        """timeout_s: from a call's arrival until its message is complete."""
+        """timeout_s: the most time from a call's arrival until its message is complete."""
         self._budget = budget
         self._max_bytes = 2 * max_message_bytes(config)  # gRPC copies what it has taken
         self._timeout_s = timeout_s

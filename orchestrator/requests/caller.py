@@ -17,7 +17,7 @@ from pilotfish.security.allowance import Allowance
 _ALIAS_KEY = secrets.token_bytes(16)
 
 _CLOCK_MARGIN_S = 0.01
-"""By which the clocks of gRPC and of the event loop may be ahead."""
+"""Time by which the clocks of gRPC and of the event loop may be ahead."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class Caller:
     client_id: str
     """The fair queue's notion of one client."""
     arrival_ns: int
-    """On time.monotonic_ns()'s clock."""
+    """Time of arrival, on time.monotonic_ns()'s clock."""
     timeout_s: float | None = None
     """What was left of the call's deadline on arrival; None: it has none."""
     identity: RequestIdentity = field(default_factory=lambda: RequestIdentity.of({}))
@@ -36,7 +36,7 @@ class Caller:
 
     @property
     def alias(self) -> str:
-        """What replicas know the client as, who cannot tell from it who that is."""
+        """The client's name towards replicas, from which they cannot find out who it is."""
         name = self.client_id.encode(errors="surrogatepass")
         return hashlib.blake2b(name, key=_ALIAS_KEY, digest_size=8).hexdigest()
 
@@ -58,7 +58,7 @@ class Caller:
         """Ends the block, with DeadlineExceededError, when the call's time is up.
 
         One block holds all that is done for a call, from its arrival to the last byte of its answer. Inside it a passed
-        deadline is a cancellation; `reason_of` tells it from others.
+        deadline is a cancellation; `reason_of` distinguishes it from others.
         """
         if self.timeout_s is None:
             yield

@@ -21,7 +21,7 @@ class FairThreads:
     unless it has begun: then its thread is taken until it ends."""
 
     def __init__(self, config: OrchestratorConfig, clock: Callable[[], float] = time.perf_counter) -> None:
-        """clock: in seconds."""
+        """clock: seconds."""
         self._clock = clock
         self._turns = FairTurns(config.num_threads, config.max_queued_requests, clock)
         self._executor = ThreadPoolExecutor(config.num_threads, thread_name_prefix="client-work")

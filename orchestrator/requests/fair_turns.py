@@ -1,4 +1,4 @@
-"""Places that clients hold for a time that cannot be told before: they take turns."""
+"""Places that clients hold for a time that is not known before: they take turns."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _Turn = asyncio.Future[Callable[[], PilotfishError] | None]
 
 
 class FairTurns:
-    """So many turns at once, in an order that is fair to clients by how long they had one. Belongs to one event loop.
+    """Gives so many turns at once, in an order that is fair to clients by how long they had one. For one event loop.
 
     Of what waits, one too many costs the client that has most of it its newest one.
     """
 
     def __init__(self, num_places: int, max_waiting: int, clock: Callable[[], float] = time.perf_counter) -> None:
-        """clock: in seconds."""
+        """clock: seconds."""
         self._num_free = num_places
         self._max_waiting = max_waiting
         self._clock = clock

@@ -31,12 +31,12 @@ class _GrammarVerdict:
     """None: the grammar can be used."""
     took_s: float
     num_bytes: int
-    """That a replica keeps for the compiled grammar."""
+    """Bytes that a replica keeps for the compiled grammar."""
 
 
 @dataclass(eq=False, slots=True)
 class _Request:
-    """That a grammar be checked for a client: one for all of its requests that wait for it."""
+    """A check of a grammar for a client: one for all of its requests that wait for it."""
 
     grammar: Grammar
     client_id: str
@@ -49,14 +49,14 @@ class GrammarCheck:
     one event loop."""
 
     def __init__(self, guard: GrammarGuard) -> None:
-        """guard: owned from now on."""
+        """guard: closed with this."""
         self._guard = guard
         self._is_closed = False
         self._known: OrderedDict[Grammar, _GrammarVerdict] = OrderedDict()
         self._known_bytes = 0
         self._queue: FairQueue[_Request] = FairQueue()
         self._requests: dict[Grammar, dict[str, _Request]] = {}
-        """By client: the queue's, and those whose grammar is being checked."""
+        """Checks by grammar and client: the queue's, and those of the grammar that is being checked."""
         self._running: asyncio.Future[_GrammarVerdict] | None = None
         # A thread of its own: whoever sends large schemas takes no more than a core, and holds up nothing else.
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="grammar")
@@ -69,7 +69,7 @@ class GrammarCheck:
     async def check(self, grammar: Grammar, client_id: str) -> float:
         """The seconds that the check of the grammar took; 0 if it was known, or another request has asked for it.
 
-        Raises InvalidRequestError that names what is wrong or not supported; UnavailableError if none can tell;
+        Raises InvalidRequestError that names what is wrong or not supported; UnavailableError if it cannot be checked;
         ResourceExhaustedError where too many others wait. A check that nobody waits for any more does not begin.
         """
         verdict, is_known = self._known.get(grammar), True
@@ -93,7 +93,7 @@ class GrammarCheck:
         await asyncio.to_thread(self._guard.close)
 
     async def _new_verdict(self, grammar: Grammar, client_id: str) -> tuple[_GrammarVerdict, bool]:
-        """And whether another request of the client waits for it as well."""
+        """The verdict, and whether another request of the client waits for it as well."""
         if self._is_closed:
             raise _closed()
         request = self._requests.get(grammar, {}).get(client_id)
@@ -113,7 +113,7 @@ class GrammarCheck:
                 self._forget(request)
 
     def _forget(self, request: _Request) -> None:
-        """Nobody waits for it any more."""
+        """Drop a check that nobody waits for any more."""
         request.verdict.cancel()
         self._queue.remove(request.client_id, request)
         requests = self._requests.get(request.grammar, {})
@@ -137,7 +137,7 @@ class GrammarCheck:
         """Check the next grammar of the queue, unless one is being checked."""
         while self._running is None and self._queue:
             client_id, request, cost_s = self._queue.pop()
-            if request.verdict.done():  # told with others: its tasks have yet to find out
+            if request.verdict.done():  # settled with others: its tasks have yet to find out
                 self._queue.correct(client_id, -cost_s)
                 continue
             self._running = asyncio.get_running_loop().run_in_executor(self._executor, self._judge, request.grammar)
@@ -166,7 +166,7 @@ class GrammarCheck:
             self._known_bytes -= forgotten.num_bytes
 
     def _judge(self, grammar: Grammar) -> _GrammarVerdict:
-        """On the thread."""
+        """The verdict; runs on the thread."""
         started_s = time.perf_counter()
         refusal, num_bytes = None, 0
         try:

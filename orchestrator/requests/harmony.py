@@ -1,4 +1,4 @@
-"""gpt-oss' answers: messages on channels, in OpenAI's harmony format. Pure: no I/O, no HTTP.
+"""Answers of gpt-oss: messages on channels, in OpenAI's harmony format. Pure: no I/O, no HTTP.
 
 A message is a header, `<|message|>` and a body that a mark ends; `<|start|>assistant` stands before all but the first,
 which the prompt begins. A header has a channel and may have a recipient: `<|channel|>commentary to=functions.NAME
@@ -29,7 +29,7 @@ _UNMARKED = re.compile(r"\A\s*<\|channel\|>\s*final(?!\s*<)\s*")
 _MAX_HEADER_CHARS = 256
 
 Kind = Literal["header", "thoughts", "content", "call", "rest"]
-"""rest: behind a call's arguments."""
+"""What the text is part of; `rest`: what follows a call's arguments."""
 
 
 class HarmonyIds(NamedTuple):
@@ -41,7 +41,7 @@ class HarmonyIds(NamedTuple):
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> HarmonyIds | None:
-        """None where one of them is not one token."""
+        """The tokenizer's; None where one of them is not one token."""
         texts = (CHANNEL, "analysis", *_ENDS)
         encoded = [tokenizer.encode(text, add_special_tokens=False) for text in texts]
         if any(len(ids) != 1 for ids in encoded):
@@ -54,26 +54,26 @@ class HarmonyParser:
     """See ThoughtsParser. Thoughts are the channel `analysis`, and messages to tools that the server has not."""
 
     def __init__(
-        self, prompt_end: str, ids: HarmonyIds | None = None, *, is_told_apart: bool = True, finds_calls: bool = True
+        self, prompt_end: str, ids: HarmonyIds | None = None, *, splits_thoughts: bool = True, finds_calls: bool = True
     ) -> None:
-        """prompt_end: from its last message's start on. is_told_apart: otherwise thoughts are content.
-        finds_calls: otherwise they are thoughts."""
+        """prompt_end: the prompt from its last message's start on. splits_thoughts: whether they are taken out, else
+        thoughts are content. finds_calls: whether calls are taken out, else they are thoughts."""
         self.finds_calls = finds_calls
         self._ids = ids
-        self._is_told_apart = is_told_apart
+        self._splits_thoughts = splits_thoughts
         self._kind: Kind = "header"
         self._bare_kind: Kind = "content"
-        """Of text without a header."""
+        """The kind of text without a header."""
         self._text = ""
-        """What is not told yet, and the arguments of the call that it is in."""
+        """Text that is not returned yet, and the arguments of the call that it is in."""
         self._object = JsonObjectEnd()
         """The call's arguments."""
-        self._num_told = 0
-        """Characters of them."""
+        self._num_returned = 0
+        """Characters of the arguments that were returned."""
         self._calls: list[ToolCall] = []
-        """To be told next."""
-        self._told = {"thoughts": "", "content": ""}
-        """To be told next."""
+        """Pieces of calls to return next."""
+        self._ready = {"thoughts": "", "content": ""}
+        """Text of each kind to return next."""
         self._breaks = {"thoughts": "", "content": ""}
         """What stands before the next words: a line's end where other messages had some."""
         self._has_words = False
@@ -92,7 +92,8 @@ class HarmonyParser:
             return
         for token_id in token_ids:
             if self._follows_channel and token_id == self._ids.analysis:
-                self._is_thought, self._num_tokens = True, self._num_tokens + 1  # for the mark of the channel
+                self._is_thought = True
+                self._num_tokens += 1  # for the mark of the channel
             self._follows_channel = token_id == self._ids.channel
             self._num_tokens += self._is_thought
             self._is_thought = self._is_thought and token_id not in self._ids.ends
@@ -109,16 +110,17 @@ class HarmonyParser:
                 while self._take():
                     pass
         if self._kind not in ("header", "call"):
-            self._tell(self._text)
+            self._add(self._text)
         self._text = ""
         return self._taken()
 
     def _begin(self, prompt_end: str) -> None:
-        """None of it is told; the answer may begin a message, or go on with the prompt's last."""
+        """Read the prompt's end, none of which is returned; the answer may continue the prompt's last message."""
         self.push(prompt_end)
         if self._kind != "header":
             self._bare_kind = "thoughts" if self._kind == "thoughts" else "content"
-            self._kind, self._text = "header", ""
+            self._kind = "header"
+            self._text = ""
 
     # Each takes its part off the text; False: more text is needed.
 
@@ -142,7 +144,8 @@ class HarmonyParser:
         header, mark, body = self._text.partition(MESSAGE)
         if not mark:
             if len(header) > _MAX_HEADER_CHARS:
-                self._text, self._kind = _UNMARKED.sub("", self._text), self._bare_kind
+                self._text = _UNMARKED.sub("", self._text)
+                self._kind = self._bare_kind
             return self._kind != "header"
         channel, recipient = _CHANNEL.search(header), _RECIPIENT.search(header)
         if self.finds_calls and recipient is not None and recipient[1]:
@@ -150,49 +153,56 @@ class HarmonyParser:
             if not arguments:
                 return False
             if arguments.startswith("{"):
-                self._kind, self._text = "call", arguments
-                self._object, self._num_told = JsonObjectEnd(), 0
+                self._kind = "call"
+                self._text = arguments
+                self._object = JsonObjectEnd()
+                self._num_returned = 0
                 self._calls.append(ToolCall(GPT_OSS.new_id(), recipient[1], ""))
                 return True
         is_content = recipient is None and channel is not None and channel[1] != "analysis"
-        self._kind, self._text = "content" if is_content else "thoughts", body
+        self._kind = "content" if is_content else "thoughts"
+        self._text = body
         return True
 
     def _take_arguments(self) -> bool:
         """Marks in their strings are words."""
         end = self._object.find(self._text)
-        if told := self._text[self._num_told : end]:
-            self._calls.append(ToolCall("", "", told))
-            self._num_told += len(told)
+        if piece := self._text[self._num_returned : end]:
+            self._calls.append(ToolCall("", "", piece))
+            self._num_returned += len(piece)
         if end is not None:
-            self._kind, self._text = "rest", self._text[end:]
+            self._kind = "rest"
+            self._text = self._text[end:]
         return end is not None
 
     def _take_body(self) -> bool:
         end = _END.search(self._text)
         if end is None:
-            num_told = len(self._text) - max(num_held(self._text, mark) for mark in _ENDS)
-            self._tell(self._text[:num_told])
-            self._text = self._text[num_told:]
+            num_certain = len(self._text) - max(num_held(self._text, mark) for mark in _ENDS)
+            self._add(self._text[:num_certain])
+            self._text = self._text[num_certain:]
             return False
-        self._tell(self._text[: end.start()])
+        self._add(self._text[: end.start()])
         self._text = self._text[end.start() if end[0] == START else end.end() :]
         if self._has_words:
             self._breaks[self._stream] = "\n"
-        self._kind, self._bare_kind, self._has_words = "header", "content", False
+        self._kind = "header"
+        self._bare_kind = "content"
+        self._has_words = False
         return True
 
     @property
     def _stream(self) -> str:
-        return "thoughts" if self._kind == "thoughts" and self._is_told_apart else "content"
+        return "thoughts" if self._kind == "thoughts" and self._splits_thoughts else "content"
 
-    def _tell(self, text: str) -> None:
+    def _add(self, text: str) -> None:
         if text and self._kind != "rest":
-            self._told[self._stream] += self._breaks[self._stream] + text
+            self._ready[self._stream] += self._breaks[self._stream] + text
             self._breaks[self._stream] = ""
             self._has_words = True
 
     def _taken(self) -> ToolAnswer:
-        answer = ToolAnswer(self._told["content"], tuple(self._calls), self._told["thoughts"])
-        self._told, self._calls = dict.fromkeys(self._told, ""), []
+        answer = ToolAnswer(self._ready["content"], tuple(self._calls), self._ready["thoughts"])
+        self._ready = dict.fromkeys(self._ready, "")
+        self._calls = []
         return answer

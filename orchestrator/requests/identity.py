@@ -13,17 +13,17 @@ from pilotfish.telemetry.logs import set_request_ids
 from pilotfish.telemetry.tracing import RemoteContext
 
 REQUEST_ID_HEADER = "x-request-id"
-"""Of requests, whose callers may name them, and of answers. In gRPC metadata, as the next ones."""
+"""Header of requests, whose callers may name them, and of answers; in gRPC metadata as well."""
 TRACE_ID_HEADER = "x-trace-id"
-"""Of answers: 32 hexadecimal digits."""
+"""Header of answers: 32 hexadecimal digits; in gRPC metadata as well."""
 IDENTITY_KEYS = frozenset({REQUEST_ID_HEADER, "traceparent", "tracestate"})
-"""What callers may send."""
+"""Metadata that callers may send."""
 MAX_REQUEST_ID_CHARACTERS = 128
 
 
 @dataclass(frozen=True)
 class RequestIdentity:
-    """Of one request."""
+    """The identity of one request."""
 
     request_id: str
     trace: RemoteContext
@@ -38,7 +38,7 @@ class RequestIdentity:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Of the answer."""
+        """Headers of the answer."""
         return {REQUEST_ID_HEADER: self.request_id, TRACE_ID_HEADER: f"{self.trace.trace_id:032x}"}
 
     def enter(self) -> RequestIdentity:
@@ -49,7 +49,7 @@ class RequestIdentity:
 
 
 def identified(context: grpc.aio.ServicerContext[Any, Any]) -> RequestIdentity:
-    """Of a gRPC call, entered, and in its trailing metadata."""
+    """The identity of a gRPC call, entered, and put in its trailing metadata."""
     metadata = {key: str(value) for key, value in context.invocation_metadata() or () if key in IDENTITY_KEYS}
     identity = RequestIdentity.of(metadata).enter()
     context.set_trailing_metadata(tuple(identity.headers.items()))

@@ -1,4 +1,4 @@
-"""From what a request sets to its options, the same for both APIs."""
+"""Makes a request's options from what it sets, the same for both APIs."""
 
 from __future__ import annotations
 

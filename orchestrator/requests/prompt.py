@@ -31,7 +31,7 @@ class TokenPrompt:
 
     token_ids: Sequence[int]
     is_chat: bool = False
-    """They were a chat's."""
+    """Whether they are a chat's."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ async def prompt_text(prompt: TextPrompt | TokenPrompt, tokenizer: Tokenizer, ma
 async def text_of_tokens(
     name: str, token_ids: Sequence[int], tokenizer: Tokenizer, max_context_tokens: int, run: Run
 ) -> str:
-    """Their text, special tokens included. name: the parameter, perhaps with an article.
+    """The text of the tokens, special ones included. name: the parameter, perhaps with an article.
 
     Raises InvalidRequestError for tokens that do not exist, PromptTooLongError for more than the context has: while
     tokens are decoded no other thread runs, 0.8 s for a million.

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, Protocol
 from orchestrator.requests.tool_calls import ToolAnswer, ToolCallParser, num_held
 
 MAX_MARK_TOKENS = 64
-"""At the end of a prompt that ends with a mark; a byte each at worst."""
+"""Tokens looked at at the end of a prompt, for a mark that it ends with; a byte each at worst."""
 
 
 class ReasoningMarks(NamedTuple):
@@ -21,7 +21,7 @@ class ReasoningMarks(NamedTuple):
 
 _THINK = ReasoningMarks("<think>", "</think>")
 HARMONY = ReasoningMarks("<|channel|>analysis<|message|>", "<|end|>")
-"""Of the first thoughts: see HarmonyParser."""
+"""The marks of the first thoughts: see HarmonyParser."""
 PARSERS: Mapping[str, ReasoningMarks] = {
     "deepseek_r1": _THINK,
     "qwen3": _THINK,
@@ -31,15 +31,15 @@ PARSERS: Mapping[str, ReasoningMarks] = {
     "openai_gptoss": HARMONY,
     "granite": ReasoningMarks("Here is my thought process:", "Here is my response:"),
 }
-"""By vLLM's names, as in HttpConfig."""
+"""Marks by vLLM's parser names, as in HttpConfig."""
 
 
 def reasoning_marks(name: str, chat_template: str) -> ReasoningMarks | None:
-    """Those of a parser; `auto`: of the first whose end mark the chat template has, or begin mark where other models
-    have that end; None: the model is not one that thinks, or `none`."""
+    """The marks of a parser; `auto`: of the first whose end mark the chat template has, or begin mark where others have
+    that end; None: the model is not one that thinks, or `none`."""
     if name == "auto":
-        told_by = {marks: marks.begin if marks is HARMONY else marks.end for marks in PARSERS.values()}
-        return next((marks for marks, mark in told_by.items() if mark in chat_template), None)
+        found_by = {marks: marks.begin if marks is HARMONY else marks.end for marks in PARSERS.values()}
+        return next((marks for marks, mark in found_by.items() if mark in chat_template), None)
     return PARSERS.get(name)
 
 
@@ -56,34 +56,34 @@ class ThoughtsParser(Protocol):
         """What is left when no more comes."""
 
     def count(self, token_ids: Sequence[int]) -> None:
-        """The answer's next ones; the text may lag behind."""
+        """Count the answer's next tokens; the text may lag behind."""
 
     @property
     def num_tokens(self) -> int | None:
-        """Of the thoughts and their marks; None where that cannot be told."""
+        """Tokens of the thoughts and their marks; None where that is not known."""
 
 
 class ReasoningParser:
     """See ThoughtsParser.
 
     Thoughts are at the beginning or nowhere. What may begin a mark is held back until that is known, and so is space
-    around thoughts, which is not told.
+    around thoughts, which is left out.
     """
 
     finds_calls = False
 
     def __init__(self, marks: ReasoningMarks, *, is_inside: bool, end_id: int | None = None) -> None:
-        """is_inside: the prompt ends with the begin mark, as some templates have it. end_id: the end mark, where it is
-        one token."""
+        """is_inside: whether the prompt ends with the begin mark, as in some templates. end_id: the end mark, where it
+        is one token."""
         self._marks = marks
         self._end_id = end_id
         self._num_tokens = 0
         self._is_counting = True
         self._place: Literal["before", "inside", "behind"] = "inside" if is_inside else "before"
         self._text = ""
-        """What is not told yet."""
+        """Text that is not returned yet."""
         self._skips_space = True
-        """No word of the thoughts, or of the content behind them, was told."""
+        """Whether no word of the thoughts, or of the content behind them, was returned yet."""
 
     def push(self, text: str) -> ToolAnswer:
         self._text += text
@@ -104,7 +104,7 @@ class ReasoningParser:
 
     @property
     def is_inside(self) -> bool:
-        """Whether thoughts are being told."""
+        """Whether the text is within thoughts."""
         return self._place == "inside"
 
     @property
@@ -118,31 +118,36 @@ class ReasoningParser:
     def _look_for_begin(self) -> None:
         start = self._text.lstrip()
         if start.startswith(self._marks.begin):
-            self._place, self._text = "inside", start.removeprefix(self._marks.begin)
+            self._place = "inside"
+            self._text = start.removeprefix(self._marks.begin)
         elif not self._marks.begin.startswith(start):
-            self._place, self._skips_space = "behind", False
-            self._is_counting, self._num_tokens = False, 0
+            self._place = "behind"
+            self._skips_space = False
+            self._is_counting = False
+            self._num_tokens = 0
 
     def _thoughts(self) -> str:
         before, mark, after = self._text.partition(self._marks.end)
         if mark:
             self._text = before.rstrip()
-            told = self._take()
-            self._place, self._text, self._skips_space = "behind", after, True
-            return told
-        num_told = len(self._text[: len(self._text) - num_held(self._text, self._marks.end)].rstrip())
-        held, self._text = self._text[num_told:], self._text[:num_told]
-        told, self._text = self._take(), held
-        return told
+            text = self._take()
+            self._place = "behind"
+            self._text = after
+            self._skips_space = True
+            return text
+        num_certain = len(self._text[: len(self._text) - num_held(self._text, self._marks.end)].rstrip())
+        held, self._text = self._text[num_certain:], self._text[:num_certain]
+        text, self._text = self._take(), held
+        return text
 
     def _take(self) -> str:
-        told, self._text = self._text.lstrip() if self._skips_space else self._text, ""
-        self._skips_space = self._skips_space and not told
-        return told
+        text, self._text = self._text.lstrip() if self._skips_space else self._text, ""
+        self._skips_space = self._skips_space and not text
+        return text
 
 
 MakeParser = Callable[[], ThoughtsParser | None]
-"""For each answer to a prompt; None: nothing is told apart."""
+"""Makes a parser for each answer to a prompt; None: thoughts are not separated."""
 
 
 class AnswerParser:
@@ -154,7 +159,7 @@ class AnswerParser:
         tools: ToolCallParser | None = None,
         max_calls: int | None = None,
     ) -> None:
-        """max_calls: that are told; further ones are left out."""
+        """max_calls: the most calls that are returned; further ones are left out."""
         self._max_calls = max_calls
         self._num_calls = 0
         self._reasoning = reasoning
@@ -162,7 +167,7 @@ class AnswerParser:
 
     @property
     def num_reasoning_tokens(self) -> int | None:
-        """None where it is not known."""
+        """Tokens of the thoughts and their marks; None where it is not known."""
         return None if self._reasoning is None else self._reasoning.num_tokens
 
     def push(self, text: str, token_ids: Sequence[int] = ()) -> ToolAnswer:

@@ -19,15 +19,15 @@ MAX_STOP_CHARS = 512
 """Each is looked for in every piece of text."""
 Mode = Literal["auto", "off", "on"]
 PROPOSERS = ("auto", "draft", *LOOKUPS, *IN_TARGET_DRAFTERS)
-"""What a request may ask for: ServedModel.default_proposer; the draft pool; a lookup in the orchestrator; a drafter in
-the target."""
+"""Proposers that a request may name. `auto`: ServedModel.default_proposer; `draft`: the draft pool; lookups in the
+orchestrator; drafters in the target."""
 
 
 LEVELS = ("token", "step")
 STEP_JUDGES = {"score": 7.0, "logprob": -1.0}
-"""And the mark from which on a step stands."""
+"""Judges of steps, and the default mark from which on each lets a step stand."""
 STEP_FIELDS = ("level", "step_judge", "step_threshold", "step_max_tokens", "step_tokens")
-"""Of SpeculationOptions, as the APIs call them."""
+"""Names of fields of SpeculationOptions, as the APIs call them."""
 
 
 def check_number(name: str, value: int, least: int, most: int | None = None) -> None:
@@ -46,15 +46,16 @@ class SpeculationOptions:
     """Draft tokens a round; 0 is the same as mode `off`, None the server's default."""
     proposer: str = "auto"
     level: str = "token"
-    """`step`: a draft model writes whole steps of reasoning, which is lossy; all below is of that (docs/lossy.md)."""
+    """`step`: a draft model writes whole steps of reasoning, which is lossy; the next fields are for it
+    (docs/lossy.md)."""
     step_judge: str = "score"
     """What the target judges a step by: `score` or `logprob`."""
     step_threshold: float | None = None
     """A step stands from this mark on; None: the judge's default."""
     step_max_tokens: int = 128
-    """Of one step."""
+    """The most tokens of one step."""
     step_tokens: int = 1024
-    """Of the output, behind which no further step is drafted: the answer is exact."""
+    """Output tokens behind which no further step is drafted: the rest of the answer is exact."""
 
     def __post_init__(self) -> None:
         for name, known in (("proposer", PROPOSERS), ("level", LEVELS), ("step_judge", tuple(STEP_JUDGES))):
@@ -67,7 +68,7 @@ class SpeculationOptions:
 
     @property
     def least_mark(self) -> float:
-        """From which on a step stands."""
+        """The mark from which on a step stands."""
         return STEP_JUDGES[self.step_judge] if self.step_threshold is None else self.step_threshold
 
 
@@ -92,7 +93,7 @@ class GenerationOptions(AnswerOptions):
     """Everything about a request but its prompt, before the model is known."""
 
     sampling: SamplingParams
-    """Without the model's end tokens."""
+    """Sampling without the model's end tokens."""
     speculation: SpeculationOptions = SpeculationOptions()
     ignore_eos: bool = False
 
@@ -142,7 +143,7 @@ class GenerationRequest(AnswerOptions):
 
     prompt_token_ids: tuple[int, ...]
     sampling: SamplingParams
-    """With the model's end tokens (unless ignored) and max_tokens cut to the context."""
+    """Sampling with the model's end tokens (unless ignored) and max_tokens cut to the context."""
     speculation: SpeculationOptions
     num_speculative_tokens: int
     """Draft tokens a round; 0 turns speculation off."""
@@ -150,7 +151,7 @@ class GenerationRequest(AnswerOptions):
     traceparent: str = ""
     """W3C header of the trace that the replicas' part of it belongs to; empty: it is not traced."""
     client: str = ""
-    """As replicas know the client: see OpenSequence."""
+    """The client's alias for replicas: see OpenSequence."""
 
 
 def lossy_by_of(asked: GenerationOptions | GenerationRequest) -> str:
@@ -205,7 +206,7 @@ def bind_request(
         speculation = replace(speculation, proposer=model.default_proposer)
     num_draft_tokens = speculation.num_speculative_tokens
     if num_draft_tokens is None:
-        # A lookup tells from its match how far to go.
+        # A lookup's match says how far to go.
         is_lookup = speculation.proposer in LOOKUPS
         num_draft_tokens = (
             model.max_draft_tokens if is_lookup else min(model.default_draft_tokens, model.max_draft_tokens)

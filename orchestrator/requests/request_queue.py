@@ -21,14 +21,14 @@ _COMPILE_COST = 2000
 """A second of compiling a grammar, which a replica does once more, costs as much as this many prompt tokens: about what
 a CPU replica could have read meanwhile."""
 _CHARACTERS_PER_TOKEN = 4
-"""Of prompts that are not tokenised yet."""
+"""Assumed of prompts that are not tokenised yet."""
 _MAX_ESTIMATED_TOKENS = 1 << 20
-"""Of an answer, whatever the request allows: no context is longer, and the sum of many such is exact in a float."""
+"""The most tokens an answer counts, whatever the request allows: no context is longer, and sums stay exact floats."""
 _MIN_RETRY_S = 0.5
 _MAX_RETRY_S = 60.0
 _UNMEASURED_DEPARTURE_S = 0.05
 _DEPARTURE_WEIGHT = 0.05
-"""Of the latest value in the moving average of the time between departures."""
+"""Weight of the latest value in the moving average of the time between departures."""
 
 
 @dataclass
@@ -37,13 +37,13 @@ class QueueCounters:
 
     num_admitted: int = 0
     num_queued: int = 0
-    """Of those that arrived, how many had to wait."""
+    """Arrived requests that had to wait."""
     num_refused: int = 0
-    """The queue, or the client's share of it, was full."""
+    """Refused: the queue, or the client's share of it, was full."""
     num_timed_out: int = 0
-    """Waited for max_queue_time_s."""
+    """Refused after waiting for max_queue_time_s."""
     num_expired: int = 0
-    """Their own deadline passed while they waited."""
+    """Refused as their own deadline passed while they waited."""
     num_abandoned: int = 0
     """Cancelled while they waited."""
     queue_time_s: float = 0.0
@@ -61,14 +61,14 @@ class Place:
     client_id: str
     estimated_cost: float
     cost: float = field(init=False)
-    """In tokens: set it to what the request did cost, before the place is given back."""
+    """Cost in tokens: set it to what the request did cost, before the place is given back."""
 
     def __post_init__(self) -> None:
         self.cost = self.estimated_cost
 
 
 class RequestQueue:
-    """Used from one event loop."""
+    """The bounded queue in front of the replicas' places. Used from one event loop."""
 
     def __init__(self, config: OrchestratorConfig, num_places: Callable[[], int | None]) -> None:
         """num_places: how many requests the replicas have room for now, None without a replica; call `grant` when it
@@ -77,7 +77,7 @@ class RequestQueue:
         self._num_places = num_places
         self._queue: FairQueue[_Waiter] = FairQueue()
         self._departure_s = _UNMEASURED_DEPARTURE_S
-        """Between two requests that end while others wait."""
+        """Average time between two requests that end while others wait."""
         self._last_departure_s: float | None = None
         self.num_running = 0
         self.counters = QueueCounters()
@@ -122,7 +122,7 @@ class RequestQueue:
     @property
     def _limit(self) -> int:
         limit, num_places = self._config.max_concurrent_requests, self._num_places()
-        # Without a replica a request shall wait for one, and be told so, not for a place.
+        # Without a replica a request shall wait for one, and fail for want of one, not of a place.
         return limit if num_places is None else min(limit, num_places)
 
     def _leave(self, place: Place) -> None:
@@ -132,7 +132,7 @@ class RequestQueue:
         self.grant()
 
     async def _wait(self, caller: Caller, cost: float) -> None:
-        """Until `grant` comes to this request."""
+        """Wait until `grant` comes to this request."""
         client_id = caller.client_id
         self._check_room(client_id)
         self.counters.num_queued += 1

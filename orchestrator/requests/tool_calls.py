@@ -15,7 +15,7 @@ from pilotfish.models.tokens.tool_prompt import parse_arguments
 from pilotfish.structured.bounds import check_json
 
 _MAX_HEAD_CHARS = 256
-"""Between a begin mark and the arguments, and behind them."""
+"""Characters between a begin mark and the arguments, and behind them, at most."""
 _JSON_SPACE = " \t\n\r"
 _STRING = r'"[^"\\\x00-\x1f]*"'
 _OBJECT_BEGIN = re.compile(r'\{\s*(?:"|$)')
@@ -36,7 +36,7 @@ class ToolAnswer:
 
     content: str
     calls: tuple[ToolCall, ...] = ()
-    """In pieces: one with an id and no arguments begins a call, those without add to its arguments."""
+    """The calls. In pieces: one with an id and no arguments begins a call, those without add to its arguments."""
     reasoning: str = ""
 
 
@@ -55,31 +55,31 @@ class ToolCallParser:
     """Finds calls in text that comes in pieces; how it is cut makes no difference to what is found.
 
     A call is the form's begin mark, its head, a JSON object and one of its ends. Marks within the object's strings are
-    words of the arguments. It is told from its name on and the arguments as they come, so they may be cut off or be no
+    words of the arguments. It is shown from its name on and the arguments as they come, so they may be cut off or be no
     JSON. A begin mark that nothing such follows is text, and what may begin a call is held back until that is known:
     the whole of a call whose name comes last. So is space at the end of the content: in an answer with calls none is
-    told before the first word and after the last one.
+    shown before the first word and after the last one.
     """
 
     def __init__(self, form: ToolForm = HERMES, names: Collection[str] = ()) -> None:
-        """names: of tools that are offered. Where no mark begins it, a call of another is text."""
+        """names: tools that are offered. Where no mark begins it, a call of another is text."""
         self._form = form
         self._names = names
         self._text = ""
-        """What is not told yet, and the arguments of the call that it is in."""
+        """Text that is not returned yet, and the arguments of the call that it is in."""
         self._take = self._take_content
-        """What the text goes on with."""
+        """Takes what the text goes on with."""
         self._begin = ""
-        """What the call began with that the text is in, until it is told."""
+        """The beginning of the call that the text is in, until that is certain: text again if it is no call."""
         self._object = JsonObjectEnd()
-        """That the text begins with."""
-        self._num_told = 0
-        """Characters of the arguments."""
+        """Finds the end of the object that the text begins with."""
+        self._num_returned = 0
+        """Characters of the arguments that were returned."""
         self._is_within = False
         """Whether the arguments stand in an object that goes on behind them."""
         self._content: list[str] = []
         self._calls: list[ToolCall] = []
-        """To be told next."""
+        """Pieces of calls to return next."""
         self._space = ""
         self._has_words = self._has_calls = False
 
@@ -104,7 +104,8 @@ class ToolCallParser:
                 self._has_words = True
                 self._take = self._take_content
         answer = ToolAnswer("".join(self._content), tuple(self._calls))
-        self._content, self._calls = [], []
+        self._content = []
+        self._calls = []
         return answer
 
     # Each takes its part off the text and sets what comes next; False: more text is needed, or all is taken.
@@ -112,16 +113,19 @@ class ToolCallParser:
     def _take_content(self, is_over: bool) -> bool:
         """Up to where a call may begin."""
         if self._form.is_bare and not self._has_words and not self._has_calls and self._text.lstrip().startswith("{"):
-            self._begin, self._take = "", self._take_head
+            self._begin = ""
+            self._take = self._take_head
             return True
         before, mark, after = self._text.partition(self._form.begin)
         if mark:
             self._content.append(self._worded(before))
-            self._begin, self._text, self._take = mark, after, self._take_head
+            self._begin = mark
+            self._text = after
+            self._take = self._take_head
             return True
-        num_told = len(self._text) - (0 if is_over else num_held(self._text, self._form.begin))
-        told, self._text = self._text[:num_told], self._text[num_told:]
-        self._content.append(self._worded(told))
+        num_certain = len(self._text) - (0 if is_over else num_held(self._text, self._form.begin))
+        words, self._text = self._text[:num_certain], self._text[num_certain:]
+        self._content.append(self._worded(words))
         return False
 
     def _take_head(self, is_over: bool) -> bool:
@@ -131,40 +135,44 @@ class ToolCallParser:
         head = self._form.head.fullmatch(self._text, 0, start) if 0 <= start <= _MAX_HEAD_CHARS else None
         if head is None:
             raise NotCallError
-        self._begin, self._text = f"{self._begin}{head.group()}", self._text[start:]
-        self._object, self._take = JsonObjectEnd(), self._take_object
+        self._begin = f"{self._begin}{head.group()}"
+        self._text = self._text[start:]
+        self._object = JsonObjectEnd()
+        self._take = self._take_object
         if name := head.groupdict().get("name"):
-            self._tell(name, is_within=False)
+            self._begin_call(name, is_within=False)
         return True
 
     def _take_object(self, is_over: bool) -> bool:
-        """Of a name and arguments."""
+        """Take an object of a name and arguments."""
         if match := _NAME_FIRST.match(self._text, 0, _MAX_HEAD_CHARS):
-            self._tell(match["name"], is_within=True)
-            self._text, self._object = self._text[match.end() :], JsonObjectEnd()
+            self._begin_call(match["name"], is_within=True)
+            self._text = self._text[match.end() :]
+            self._object = JsonObjectEnd()
             return True
         end = self._object.find(self._text) if _OBJECT_BEGIN.match(self._text) else 0
         if end is None and not is_over:
             return False
         name, arguments = _parse_call(self._text[:end])
-        self._tell(name, is_within=False)
+        self._begin_call(name, is_within=False)
         self._calls.append(ToolCall("", "", arguments))
-        self._text, self._take = self._text[end:], self._take_end
+        self._text = self._text[end:]
+        self._take = self._take_end
         return True
 
     def _take_arguments(self, is_over: bool) -> bool:
         end = self._object.find(self._text)
-        if told := self._text[self._num_told : end]:
-            self._calls.append(ToolCall("", "", told))
-            self._num_told += len(told)
+        if piece := self._text[self._num_returned : end]:
+            self._calls.append(ToolCall("", "", piece))
+            self._num_returned += len(piece)
         if end is None and not is_over:
             return False
-        self._text = self._text[self._num_told :]
+        self._text = self._text[self._num_returned :]
         self._take = self._take_rest if self._is_within else self._take_end
         return True
 
     def _take_rest(self, is_over: bool) -> bool:
-        """Of the object that the arguments stand in."""
+        """Take the rest of the object that the arguments stand in."""
         rest = self._text.lstrip(_JSON_SPACE)
         if not rest and not is_over:
             return False
@@ -187,24 +195,26 @@ class ToolCallParser:
         self._text = "" if is_cut else rest.removeprefix(mark) if mark else self._text
         return True
 
-    def _tell(self, name: str, *, is_within: bool) -> None:
-        """Of a call that is certain."""
+    def _begin_call(self, name: str, *, is_within: bool) -> None:
+        """Begin a call that is certain."""
         if not self._begin.strip() and name not in self._names:
             raise NotCallError
         self._calls.append(ToolCall(self._form.new_id(), name, ""))
-        self._has_calls, self._num_told, self._is_within = True, 0, is_within
+        self._has_calls = True
+        self._num_returned = 0
+        self._is_within = is_within
         self._take = self._take_arguments
 
     def _worded(self, text: str) -> str:
-        """The part of some content that can be told: without space where it is the first or the last."""
+        """The part of some content that can be returned: without space where it is the first or the last."""
         text = self._space + text
-        told = text.rstrip()
-        self._space = text[len(told) :]
-        if told and not self._has_words:
+        words = text.rstrip()
+        self._space = text[len(words) :]
+        if words and not self._has_words:
             self._has_words = True
             if self._has_calls:
-                told = told.lstrip()
-        return told
+                words = words.lstrip()
+        return words
 
 
 def _parse_call(text: str) -> tuple[str, str]:

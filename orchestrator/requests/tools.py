@@ -28,7 +28,7 @@ _OPENING_KEYS = {
     *("$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "not", "if", "dependentSchemas", "dependentRequired"),
     *("unevaluatedProperties", "propertyNames", "minProperties"),
 }
-"""Of schemas that may want more than their `properties`."""
+"""Keys of schemas that may want more than their `properties`."""
 
 Choice = Literal["none", "auto", "required"]
 
@@ -41,7 +41,7 @@ class Tool:
     parameters: Mapping[str, Any]
     """JSON schema of its arguments, with decimals for what is no integer."""
     definition: Mapping[str, Any]
-    """As the request has it: what the chat template shows."""
+    """The definition as the request has it: what the chat template shows."""
 
 
 @dataclass(frozen=True)
@@ -53,15 +53,15 @@ class ToolUse:
     is_named: bool = False
     """Whether tool_choice names the only one of `tools`: OpenAI then ends with `stop` instead of `tool_calls`."""
     allows_several: bool = True
-    """parallel_tool_calls."""
+    """Whether an answer may have more than one call: parallel_tool_calls."""
     offered: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
-    """Definitions for the chat template: of all tools, whatever the choice."""
+    """Definitions of all tools for the chat template, whatever the choice."""
     form: ToolForm = HERMES
-    """The model's."""
+    """The model's form of calls."""
 
     @property
     def max_calls(self) -> int | None:
-        """Of one answer; None: any number."""
+        """The most calls of one answer; None: any number."""
         return None if self.allows_several else 1
 
     @cached_property
@@ -86,7 +86,7 @@ class ToolUse:
         return f"answer: {self.form.literal(self.form.answer_begin)} body", f"body: {lark_rule(answer)}"
 
     def parser(self) -> ToolCallParser | None:
-        """Of one answer; None: it has no calls."""
+        """A parser of one answer; None: it has no calls."""
         return None if self.choice == "none" else ToolCallParser(self.form, [tool.name for tool in self.tools])
 
     def _call_rules(self) -> list[str]:
@@ -114,7 +114,7 @@ def tool_use(
     tool_choice: str | Mapping[str, Any] | None,
     parallel_tool_calls: bool | None = None,
 ) -> ToolUse:
-    """From the request's fields. Raises InvalidRequestError, with the parameter."""
+    """The request's fields, checked. Raises InvalidRequestError, with the parameter."""
     if not tools:
         if tool_choice not in (None, "none", "auto"):
             raise InvalidRequestError("tool_choice needs tools of type function", param="tool_choice")

@@ -46,11 +46,11 @@ class Acquire(msgspec.Struct, frozen=True):
     """Find a target replica with room; answered by Acquired or NotAcquired."""
 
     token_ids: tuple[int, ...]
-    """Of the sequence, which a replica's prefix cache may hold."""
+    """The sequence's tokens: a replica's prefix cache may hold some."""
     avoid: frozenset[str]
     """Replicas to take only if there is no other."""
     is_continued: bool
-    """The answer has begun: it waits as long as it takes."""
+    """Whether the answer has begun: then it waits for a place as long as it takes."""
 
 
 class Wake(msgspec.Struct, frozen=True):
@@ -60,7 +60,7 @@ class Wake(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """Tell the replica's circuit how it served."""
+    """Record with the replica's circuit how it served."""
 
     replica: Replica
     service: Service
@@ -75,7 +75,7 @@ class AcceptedStep(NamedTuple):
 
     draft: Draft
     verdict: Verdict
-    """That commits it."""
+    """The verdict that commits the step."""
 
 
 class Arrived(msgspec.Struct, frozen=True):
@@ -112,7 +112,7 @@ class Woken(msgspec.Struct, frozen=True):
     """The time has come."""
 
     at_s: float
-    """As in Wake."""
+    """The time that Wake named."""
 
 
 class StepWritten(msgspec.Struct, frozen=True):

@@ -16,11 +16,11 @@ class Draft:
     probs: tuple[SparseDistribution, ...] = ()
     """One per token in rejection mode, else empty."""
     parents: tuple[int, ...] = ()
-    """Of a tree, as in Verify; empty for a chain."""
+    """A tree's parents, as in Verify; empty for a chain."""
     elapsed_s: float = 0.0
     """Time that the round waited for it."""
     compute_s: float = 0.0
-    """Time that it took the drafter, as that says; 0: it does not say."""
+    """Compute time that the drafter reports; 0: none reported."""
     problem: str = ""
     """Why it is empty, when something went wrong; empty if the drafter had no idea."""
     is_deferred: bool = False
@@ -38,7 +38,7 @@ class Draft:
         )
 
     def within(self, max_tokens: int) -> Draft:
-        """At most its first max_tokens tokens; of a tree, no token comes before its parent."""
+        """The draft's first max_tokens tokens; in a tree, parents come before their children."""
         if len(self.token_ids) <= max_tokens:
             return self
         kept = slice(max_tokens)

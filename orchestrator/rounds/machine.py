@@ -1,8 +1,8 @@
 """One request from its first token to its last, without I/O. This page explains the system.
 
 A drafter guesses the next few tokens, the target decides in one step which of them stand and adds one of its own, and
-the controller learns from every round how far to guess. The machine is told what happened and when, and answers with
-what to do; any interleaving of events gives the target's own text. What can go wrong is handled in the objects called
+the controller learns from every round how far to guess. The machine gets events with their time, and answers with
+commands; any interleaving of events gives the target's own text. What can go wrong is handled in the objects called
 here: a drafter answers late, empty or wrong without harm, and the target goes on when its replica is lost.
 
     decide -> ask the drafter -> ask the target -> verdicts -> commit -> decide ...
@@ -38,9 +38,9 @@ class Progress(NamedTuple):
     """What an event led to."""
 
     commands: list[Command]
-    """To be carried out in this order."""
+    """Commands to carry out in this order."""
     chunks: list[OutputChunk]
-    """Committed, for the client."""
+    """Newly committed tokens for the client."""
 
 
 class RoundMachine:
@@ -59,10 +59,10 @@ class RoundMachine:
         log: RoundLog | None = None,
         steps: NoSteps | None = None,
     ) -> None:
-        """out: where drafter and target put their commands, too.
+        """out: the list that drafter and target append their commands to as well.
 
-        credit_tokens: asked of a plain run and not committed, at most. tree: how the drafts may branch that the target
-        makes for itself. log: hears of every round, for the trace. steps: of reasoning, beside the rounds over tokens.
+        credit_tokens: the most of a plain run that is asked for and not committed. tree: how drafts may branch that the
+        target makes for itself. log: keeps rounds for the trace. steps: where a step of reasoning is drafted.
         """
         self.sequence = sequence
         self.controller = controller
@@ -149,7 +149,7 @@ class RoundMachine:
         self.target.ask(run, now_s)
 
     def _hand_on(self, drafts: Predrafted) -> None:
-        """To the target: while it verifies what they follow, it can go on with them by itself."""
+        """Hand drafts on to the target: while it verifies what they follow, it can go on with them by itself."""
         # Of distributions there would be too much to send in every round.
         has_probs = needs_draft_probs(self.sequence.request.sampling)
         if drafts.base_length == self.sequence.length and not has_probs:

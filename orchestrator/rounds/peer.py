@@ -60,7 +60,7 @@ class Text(Protocol):
         """Committed tokens from absolute `position` on."""
 
     def opening(self, sequence_id: int) -> OpenSequence:
-        """What a replica that is to go on from here has to be told first."""
+        """The message that opens the sequence on a replica that continues it from here."""
 
 
 class Peer:
@@ -82,16 +82,17 @@ class Peer:
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
-        self.model, self.limits = replica.model, replica.limits
+        self.model = replica.model
+        self.limits = replica.limits
         self.sequence_id = replica.new_sequence_id()
         self.known_length = 0
-        """Committed tokens that the replica has been told."""
+        """Committed tokens that were sent to the replica."""
         self.features_end = 0
         """First position whose features the replica lacks."""
         self.has_answered = False
         """Whether anything has come from there that the sequence asked for."""
         self.cut_in_lengths: set[int] = set()
-        """Committed tokens under each draft that was sent into a decode run."""
+        """Numbers of committed tokens under the drafts that were sent into a decode run."""
         self.arrived_s = 0.0
         """When the last message came."""
         self.load = replica.load
@@ -108,12 +109,12 @@ class Peer:
         return self.is_usable and self.replica.serves(self.sequence_id)
 
     def opening(self, text: Text) -> OpenSequence:
-        """Tells the replica every committed token."""
+        """The message that opens the sequence with every committed token."""
         self.known_length = text.length
         return text.opening(self.sequence_id)
 
     def news(self, text: Text) -> tuple[int, ...]:
-        """The committed tokens that the replica has not been told; now it is."""
+        """The committed tokens that were not yet sent to the replica; they count as sent now."""
         token_ids, self.known_length = text.tokens_since(self.known_length), text.length
         return token_ids
 

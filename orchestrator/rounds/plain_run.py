@@ -37,15 +37,15 @@ class PlainRun:
         num_in_target_drafts: int = 0,
         tree: TreeRequest | None = None,
     ) -> None:
-        """length: committed tokens. num_tokens: to decode.
+        """length: committed tokens. num_tokens: tokens to decode.
 
-        credit_tokens: asked for and not committed at most, however often the run is extended: what a client that does
-        not read leaves waiting in memory.
+        credit_tokens: the most that is asked for and not committed, however often the run is extended: what a client
+        that does not read leaves waiting in memory.
         num_in_target_drafts: drafts that the target may make for itself in a step, branching within `tree`.
         """
         self.base_length = length
         self.successor: Decision | None = None
-        """What follows, where that was decided before the end."""
+        """The decision after the run, where it was made before the end."""
         self.num_plain_tokens = 0
         """Tokens that came without a draft of the orchestrator's."""
         self.timing: RoundTiming
@@ -56,7 +56,7 @@ class PlainRun:
         self._is_cut = False
         """Whether a draft has ended it."""
         self._cut_in: tuple[int, tuple[int, ...]] | None = None
-        """The draft on its way into the run, after the committed tokens that it stands on."""
+        """The draft on its way into the run: committed tokens that it stands on, and its tokens."""
 
     def is_over(self, length: int) -> bool:
         return self._is_cut or length >= self._goal_length
@@ -84,7 +84,8 @@ class PlainRun:
     def extend(self, length: int, num_tokens: int, now: Mark) -> None:
         """Decode num_tokens more. What is measured and counted begins anew: the run so far is another one."""
         self._goal_length += min(num_tokens, self._credit_tokens - self.num_coming_tokens(length))
-        self.base_length, self.num_plain_tokens = length, 0
+        self.base_length = length
+        self.num_plain_tokens = 0
         self.timing = RoundTiming(now, now, now, self.timing.is_known)
 
     def takes_drafts(self, text: Text) -> bool:
@@ -112,7 +113,7 @@ class PlainRun:
         self._goal_length = length
 
     def restart(self) -> None:
-        """It is asked for again, elsewhere: no draft is on its way there."""
+        """The run is asked for again, elsewhere: no draft is on its way there."""
         self._cut_in = None
 
     def command(self, peer: Peer, length: int, features: FeatureRequest | None) -> Decode:

@@ -14,21 +14,21 @@ class RoundRecord:
     """One round, or one run of decoding. Times on time.monotonic_ns()'s clock."""
 
     number: int
-    """Of the request's rounds, from 0 on."""
+    """The round's number in the request, from 0 on."""
     start_ns: int
     decision: Decision
     end_ns: int = 0
     """When its last verdict was taken."""
     is_verification: bool = False
-    """It verified a draft; else it was a run, whose steps may have drafted for themselves."""
+    """Whether the round verified a draft; else it was a run, whose steps may have drafted for themselves."""
     num_draft_tokens: int = 0
     num_accepted_tokens: int = 0
     num_tokens: int = 0
-    """Committed."""
+    """Committed tokens."""
     propose_ns: int = 0
-    """That the round waited for its draft."""
+    """Time that the round waited for its draft."""
     drafter_ns: int = 0
-    """Of that, time that the drafter says it took; 0: it says nothing."""
+    """Part of propose_ns that the drafter reports as compute; 0: none reported."""
     target_ns: int = 0
     """Time in the target: waiting for a step there, and steps."""
 
@@ -38,7 +38,7 @@ class RoundLog:
     keeps half as many from then on."""
 
     def __init__(self, max_records: int = 0) -> None:
-        """0: keeps nothing."""
+        """max_records: the most rounds that are kept; 0: none."""
         self._max_records = max_records
         self._records: list[RoundRecord] = []
         self._current: RoundRecord | None = None
@@ -70,7 +70,8 @@ class RoundLog:
         record.num_draft_tokens += verdict.num_draft_tokens
         record.num_accepted_tokens += verdict.num_accepted_tokens
         record.num_tokens += len(verdict.token_ids)
-        record.propose_ns, record.drafter_ns = round(draft.elapsed_s * 1e9), round(draft.compute_s * 1e9)
+        record.propose_ns = round(draft.elapsed_s * 1e9)
+        record.drafter_ns = round(draft.compute_s * 1e9)
         record.is_verification = bool(draft.token_ids) and verdict.num_draft_tokens > 0
         if record.is_verification:
             record.target_ns = verdict.timings.queue_time_ns + verdict.timings.compute_time_ns

@@ -7,10 +7,10 @@ from orchestrator.control.reasons import Limitation
 
 
 class NoSteps:
-    """Of a request that speculates over tokens only."""
+    """The steps of a request that speculates over tokens only: none."""
 
     num_steps = 0
-    """That were judged."""
+    """Drafted steps that were judged."""
     num_accepted_steps = 0
 
     def __init__(self) -> None:

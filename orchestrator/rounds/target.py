@@ -56,7 +56,7 @@ _ERRORS: dict[SequenceErrorCode, type[PilotfishError]] = {
 class Target:
     """One request's sequence on the target pool: it is opened elsewhere, and asked again, when its replica fails.
 
-    Greedy and coupled texts go on unchanged. What it has to say is appended to `out`.
+    Greedy and coupled texts go on unchanged. Commands are appended to `out`.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Target:
         features: FeatureFeed | None = None,
     ) -> None:
         self.round: Verification | PlainRun | None = None
-        """What it is asked."""
+        """The round that the target was asked for last."""
         self.peer: Peer | None = None
         """The replica that has the sequence; None: it is nowhere."""
         self.num_cached_tokens = 0
@@ -84,7 +84,7 @@ class Target:
         self._features = features or FeatureFeed()
         self._acquiring_since_s = 0.0
         self._is_opened = False
-        """The replica has taken it."""
+        """Whether the replica has taken the sequence."""
 
     @property
     def num_failovers(self) -> int:
@@ -93,7 +93,7 @@ class Target:
 
     @property
     def replica(self) -> Replica | None:
-        """That has the sequence, and is connected."""
+        """The replica that has the sequence and is connected; None: none."""
         return self.peer.replica if self.peer is not None and self.peer.is_usable else None
 
     @property
@@ -200,7 +200,8 @@ class Target:
     def _take(self, event: Arrived) -> Verdict | None:
         """A message of the peer's replica; the verdict that it is. Raises the PilotfishError that came instead."""
         peer, message = event.peer, event.message
-        peer.arrived_s, peer.load = event.at_s, event.load
+        peer.arrived_s = event.at_s
+        peer.load = event.load
         match message:
             case Verdict():
                 check_verdict(message, self._sequence, peer.model, peer.limits)
@@ -224,7 +225,7 @@ class Target:
         return None
 
     def _ask_again(self, error: PilotfishError, peer: Peer, now_s: float) -> None:
-        """Without a draft that the replica refuses, else elsewhere. Raises `error` where that is no use."""
+        """Ask again, without a draft that the replica refuses, else elsewhere. Raises `error` where that is no use."""
         asked = self.round
         assert asked is not None
         if asked.is_over(self._sequence.length):

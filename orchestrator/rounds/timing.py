@@ -30,23 +30,23 @@ class RoundTiming(msgspec.Struct, frozen=True):
     """Whether the round was asked for once; after a failover its times say nothing of a step."""
 
     def arrived(self, mark: Mark) -> RoundTiming:
-        """With one more verdict."""
+        """The timing after one more verdict."""
         return RoundTiming(self.asked, self.first or mark, mark, self.is_known)
 
     def asked_again(self) -> RoundTiming:
-        """Of another replica."""
+        """The timing where the round begins anew on another replica."""
         return RoundTiming(self.asked, is_known=False)
 
     @property
     def elapsed_s(self) -> float:
-        """From the command to the last verdict."""
+        """Time from the command to the last verdict."""
         if self.last is None or not self.is_known:
             return 0.0
         return max(0.0, self.last.at_s - self.asked.at_s)
 
     @property
     def prefill_s(self) -> float:
-        """By how much prefills made the replica's steps longer meanwhile."""
+        """Time that prefills added to the replica's steps during the round."""
         return _prefill_s(self.asked, self.last)
 
     @property
@@ -71,5 +71,5 @@ class RoundTiming(msgspec.Struct, frozen=True):
 
 
 def _prefill_s(since: Mark, until: Mark | None) -> float:
-    """By how much prefills made the replica's steps longer between the two."""
+    """Time that prefills added to the replica's steps between the two moments."""
     return 0.0 if until is None else max(0, until.load.prefill_time_ns - since.load.prefill_time_ns) / 1e9

@@ -16,7 +16,7 @@ class Verification:
     """What follows is decided at its end."""
 
     def __init__(self, draft: Draft, length: int) -> None:
-        """length: committed tokens, on which the draft stands."""
+        """length: the committed tokens on which the draft stands."""
         self.draft = draft
         self.base_length = length
         self.num_plain_tokens = 0

@@ -22,7 +22,7 @@ class Variant:
     """A way of decoding."""
 
     proposer: str = ""
-    """As in reports; empty: plain decoding."""
+    """The proposer's name in reports; empty: plain decoding."""
     num_speculative_tokens: int | None = None
     """Speculate in every round with so many draft tokens; None: the controller decides (mode auto)."""
     lossy_by: str = ""
@@ -53,8 +53,8 @@ class PilotfishArm:
         timeout_s: float,
         label: str = "",
     ) -> None:
-        """request_proposer: the proposer's name in requests; label: before the variant's name in reports. common: if
-        it has a cache salt, each answer gets one of its own."""
+        """request_proposer: the proposer's name in requests. label: stands before the variant's name in reports.
+        common: if it has a cache salt, each answer gets one of its own."""
         self.name = f"{label} {variant.name}".strip()
         self.variant = variant
         self._client = client

@@ -17,14 +17,14 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
     processor: str
     cores: int
-    """That this process may use."""
+    """Cores that this process may use."""
     memory_gib: float
     python: str
     packages: dict[str, str]
 
 
 def this_machine() -> Machine:
-    """What Linux tells; elsewhere what Python knows."""
+    """This machine, as Linux reports it; elsewhere as far as Python knows."""
     models = [line for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
     totals = [line for line in _lines("/proc/meminfo") if line.startswith("MemTotal")]
     return Machine(

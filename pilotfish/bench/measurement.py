@@ -20,9 +20,9 @@ class Arrival(msgspec.Struct, frozen=True, array_like=True):
     """Tokens that came together."""
 
     time_s: float
-    """Since the request was sent."""
+    """Time since the request was sent."""
     num_tokens: int
-    """At least 1."""
+    """Number of tokens, at least 1."""
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +31,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     token_ids: tuple[int, ...]
     arrivals: tuple[Arrival, ...]
     summary: Summary | None = None
-    """How it came about, speculation with it; None: the contestant does not tell."""
+    """How the answer came about, speculation included; None: the contestant does not report it."""
     logprobs: tuple[TokenLogprobs, ...] = ()
     """One per token, where asked for."""
 
@@ -46,7 +46,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def total_s(self) -> float:
-        """Until the last token; 0 for an answer without tokens."""
+        """Time until the last token; 0 for an answer without tokens."""
         return self.arrivals[-1].time_s if self.arrivals else 0.0
 
     @property
@@ -56,7 +56,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def decode_s(self) -> float:
-        """From the first arrival to the last."""
+        """Time from the first arrival to the last."""
         return self.total_s - self.time_to_first_token_s
 
     @property
@@ -66,7 +66,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def gaps_s(self) -> list[float]:
-        """Between arrivals, that is vLLM's inter-token latency: tokens that come together have one gap."""
+        """Times between arrivals, that is vLLM's inter-token latency: tokens that come together have one gap."""
         return [later.time_s - earlier.time_s for earlier, later in pairwise(self.arrivals)]
 
 

@@ -1,4 +1,4 @@
-"""From samples to one row for each arm and category."""
+"""Turns samples into one row for each arm and category."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Percentiles(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def percentiles_ms(values_s: Iterable[float | None]) -> Percentiles | None:
-    """Of those that are known; None: none is."""
+    """Percentiles of those values that are known; None: none is."""
     values = sorted(value * 1e3 for value in values_s if value is not None)
     if not values:
         return None
@@ -60,7 +60,7 @@ class DraftMetrics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def draft_metrics(answers: Sequence[Measurement]) -> DraftMetrics | None:
-    """None when one of the answers does not tell."""
+    """The answers' draft metrics together; None when one of the answers does not report them."""
     counts = [each.summary.speculation for each in answers if each.summary is not None]
     if len(counts) < len(answers):
         return None
@@ -94,7 +94,7 @@ ALL = "all"
 """The row over all categories."""
 
 MIN_TIMED_TOKENS = 8
-"""Of shorter answers the decoding takes next to no time, so that its speed is the machine's noise."""
+"""Least tokens of a timed answer: decoding a shorter one takes next to no time, so its speed is noise."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,21 +111,21 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     decode_tokens_per_s: float | None
     """Tokens after the first arrival over the time after it, of all timed answers together."""
     speed_up: float | None
-    """decode_tokens_per_s over the baseline's."""
+    """Ratio of decode_tokens_per_s to the baseline's."""
     speed_up_median: float | None
     """Median over timed answers of the ratio to the baseline's answer to the same prompt in the same turn."""
     speed_up_bound: float | None
     """Output tokens per step of the target: a step is no cheaper with drafts in it, so what a speed-up is above
     this is the machine's noise."""
     total_speed_up: float | None
-    """tokens_per_s over the baseline's."""
+    """Ratio of tokens_per_s to the baseline's."""
     ttft_ms: float
     """Median time to first token."""
     itl_p50_ms: float | None
     itl_p99_ms: float | None
     """Gaps between arrivals; tokens that come together have one gap."""
     drafts: DraftMetrics | None
-    """None: the contestant does not tell."""
+    """Draft metrics; None: the contestant does not report them."""
     num_identical: int
     """Answers equal, token by token, to the baseline's first answer to the same prompt."""
 

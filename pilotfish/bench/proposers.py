@@ -15,16 +15,16 @@ class Proposer:
     """How to get drafts from one proposer."""
 
     name: str
-    """In reports and on the command line."""
+    """Name in reports and on the command line."""
     request_name: str
-    """In a request (SpeculationOptions.proposer)."""
+    """Name in a request (SpeculationOptions.proposer)."""
     overrides: tuple[str, ...] = ()
-    """Of the configuration, `section.key=value`: what a stack of its own needs."""
+    """Configuration values, `section.key=value`, that a stack of its own needs."""
     model_key: str = ""
     """Configuration key of its weights; empty: it has none."""
 
     def with_model(self, model: str) -> Proposer:
-        """The same one with other weights. Raises ConfigError when it has none."""
+        """The proposer with other weights. Raises ConfigError when it has none."""
         if not self.model_key:
             raise ConfigError(f"proposer {self.name} has no model, so {self.name}={model} means nothing")
         return replace(self, overrides=(*self.overrides, f"{self.model_key}={model}"))
@@ -32,7 +32,7 @@ class Proposer:
 
 _CHAIN, _TREE = ("orchestrator.speculation.tree_nodes=0",), ("orchestrator.speculation.tree_nodes=16",)
 _SUFFIXES = {Location.ORCHESTRATOR: "", Location.DRAFT_SERVICE: "-remote", Location.TARGET: "-in-target"}
-"""Of a drafter's name where its first place is another."""
+"""Suffix of a drafter's name where it runs elsewhere than at its first place."""
 _WEIGHTS = {Needs.MODEL: "draft.model", Needs.FEATURES: "draft.head"}
 
 

@@ -1,4 +1,4 @@
-"""What lossy answers cost, as the target itself tells."""
+"""What lossy answers cost, by the target's own probabilities."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import msgspec
 
 
 class Quality(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the tokens of some answers, each given those before it."""
+    """Quality of the tokens of some answers, each given those before it."""
 
     mean_logprob: float
     """Under the target's unmodified distribution."""
     other_tokens: float
-    """Share that is not the target's first choice: of plain greedy decoding none."""
+    """Share that is not the target's first choice: 0 for plain greedy decoding."""
 
 
 def quality_of(answers: Iterable[tuple[Sequence[int], Sequence[Any]]]) -> Quality | None:
-    """Of token ids and their log-probabilities (TokenLogprobs or the message of that name, with the likeliest token);
-    None: none are told."""
+    """Quality by token ids and their log-probabilities (TokenLogprobs or the message of that name, with the likeliest
+    token); None: there are none."""
     tokens = [pair for token_ids, logprobs in answers for pair in zip(token_ids, logprobs, strict=False)]
     if not tokens:
         return None

@@ -28,7 +28,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     rows: list[Row]
     verdicts: list[CategoryVerdict]
     qualities: dict[str, Quality] = {}
-    """By arm, where lossy ones were run."""
+    """Qualities by arm, where lossy ones were run."""
     baseline: str
     """The arm that speed-ups are over."""
 
@@ -84,7 +84,7 @@ def _conditions(run: Run, settings: Settings) -> dict[str, str | int | float | b
 
 
 def common_conditions(info: ServiceInfo, options: GenerateOptions) -> dict[str, str | int | float | bool]:
-    """Of every benchmark: what serves, and how it is asked."""
+    """Conditions of every benchmark: what serves, and how it is asked."""
     emulated = " (EMULATED: its speed says nothing about real hardware)" if info.emulated else ""
     sampled = f"temperature {options.temperature}, {options.acceptance.name.lower()}, seed {options.seed}"
     return {
@@ -95,5 +95,5 @@ def common_conditions(info: ServiceInfo, options: GenerateOptions) -> dict[str, 
 
 
 def to_json(result: msgspec.Struct) -> str:
-    """For programs: field names are those of the structs."""
+    """JSON for programs: field names are those of the structs."""
     return msgspec.json.format(msgspec.json.encode(result), indent=1).decode()

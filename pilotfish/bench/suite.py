@@ -53,7 +53,7 @@ class Settings:
     lossy: tuple[str, ...] = ()
     """`typical`, `tolerance`, `step`: one more arm for each beside every exact one."""
     timeout_s: float
-    """Of one answer."""
+    """Time limit of one answer."""
 
     def __post_init__(self) -> None:
         if not self.lengths and not self.with_auto:
@@ -74,9 +74,9 @@ class Station:
 
     proposers: Sequence[Proposer]
     config: Config | None = None
-    """Of a stack to start."""
+    """Configuration of a stack to start; None: one runs already, at `address`."""
     address: str = ""
-    """Of one that runs already."""
+    """Address of an orchestrator that runs already; empty: a stack is started."""
 
     @property
     def access(self) -> Access:
@@ -94,14 +94,14 @@ class Run:
     variants: dict[str, Variant] = field(default_factory=dict)
     """Our own arms by name."""
     qualities: dict[str, Quality] = field(default_factory=dict)
-    """Of our own arms, where some are lossy."""
+    """Qualities of our own arms, where some are lossy."""
 
 
 class Progress:
     """Hears how a suite gets on; this one does not care."""
 
     def begin(self, num_answers: int) -> None:
-        """So many answers will be measured."""
+        """A suite begins that measures so many answers."""
 
     def doing(self, what: str) -> None:
         """What it is busy with from now on."""
@@ -185,12 +185,12 @@ def _arms(client: InferenceClient, station: Station, settings: Settings) -> list
 
 
 def _qualities(arms: Sequence[PilotfishArm], prompts: Sequence[TokenisedPrompt], max_tokens: int) -> dict[str, Quality]:
-    """Of answers apart from those that were measured: log-probabilities take time."""
+    """Qualities of answers apart from those that were measured: log-probabilities take time."""
     qualities = {}
     for arm in arms:
         answers = [arm.answer(prompt.token_ids, max_tokens=max_tokens, num_logprobs=1) for prompt in prompts]
         quality = quality_of((answer.token_ids, answer.logprobs) for answer in answers)
-        if quality is not None:  # an emulated target does not tell
+        if quality is not None:  # an emulated target has none
             qualities[arm.name] = quality
     return qualities
 

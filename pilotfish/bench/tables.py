@@ -107,5 +107,5 @@ def number(value: float | None, form: str, unit: str = "") -> str:
 
 
 def identical(row: Row) -> str:
-    """yes, or how many are."""
+    """`yes`, or how many are."""
     return "yes" if row.is_identical else f"no: {row.num_identical}/{row.num_answers}"

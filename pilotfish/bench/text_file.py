@@ -14,7 +14,7 @@ RecordT = TypeVar("RecordT")
 
 
 def read_lines(path: Path, what: str) -> list[str]:
-    """what: the file holds, for messages. Raises ConfigError for a file that cannot be read."""
+    """The file's lines. what: the file holds, for messages. Raises ConfigError for a file that cannot be read."""
     try:
         # Not splitlines: it also splits at characters that JSON strings may hold.
         return path.read_text(encoding="utf-8").split("\n")

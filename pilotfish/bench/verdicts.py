@@ -24,9 +24,9 @@ class CategoryVerdict(msgspec.Struct, frozen=True, kw_only=True):
     arm: str
     """The fastest one; where no answer has a speed, the first."""
     proposer: str
-    """To use; empty: leave speculation off."""
+    """The proposer to use; empty: leave speculation off."""
     num_speculative_tokens: int | None
-    """To use; None: leave it to the controller, or off."""
+    """The draft length to use; None: leave it to the controller, or off."""
     speed_up: float | None
     sentence: str
 

@@ -30,7 +30,7 @@ class BenchProgress(Progress):
         self._bars.stop()
 
     def begin(self, num_answers: int) -> None:
-        """So many answers will be measured."""
+        """A suite begins that measures so many answers."""
         self._task = self._bars.add_task("", total=num_answers)
         if self._console.is_terminal:
             self._bars.start()

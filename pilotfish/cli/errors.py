@@ -31,27 +31,27 @@ def fail_on_error() -> Iterator[None]:
     try:
         yield
         if sys.stdout is not None:  # None: closed by the caller
-            sys.stdout.flush()  # here, where a full disk can still be told
+            sys.stdout.flush()  # here, where a full disk can still be reported
     except PilotfishError as error:
-        _tell(str(error) or type(error).__name__)
+        _report(str(error) or type(error).__name__)
         raise typer.Exit(EXIT_FAILURE) from None
     except OSError as error:
         if error.errno not in _NO_SPACE:
             raise
         _discard_output()
-        _tell(f"cannot write {error.filename or 'the output'}: {error.strerror}")
+        _report(f"cannot write {error.filename or 'the output'}: {error.strerror}")
         raise typer.Exit(EXIT_FAILURE) from None
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
-def _tell(message: str) -> None:
+def _report(message: str) -> None:
     line = f"[bold red]error:[/] {escape(' '.join(message.split()))}"
     error_console().print(line, style="red", soft_wrap=True, highlight=False)
 
 
 def _discard_output() -> None:
-    """Where what is buffered cannot be written: without this Python would try again at its end, and say so."""
+    """Drop what is buffered and cannot be written: without this Python would try again at its end, and say so."""
     try:
         sys.stdout.flush()
     except OSError:

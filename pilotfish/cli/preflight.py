@@ -34,7 +34,7 @@ def require_free(host: str, port: int) -> None:
 
 
 def require_free_http(host: str, port: int) -> None:
-    """The same of the HTTP API's address."""
+    """As require_free, for the HTTP API's address."""
     if not _is_free(host, port, "orchestrator.http.port"):
         other = _other_port("orchestrator.http.port", port)
         raise UnavailableError(f"another program listens on {host}:{port}: stop it, or {other} (-1: no HTTP API)")

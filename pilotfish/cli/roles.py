@@ -13,7 +13,7 @@ ROLE_VARIABLE = "PILOTFISH_ROLE"
 
 
 class Role(StrEnum):
-    """As the sections of the configuration are called."""
+    """A service, by the name of its section of the configuration."""
 
     TARGET = "target"
     DRAFT = "draft"

@@ -24,7 +24,7 @@ class Flag:
 
     key: str
     names: tuple[str, ...]
-    """As Typer takes them; none: the argument MODEL."""
+    """The flag's names for Typer; none: the argument MODEL."""
     kind: type = str
     settings: Callable[[Any], Mapping[str, object]] | None = None
     """What it sets besides or instead, by key; None: its own value at `key`."""
@@ -44,7 +44,7 @@ class Flag:
         ]
 
     def overrides(self, value: Any) -> Iterator[str]:
-        """As `--set` takes them. JSON is YAML."""
+        """The flag's value as `--set` takes it. JSON is YAML."""
         values = {self.key: value} if self.settings is None else self.settings(value)
         for key, each in values.items():
             yield f"{key}={json.dumps(each)}"

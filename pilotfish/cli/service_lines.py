@@ -17,9 +17,9 @@ class Printer:
     """What the services say, line by line, with their names."""
 
     def __init__(self, console: Console, http_url: str = "", *, drain_s: float = 0.0) -> None:
-        """http_url: of the HTTP API; empty: it is off, or on a port that the orchestrator's own line tells.
+        """http_url: the HTTP API's; empty: it is off, or on a port that the orchestrator's own line shows.
 
-        drain_s: that requests under way get when the services stop.
+        drain_s: the time that requests under way get when the services stop.
         """
         self._console = console
         self._drain_s = drain_s

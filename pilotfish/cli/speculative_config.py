@@ -1,4 +1,4 @@
-"""vLLM's `--speculative-config` in our configuration's keys."""
+"""The JSON of vLLM's `--speculative-config` in our configuration's keys."""
 
 from __future__ import annotations
 

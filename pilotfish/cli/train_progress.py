@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 from pilotfish.training.request import Stage, Watcher
 
 _LINES_EACH_STAGE = 10
-"""Of plain output, where there is no terminal to draw bars on."""
+"""Lines of plain output, where there is no terminal to draw bars on."""
 
 
 class TrainProgress(Watcher):
@@ -47,7 +47,9 @@ class TrainProgress(Watcher):
             self._bars.stop()
 
     def stage(self, stage: Stage, total: float, done: float = 0) -> None:
-        self._stage, self._total, self._next_line = stage, total, 0.0
+        self._stage = stage
+        self._total = total
+        self._next_line = 0.0
         self._task = self._bars.add_task(stage.value, total=total, note="")
         self._bars.update(self._task, completed=done)
 

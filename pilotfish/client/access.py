@@ -36,8 +36,8 @@ class Access:
 
     @classmethod
     def from_environment(cls) -> Access:
-        """As $PILOTFISH_API_KEY, $PILOTFISH_CA_FILE, $PILOTFISH_CLIENT_CERTIFICATE_FILE and $PILOTFISH_CLIENT_KEY_FILE
-        say: not options, whose values every user of the machine sees."""
+        """Access as $PILOTFISH_API_KEY, $PILOTFISH_CA_FILE, $PILOTFISH_CLIENT_CERTIFICATE_FILE and
+        $PILOTFISH_CLIENT_KEY_FILE say: not options, whose values every user of the machine sees."""
         names = environment()
         return cls(
             api_key=names.get(API_KEY, "").strip(),
@@ -48,23 +48,24 @@ class Access:
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """Of each call."""
+        """Metadata of each call."""
         return ((AUTHORIZATION_KEY, bearer_header(self.api_key)),) if self.api_key else ()
 
     def open_channel(self, address: str) -> grpc.Channel:
-        """For blocking calls; connects when it is first used. Raises ConfigError for files that cannot be read."""
+        """A channel for blocking calls; connects when it is first used. Raises ConfigError for files that cannot be
+        read."""
         if not self.ca_file:
             return grpc.insecure_channel(address, options=PUBLIC_CHANNEL_OPTIONS)
         return grpc.secure_channel(address, self._credentials(), options=self._options)
 
     def open_async_channel(self, address: str) -> grpc.aio.Channel:
-        """The same for asyncio."""
+        """A channel for asyncio, as `open_channel`'s."""
         if not self.ca_file:
             return grpc.aio.insecure_channel(address, options=PUBLIC_CHANNEL_OPTIONS)
         return grpc.aio.secure_channel(address, self._credentials(), options=self._options)
 
     def unreachable(self, address: str) -> UnavailableError:
-        """Where nobody answers: what may be wrong, and what to do."""
+        """The error where nobody answers: what may be wrong, and what to do."""
         hint = f"if it speaks TLS there, set ${CA_FILE}"
         if self.ca_file:
             hint = f"${CA_FILE} is set: is it TLS there, with a certificate of that authority for this name?"
@@ -88,4 +89,4 @@ class Access:
 
 
 OPEN_ACCESS = Access()
-"""To an orchestrator that serves everybody."""
+"""Access to an orchestrator that serves everybody."""

@@ -22,24 +22,24 @@ class GenerateOptions:
     seed: int | None = None
     stop: tuple[str, ...] = ()
     min_tokens: int = 0
-    """As long as the answer has fewer, nothing ends it."""
+    """Least output tokens: as long as the answer has fewer, nothing ends it."""
     bad_words: tuple[str, ...] = ()
-    """That the answer does not hold."""
+    """Words that the answer does not hold."""
     allowed_token_ids: tuple[int, ...] = ()
-    """What the answer consists of; empty: any."""
+    """The only tokens that the answer may consist of; empty: any."""
     ignore_eos: bool = False
     """Go on after the model's end-of-sequence token."""
     logprobs: int | None = None
-    """0: of the chosen tokens; n: also of the n likeliest."""
+    """Log-probabilities. 0: the chosen tokens'; n: also the n likeliest tokens'."""
     speculation: str = "auto"
-    """auto, on or off."""
+    """Mode: `auto`, `on` or `off`."""
     num_speculative_tokens: int | None = None
     proposer: str = ""
     acceptance: AcceptanceMode = AcceptanceMode.COUPLED
     level: str = "token"
-    """step: a draft model writes whole steps of reasoning; lossy."""
+    """`step`: a draft model writes whole steps of reasoning; lossy."""
     step_judge: str = "score"
-    """score or logprob."""
+    """Judge of steps: `score` or `logprob`."""
     step_threshold: float | None = None
     """The mark from which on a step stands."""
     cache_salt: str = ""

@@ -51,8 +51,8 @@ def set_prompt(request: pb.GenerateRequest | pb.TokenizeRequest, prompt: Prompt)
             request.tokens.token_ids.extend(prompt.token_ids)
         except ValueError:  # does not say which
             least, most = _UINT32
-            told = ((at, each) for at, each in enumerate(prompt.token_ids) if not least <= each <= most)
-            position, token_id = next(told)
+            wrong = ((at, each) for at, each in enumerate(prompt.token_ids) if not least <= each <= most)
+            position, token_id = next(wrong)
             raise InvalidRequestError(f"token {position} of the prompt is {token_id}, which is no token id") from None
     else:
         messages = (pb.ChatMessage(role=message.role, content=message.content) for message in prompt)

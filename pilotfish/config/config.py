@@ -113,9 +113,9 @@ def _explain(path: list[str], kind: str, message: str, value: object) -> str:
     if kind == "dataclass_type":
         return f"{key} is a section: give values to its keys ({key}.KEY)"
     if kind == "value_error":
-        told = message.removeprefix("Value error, ")  # of `require`: it names the key
+        reason = message.removeprefix("Value error, ")  # of `require`: it names the key
         # But not the section, where several are of one kind.
-        return told if not path or f"{path[0]}." in told else f"{key}: {told}"
+        return reason if not path or f"{path[0]}." in reason else f"{key}: {reason}"
     if kind == "tuple_type":
         return f"{key} must be a list, such as [{value}]"
     if kind != "unexpected_keyword_argument":

@@ -20,14 +20,14 @@ class DraftConfig:
     __pydantic_config__ = STRICT
 
     proposer: str = "auto"
-    """`suffix` (suffix decoding), `ngram` (prompt lookup), `model` (a causal LM with the target's tokenizer) or
-    `eagle3` (a head on the target's hidden states). `auto`: `suffix`, which needs no draft service where there is one
-    orchestrator (see [proposers](proposers.md#choosing-one))."""
+    """`suffix` (suffix decoding), `ngram` (prompt lookup), `model` (a causal LM with the target's tokenizer), `eagle3`
+    or `medusa` (heads on the target's hidden states). `auto`: `suffix`, which needs no draft service where there is
+    one orchestrator (see [proposers](proposers.md#choosing-one))."""
     model: ModelOrPath = ""
     """Draft model of proposer `model`: catalogue name, hub id or folder. Empty: the target's, whose tokenizer the other
     proposers need."""
     head: HeadOrPath = "smollm2-135m-instruct-eagle3"
-    """Head of `eagle3`: a folder, or the name of one that comes with Pilotfish."""
+    """Heads of `eagle3` or `medusa`: a folder, or the name of one that comes with Pilotfish."""
     host: str = "127.0.0.1"
     """As target.host."""
     port: Port = 50062

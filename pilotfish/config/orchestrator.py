@@ -80,7 +80,7 @@ class HttpConfig:
 
 
 DNS_PREFIX = "dns:///"
-"""Of an address that stands for all addresses of a name; gRPC's own way to write it."""
+"""Prefix of an address that stands for all addresses of a name; gRPC's own way to write it."""
 _HOST_AND_PORT = re.compile(r"(?P<host>.+):(?P<port>[0-9]{1,5})")
 
 
@@ -107,7 +107,7 @@ class OrchestratorConfig:
     chat_template: PathText = ""
     """Jinja file in place of the model's chat template."""
     target_addresses: tuple[str, ...] = ()
-    """host:port of each target replica; `dns:///NAME:PORT` is every address of a name. Leave empty under Ray and
+    """The `host:port` of each target replica; `dns:///NAME:PORT` is every address of a name. Leave empty under Ray and
     `pilotfish up`."""
     draft_addresses: tuple[str, ...] = ()
     """The same for draft replicas; empty: none."""
@@ -140,7 +140,7 @@ class OrchestratorConfig:
     it takes."""
     max_prompt_logprobs: PositiveInt = 131_072
     """Maximum log-probabilities of prompt tokens a request may ask for: tokens, times one more than the likeliest that
-    are told, times answers."""
+    are returned, times answers."""
     http: HttpConfig = field(default_factory=HttpConfig)
     """The OpenAI-compatible HTTP API."""
     routing: RoutingConfig = field(default_factory=RoutingConfig)

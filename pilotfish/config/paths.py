@@ -15,10 +15,10 @@ NamedKind = Literal["model", "head", "profile"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PathMark:
-    """In a field's annotation: what its text means."""
+    """The mark in a field's annotation that says what its text means."""
 
     kind: Literal["path"] | NamedKind
-    """path: always a file or folder. Else the name of such a thing, or its file or folder."""
+    """`path`: always a file or folder. Else the name of such a thing, or its file or folder."""
 
 
 PathText = Annotated[str, PathMark("path")]

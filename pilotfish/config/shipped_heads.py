@@ -11,7 +11,7 @@ _FOLDERS = (
     Path(__file__).resolve().parents[2] / "models",
     Path(sysconfig.get_path("data")) / "share" / "pilotfish" / "models",
 )
-"""In a checkout, and where the wheel puts them."""
+"""Folders of models in a checkout, and where the wheel puts them."""
 
 
 def is_local(name_or_path: str) -> bool:

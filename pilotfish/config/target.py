@@ -29,7 +29,7 @@ class InTargetDrafterConfig:
     __pydantic_config__ = STRICT
 
     proposer: ProposerName = "auto"
-    """`eagle3`: a head trained for this target. `auto`: the head that comes with Pilotfish. It is `none` if
+    """`eagle3`, `medusa`: heads trained for this target. `auto`: the head that comes with Pilotfish. It is `none` if
     there is no such head, `draft.proposer` or `feature_layers` is set, the target has several ranks, or engines are
     emulated."""
     lookup: LookupName = "auto"
@@ -70,7 +70,8 @@ class TargetConfig:
     """A drafter inside the target's engine."""
     feature_layers: FeatureLayers | tuple[int, ...] = "auto"
     """Layers whose inputs are kept for a head in the draft service, at some 15 % of the KV cache's memory. `eagle3`:
-    the usual three. `auto`: these if draft.proposer is `eagle3` and the target has no drafter. `[]`: none."""
+    the usual three; `medusa`: what leaves the last layer. `auto`: those of `draft.proposer` if the target has no
+    drafter. `[]`: none."""
     engine: EngineConfig = field(default_factory=EngineConfig)
     """Engine of the target model."""
 

@@ -18,7 +18,7 @@ from pilotfish.errors import ConfigError
 VARIABLE_PREFIX = "PILOTFISH_VLLM_"
 """PILOTFISH_VLLM_DRAFT_DEADLINE_MS is draft_deadline_ms, PILOTFISH_VLLM_SECURITY__CA is security.ca."""
 ADDITIONAL_CONFIG_KEY = "pilotfish"
-"""In vLLM's additional_config."""
+"""Key in vLLM's additional_config."""
 
 
 def _addresses(value: object) -> object:
@@ -33,7 +33,7 @@ class RemoteProposerConfig:
     __pydantic_config__ = STRICT
 
     draft_addresses: Annotated[tuple[str, ...], BeforeValidator(_addresses)] = ("127.0.0.1:50062",)
-    """host:port of each draft replica; `dns:///NAME:PORT` is every address of a name."""
+    """The `host:port` of each draft replica; `dns:///NAME:PORT` is every address of a name."""
     mode: Annotated[Literal["on", "off"], BeforeValidator(yaml_word)] = "on"
     """`off`: vLLM decodes plainly and nothing is connected."""
     draft_deadline_ms: PositiveFloat = 20.0

@@ -30,7 +30,7 @@ def read_yaml(path: Path, what: str) -> Any:
 
 
 class UniqueKeyLoader(yaml.SafeLoader):
-    """yaml.SafeLoader that refuses repeated keys. Merged ones (`<<`) may be overridden: they are not written there."""
+    """A SafeLoader that refuses repeated keys. Merged ones (`<<`) may be overridden: they are not written there."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)

@@ -35,7 +35,7 @@ FREE = RooflineCost(weights_s=0.0, token_s=0.0)
 
 
 class EmulatedCore(ModelEngine):
-    """In the place of pilotfish.engine.core.engine_core.EngineCore, for either role.
+    """An engine core in the place of pilotfish.engine.core.engine_core.EngineCore, for either role.
 
     `step` computes at once what takes `step_s` seconds on the emulated hardware: who calls it waits for as long
     before the events are seen.

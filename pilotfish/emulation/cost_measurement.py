@@ -34,11 +34,11 @@ class MeasurementPlan:
     num_sequences: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
     num_tokens: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
     samples: int = 9
-    """Of each shape; their median counts."""
+    """Samples of each shape; their median counts."""
     context_tokens: int = 64
-    """Of each sequence."""
+    """Context of each sequence."""
     long_context_tokens: int = 512
-    """Of each sequence where the cost of context is measured."""
+    """Context of each sequence where the cost of context is measured."""
 
     def within(self, core: Engine, max_batch_tokens: int) -> MeasurementPlan:
         """What the engine can do of it."""
@@ -54,11 +54,11 @@ class MeasurementPlan:
 
 
 class ShapeTimes(StepTimes):
-    """Also of proposals and prefills, and of sequences that have a context."""
+    """Step times of proposals and prefills as well, and of sequences that have a context."""
 
     @contextmanager
     def opened(self, num_sequences: int, context_tokens: int) -> Iterator[list[int]]:
-        """That many idle sequences, whose context is in the KV cache, for as long as the block lasts."""
+        """Opens that many idle sequences, whose context is in the KV cache, for as long as the block lasts."""
         sequence_ids = [self.open(context_tokens) for _ in range(num_sequences)]
         self.settle()
         yield sequence_ids
@@ -133,7 +133,8 @@ class CostMeasurement:
         return _table(plan, times, 0.0)
 
     def _expect(self, num_shapes: int) -> None:
-        self._num_done, self._num_all = 0, self._plan.samples * num_shapes
+        self._num_done = 0
+        self._num_all = self._plan.samples * num_shapes
 
     def _median(self, measure: Callable[[], float]) -> float:
         values = []

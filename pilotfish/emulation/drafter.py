@@ -43,9 +43,9 @@ class Guess(Sequence[Candidate]):
 
     model: HashLanguageModel
     end: Sequence[int]
-    """Of the text, as far as it matters."""
+    """The text's end, as far as it matters."""
     length: int
-    """Of the text."""
+    """Length of the text."""
     sampling: SamplingParams
     acceptance: float
     _candidates: list[Candidate] | None = None

@@ -54,7 +54,7 @@ class EmulatedEngine:
         tokenizer_path: str = "",
         sleep: Callable[[float], Awaitable[None]] | None = None,
     ) -> None:
-        """step_time_s: duration of every step; 0 answers at once. step_cost: by what a step computes, instead.
+        """step_time_s: duration of every step; 0 answers at once. step_cost: duration by what a step computes, instead.
 
         vocab_size: token ids that prompts may hold; 0: those below the language model's end.
         `sleep` waits in the timer's place, for tests with a clock of their own.
@@ -91,7 +91,9 @@ class EmulatedEngine:
         self._has_arrived = asyncio.Event()
         self._is_delaying = False
         """Whether a step waits for sequences that come back soon."""
-        self.model, self.limits, self.load = model, self.core.limits, self.core.load()
+        self.model = model
+        self.limits = self.core.limits
+        self.load = self.core.load()
         self._task = asyncio.create_task(self._run())
 
     @property
@@ -116,7 +118,7 @@ class EmulatedEngine:
         """End as a crashed engine process does."""
         self._task.cancel()
         self._timer.close()
-        self._queue.fail(error or UnavailableError("the emulated engine was told to die"))
+        self._queue.fail(error or UnavailableError("the emulated engine has ended"))
 
     async def close(self) -> None:
         """End at once. What peers closed during the last step counts as closed."""
@@ -172,7 +174,7 @@ class EmulatedEngine:
         return has_waited
 
     async def _wait(self, end_ns: int, *, spin: bool) -> None:
-        """Until a step ends; without a duration still a turn of the loop, so that others have theirs."""
+        """Wait until a step ends; without a duration still a turn of the loop, so that others have theirs."""
         if self._sleep is not None:
             await self._sleep(self.core.step_s)
         else:

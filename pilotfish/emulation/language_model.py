@@ -30,7 +30,7 @@ class HashLanguageModel:
     first_token_id: int = 0
     """Ids below it are never said: special tokens, usually."""
     acceptance_seed: int = 0
-    """Of what a drafter gets right; the text is the same with any."""
+    """Seed of what a drafter gets right; the text is the same with any."""
 
     def next_token(self, context: Sequence[int], sampling: SamplingParams, length: int = 0) -> int:
         """The token after `context`. Costs under a microsecond, whatever the length.
@@ -42,13 +42,13 @@ class HashLanguageModel:
         allowed = sampling.allowed_token_ids
         forced = [token_id for token_id, bias in sampling.logit_bias if bias >= _FORCING_BIAS]
         if choices := [token_id for token_id in forced if not allowed or token_id in allowed] or allowed:
-            # What it is asked may always be the same: the length tells the answers apart.
+            # What it is asked may always be the same: the length makes the answers differ.
             draw = (hash((number, length)) & _MASK) * _RANK_FACTOR & _MASK
             return choices[(draw >> 20) % len(choices)]
         return self._token(number)
 
     def draft_token(self, context: Sequence[int], sampling: SamplingParams, acceptance: float, length: int = 0) -> int:
-        """next_token with probability `acceptance`, another token otherwise.
+        """The next_token with probability `acceptance`, another token otherwise.
 
         Decided by the context and its length: independent from token to token even where greedy text runs in circles.
         """

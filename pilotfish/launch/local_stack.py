@@ -40,7 +40,7 @@ class LocalStack:
         self._pass_line_on = on_line or _ignore_line
         self._ready: concurrent.futures.Future[None] = concurrent.futures.Future()
         self.address = ""
-        """host:port of the public API."""
+        """The `host:port` of the public API."""
         self.http_url = ""
         """Where the HTTP API is."""
 
@@ -50,7 +50,8 @@ class LocalStack:
         self._launch = prepare(self._wanted, Path(self._folder.name), standalone=True)
         self._waiting = {service for spec in self._launch.specs for service in spec.services}
         self._loop = asyncio.new_event_loop()
-        self._stop, self._force = asyncio.Event(), asyncio.Event()
+        self._stop = asyncio.Event()
+        self._force = asyncio.Event()
         self._supervisor = self._supervise(self._launch)
         self._thread = threading.Thread(target=self._run, name="local-stack")
         self._thread.start()

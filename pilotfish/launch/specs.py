@@ -32,7 +32,7 @@ _IS_PATH: Mapping[NamedKind, Callable[[str], bool]] = MappingProxyType(
 )
 
 STOP_MARGIN_S = 20.0
-"""From the end of a service's drain until it is killed; Ray and Serve end in it as well."""
+"""Time from the end of a service's drain until it is killed; Ray and Serve end in it as well."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def ray_environment() -> dict[str, str]:
 
 
 FOREIGN_RAY_VARIABLES = ("RAY_ADDRESS", "RAY_NAMESPACE", "RAY_AUTH_TOKEN_PATH", "RAY_RUNTIME_ENV_HOOK")
-"""Of a Ray that the user already runs."""
+"""Variables of a Ray that the user already runs."""
 
 
 def standalone_specs(config: Config, folder: Path) -> list[ChildSpec]:

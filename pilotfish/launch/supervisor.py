@@ -30,7 +30,7 @@ class ChildSpec:
     """An essential one that has been ready is started again, too, and the others wait for it; one that has not is
     of no use to try again."""
     stop_timeout_s: float = 25.0
-    """From SIGTERM to SIGKILL."""
+    """Time from SIGTERM to SIGKILL."""
 
 
 RESTART_DELAYS_S = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)

@@ -33,7 +33,10 @@ class HiddenStates:
         """See Decoder.capture."""
         wanted = layers_to_capture(layers, self._wanted, self.num_layers)
         for index in set(wanted).difference(self._wanted or ()):
-            self._layers[index].register_forward_pre_hook(self._keep_input(index), with_kwargs=True)
+            if index == self.num_layers:
+                self._body.register_forward_hook(self._keep_output)
+            else:
+                self._layers[index].register_forward_pre_hook(self._keep_input(index), with_kwargs=True)
         if self._wanted is None:
             head: Any = self._model.get_output_embeddings()
             head.register_forward_pre_hook(self._keep_last)
@@ -62,6 +65,9 @@ class HiddenStates:
 
         return keep
 
+    def _keep_output(self, _: nn.Module, __: tuple[Any, ...], output: Any) -> None:
+        self._features[self.num_layers] = output.last_hidden_state
+
     def _keep_last(self, _: nn.Module, args: tuple[Any, ...]) -> None:
         self._last_hidden = args[0]
 
@@ -72,8 +78,11 @@ def layers_to_capture(layers: Sequence[int], before: Sequence[int] | None, num_l
     Raises ValueError for a layer that is not one of num_layers; ConfigError when others were wanted before.
     """
     for index in layers:
-        if not 0 <= index < num_layers:
-            raise ValueError(f"layer {index} cannot be captured: the model has layers 0 to {num_layers - 1}")
+        if not 0 <= index <= num_layers:
+            raise ValueError(
+                f"layer {index} cannot be captured: the model has layers 0 to {num_layers - 1}, "
+                f"and {num_layers} stands for what leaves the last one"
+            )
     if before is not None and tuple(layers) != tuple(before):
         raise ConfigError(
             f"features of layers {list(before)} and of layers {list(layers)} are wanted (target.drafter, "

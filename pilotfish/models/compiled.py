@@ -21,8 +21,8 @@ from pilotfish.models.decoder_transformers import ATTENTION_NAME
 logger = logging.getLogger(__name__)
 
 _MAX_VARIANTS = 32
-"""Of one function. dynamo's 8 are few for models of a kind: each needs one for a single row, one for more, and one for
-row counts that happen to be another of its sizes; some have two kinds of layers, and int8 is padded up to 32 rows."""
+"""Variants of one function. dynamo's 8 are few for models of a kind: each needs one for a single row, one for more, and
+one for row counts that happen to be another of its sizes; some have two kinds of layers, and int8 is padded to 32."""
 
 
 def compile_layers(model: PreTrainedModel, *, falls_back: bool = True) -> Callable[[], None]:

@@ -53,7 +53,8 @@ class Decoder(Protocol):
     """[R, hidden] of the last forward: the logit rows after the final norm. As features."""
 
     def capture(self, layers: Sequence[int]) -> None:
-        """Keep from now on the residual stream that enters these layers (`features`), and `last_hidden`.
+        """Keep from now on the residual stream that enters these layers (`features`), and `last_hidden`. The number of
+        layers stands for what leaves the last one, normed.
 
         Who wants others than were wanted before gets a ConfigError, and a ValueError for a layer that the model lacks.
         """

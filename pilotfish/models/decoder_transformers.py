@@ -46,7 +46,7 @@ def _paged_attention(
     paged_pools: Sequence[Tensor],
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """transformers' attention signature: query [1, H, T, D], key and value [1, H_kv, T, D] -> [1, T, H, D]."""
+    """The attention in transformers' signature: query [1, H, T, D], key and value [1, H_kv, T, D] -> [1, T, H, D]."""
     num_heads, head_dim = query.shape[1], query.shape[3]
     num_kv_heads = key.shape[1]
     pool = paged_pools[module.layer_idx]
@@ -102,7 +102,7 @@ class TransformersDecoder:
         row_attention: RowAttention | None = None,
         graphs: GraphPlan | None = None,
     ) -> None:
-        """row_attention: over rows that lie on the device, which is what graphs can be recorded of; None: SDPA."""
+        """row_attention: attention over rows that lie on the device, which graphs can be recorded of; None: SDPA."""
         config = model.config.get_text_config()
         self.vocab_size: int = config.vocab_size
         self.max_context_tokens = max_context_tokens

@@ -7,7 +7,7 @@ import torch
 from pilotfish.errors import ConfigError
 
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
-"""By their names in the configuration."""
+"""Dtypes by their names in the configuration."""
 FP8_CAPABILITY = (8, 9)
 """CUDA compute capability from which on matrices are multiplied in fp8 (Ada, Hopper)."""
 

@@ -1,4 +1,4 @@
-"""From a loaded model to the decoder that suits it, the machine and the configuration."""
+"""Makes the decoder that suits a loaded model, the machine and the configuration."""
 
 from __future__ import annotations
 

@@ -45,12 +45,14 @@ class FeatureHead(Protocol):
     draft_token_ids: Tensor
     """int64 [V_d]: the target's token id of each draft token."""
     feature_layers: tuple[int, ...]
-    """The target's, whose inputs it takes."""
+    """Layers of the target whose inputs the head takes."""
     feature_width: int
-    """3H"""
+    """Values of a position: 3H for EAGLE-3, H for Medusa."""
+    max_draft_tokens: int | None
+    """The most draft tokens in a row; None: any number."""
     dtype: torch.dtype
     device: torch.device
-    """Of states."""
+    """Device of states."""
 
     def allocate(self, num_blocks: int) -> KVPool:
         """A pool of num_blocks blocks for the head's keys and values; replaces the previous one."""

@@ -1,4 +1,4 @@
-"""From a loaded model to a decoder on a GPU, with attention by our kernels where they can do it, else by SDPA."""
+"""Makes a loaded model's decoder on a GPU, with attention by our kernels where they can do it, else by SDPA."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ from pilotfish.types import BLOCK_SIZE
 CONTEXT_BYTES = 600 << 20
 """What CUDA and its libraries take of a GPU beside what torch allocates; seen between 300 and 600 MB."""
 GRAPH_BYTES = 12 << 20
-"""Of one recorded size: some thousand kernels and their arguments. 15 of Llama-3.1-8B took 460 MB on an H100, their
-activations and outputs included."""
+"""Memory of one recorded size: some thousand kernels and their arguments. 15 of Llama-3.1-8B took 460 MB on an H100,
+their activations and outputs included."""
 GATHERED_LAYERS = 2.0
 """SDPA copies the keys and values of one layer, in powers of two of their number: at most twice."""
 

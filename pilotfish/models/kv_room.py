@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class KVRoom:
-    """On one GPU, in bytes, as an engine finds it before its cache is allocated."""
+    """Memory of one GPU, in bytes, as an engine finds it before its cache is allocated."""
 
     total_bytes: int
     free_bytes: int
     allowed_bytes: int
-    """Of the total, by engine.gpu_memory_utilization."""
+    """The part of the total that engine.gpu_memory_utilization allows."""
     held_bytes: int
-    """By the weights, and by CUDA beside what torch allocates."""
+    """Memory held by the weights, and by CUDA beside what torch allocates."""
     step_bytes: int
     """The most that a step takes for itself, with what recorded steps take."""
     bytes_per_block: int

@@ -21,10 +21,10 @@ from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A causal language model ready for inference, with what the handshake tells about it."""
+    """A causal language model ready for inference, with what the handshake says about it."""
 
     model: PreTrainedModel
-    """In eval mode; no parameter requires a gradient."""
+    """The model in eval mode; no parameter requires a gradient."""
     folder: Path
     model_id: str
     vocab_size: int

@@ -36,7 +36,7 @@ _SMALLEST_SCALE = 1e-12
 MULTIPLE = 16
 """K and N must be multiples of it: what the kernels of both formats ask for."""
 MIN_INT8_ROWS = 32
-"""torch._int_mm takes no fewer than 17 on CUDA."""
+"""Rows are padded to so many: torch._int_mm takes no fewer than 17 on CUDA."""
 SPLIT_K_ROWS = (16, 64)
 """The split-K product computes tiles of so many rows."""
 
@@ -176,7 +176,7 @@ def choose_product(linears: Sequence[ScaledLinear], time_s: Callable[[Callable[[
 
 
 def _time_s(work: Callable[[], None], recorder: Recorder, device: torch.device) -> float:
-    """Of work recorded, which is how steps run: the least of a few."""
+    """The least time, of a few, of the work as recorded, which is how steps run."""
     replay, times = recorder.record(work), []
     for _ in range(4):
         torch.cuda.synchronize(device)

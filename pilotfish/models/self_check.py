@@ -27,8 +27,8 @@ from pilotfish.models.twin import CONTEXT, NUM_TOKENS, twin_of
 from pilotfish.speculation.trees.tree import DraftTree
 
 TOLERANCE, BFLOAT16_TOLERANCE = 3e-3, 0.25
-"""Of the logits' standard deviation. Right decoders were seen to differ by 0.0001 at most and wrong ones by 0.03 at
-least, right ones in bfloat16 by 0.08 at most."""
+"""Allowed deviation, over the logits' standard deviation. Right decoders were seen to differ by 0.0001 at most and
+wrong ones by 0.03 at least, right ones in bfloat16 by 0.08 at most."""
 _SEEDS = (1, 2)
 _PIECES = (
     ((0, 0, 19),),
@@ -80,8 +80,8 @@ def require_served_right(config: PreTrainedConfig, kind: type[PreTrainedModel] |
 
 @_one_thread()
 def bfloat16_deviation(config: PreTrainedConfig, take_over: Callable[[PreTrainedModel], Decoder]) -> float:
-    """Of another decoder, which takes over the twin in bfloat16, from the twin's own logits in float32 by the same
-    weights, in standard deviations of these."""
+    """Deviation of another decoder, which takes over the twin in bfloat16, from the twin's own logits in float32 by the
+    same weights, in standard deviations of these."""
     twin = twin_of(config, _SEEDS[0]).bfloat16().float()
     steps = list(_steps(_forward_of(twin), _SEEDS[0]))
     decoder = take_over(twin.bfloat16())
@@ -90,8 +90,8 @@ def bfloat16_deviation(config: PreTrainedConfig, take_over: Callable[[PreTrained
 
 
 def _twin_deviation(config: PreTrainedConfig, seed: int, kind: type[PreTrainedModel] | None) -> float:
-    """Of our decoder's logits from the twin's own, in standard deviations. Raises UnsupportedModelError where either
-    cannot be computed."""
+    """Deviation of our decoder's logits from the twin's own, in standard deviations. Raises UnsupportedModelError where
+    either cannot be computed."""
     try:
         check_rotary_scaling(config)
         twin = twin_of(config, seed, kind)

@@ -18,9 +18,9 @@ from pilotfish.models.attention.rows import NUM_PROGRAMS
 
 MAX_ROWS = 64
 _OUTPUTS = 64
-"""Of a program."""
+"""Outputs of a program."""
 _INPUTS = 128
-"""That a program takes at a time; shares are multiples of it."""
+"""Inputs that a program takes at a time; shares are multiples of it."""
 _MIN_SHARE = 512
 
 

@@ -21,14 +21,14 @@ LENGTH = 16
 CONTEXT = 256
 """Tokens that a text may have."""
 NUM_TOKENS = 96
-"""Of the vocabulary that texts are drawn from; behind them are those that mean more to a model than themselves."""
+"""Size of the vocabulary that texts are drawn from; later tokens mean more to a model than themselves."""
 
 _NUM_MARKS = 32
 _HEADS, _HEAD_DIM, _INTERMEDIATE, _EXPERTS = 4, 16, 96, 16
 _HIDDEN = _HEADS * _HEAD_DIM
 _NAMES_OF_HEADS = "num_attention_heads n_head n_heads num_heads attention_heads decoder_attention_heads"
 _ROTARY_PARTS = 8
-"""Of a narrow head, an even number of dimensions each."""
+"""Parts of a narrow head, an even number of dimensions each."""
 
 
 def twin_of(config: PreTrainedConfig, seed: int, kind: type[PreTrainedModel] | None = None) -> PreTrainedModel:
@@ -67,7 +67,7 @@ def twin_config(config: PreTrainedConfig) -> PreTrainedConfig:
 
 @dataclass(frozen=True)
 class _Sizes:
-    """Those of a config itself. What is equal to them, or less, stays so."""
+    """Sizes of a config itself. What is equal to them, or less, stays so."""
 
     hidden: int
     heads: int
@@ -76,7 +76,7 @@ class _Sizes:
 
     @classmethod
     def of(cls, fields: Mapping[str, Any], outer: _Sizes | None = None) -> _Sizes:
-        """outer: of the config that this one is a part of."""
+        """outer: sizes of the config that this one is a part of."""
 
         def first(names: str, otherwise: int) -> int:
             return next((value for name in names.split() if isinstance(value := fields.get(name), int)), otherwise)

@@ -1,4 +1,4 @@
-"""From the configuration to a target's decoder over several ranks."""
+"""Makes a target's decoder over several ranks, from the configuration."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def build_parallel_decoder(
 ) -> tuple[LoadedModel, BuiltDecoder]:
     """The target's decoder over its ranks. The model comes without weights: each rank has a part of them.
 
-    num_threads: of each rank. rank_folder: see start_ranks.
+    num_threads: each rank's. rank_folder: see start_ranks.
     Raises: ConfigError for a number of ranks that the model or this machine does not allow, before anything starts;
     then the kinds of loading.
     """

@@ -165,6 +165,6 @@ def _hung_up(connections: Mapping[int, Connection], timeout_s: float | None) -> 
     poll = select.poll()
     ranks = {connection.fileno(): rank for rank, connection in connections.items()}
     for descriptor in ranks:
-        poll.register(descriptor, 0)  # a hang-up is always told
+        poll.register(descriptor, 0)  # a hang-up is always reported
     events = poll.poll(None if timeout_s is None else 1000 * timeout_s)
     return sorted(ranks[descriptor] for descriptor, _ in events)

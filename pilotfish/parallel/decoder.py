@@ -62,7 +62,7 @@ class ParallelDecoder:
         return self._together(Allocate(num_blocks), lambda: self._decoder.allocate(num_blocks))
 
     def measure_kv_rooms(self, engine: EngineConfig, extra_bytes_per_block: int) -> list[KVRoom]:
-        """See measure_kv_room: of each rank's GPU, in their order. Only rank 0 keeps what is extra.
+        """Rooms of the ranks' GPUs, in their order: see measure_kv_room. Only rank 0 keeps what is extra.
 
         Raises UnavailableError when a rank is gone.
         """
@@ -85,7 +85,8 @@ class ParallelDecoder:
     def forward(self, step: StepInput) -> Tensor:
         logits = self._together(self._packer.pack(step), lambda: self._decoder.forward(step))
         if self._captures:
-            self.features, self.last_hidden = self._decoder.features, self._decoder.last_hidden
+            self.features = self._decoder.features
+            self.last_hidden = self._decoder.last_hidden
         return logits
 
     def _together(self, order: Order, run: Callable[[], T]) -> T:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.distributed import AllreduceOptions, FileStore, GatherOptions, ProcessGroupGloo  # type: ignore[attr-defined]
 
 TIMEOUT = timedelta(minutes=30)
-"""For a rank that lives and does not come. A lost one is noticed by its closed connection (see `watch.py`)."""
+"""Time for a rank that lives and does not come. A lost one is noticed by its closed connection (see `watch.py`)."""
 
 
 class RankGroup(Protocol):
@@ -94,7 +94,7 @@ class ProcessGroup:
 
 
 def _wait(work: Any) -> None:
-    """For gloo. NCCL gives nothing to wait for where it works on the current stream."""
+    """Wait for gloo. NCCL gives nothing to wait for where it works on the current stream."""
     if work is not None:
         work.wait()
 

@@ -52,7 +52,8 @@ class ParallelEmbedding(nn.Module):
     def __init__(self, embedding: nn.Embedding, group: RankGroup) -> None:
         super().__init__()
         part = bounds(embedding.num_embeddings, group.rank, group.num_ranks)
-        self._start, self._size = part.start, part.padded
+        self._start = part.start
+        self._size = part.padded
         self.shard = nn.Embedding(
             part.padded, embedding.embedding_dim, device=embedding.weight.device, dtype=embedding.weight.dtype
         )

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 MEETING_PREFIX = "pilotfish-ranks-"
-"""Of the temporary folder that holds a replica's socket and store while its ranks meet; only its user may enter."""
+"""Prefix of the temporary folder that holds a replica's socket and store while its ranks meet; private to its user."""
 _RANK_MODULE = "pilotfish.parallel.rank"
 
 

@@ -32,9 +32,9 @@ class Setup(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
     num_ranks: int
     folder: str
-    """Of the model; it is there."""
+    """Folder of the model; it is there."""
     engine: EngineConfig
-    """Of each rank, with nothing left to decide: no device `auto`, no 0 for threads or context."""
+    """Engine of each rank, with nothing left to decide: no device `auto`, no 0 for threads or context."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"]
     log_format: Literal["human", "json"]
 
@@ -68,7 +68,7 @@ class Join(msgspec.Struct, frozen=True, tag=True, array_like=True):
     store: str
     """File to meet through."""
     abilities: Abilities
-    """Of all ranks: what is run."""
+    """Abilities of all ranks: what is run."""
 
 
 class Allocate(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -82,7 +82,7 @@ class RecordGraphs(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class Measure(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """measure_kv_room."""
+    """Call measure_kv_room."""
 
 
 class Measured(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -104,7 +104,7 @@ class Forward(msgspec.Struct, frozen=True, tag=True, array_like=True):
     positions: bytes
     logit_rows: bytes
     first_rows: bytes
-    """Of each slice, as the next two."""
+    """First row of each slice; the next two fields are by slice as well."""
     num_rows: bytes
     first_positions: bytes
     new_tables: list[tuple[int, int, bytes]]
@@ -115,9 +115,9 @@ class Forward(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 Order = Setup | Join | Allocate | RecordGraphs | Measure | MoveKV | Forward
-"""Of rank 0."""
+"""An order of rank 0."""
 Answer = Hello | Loaded | Measured | Failed
-"""Of another rank."""
+"""An answer of another rank."""
 
 encoder = msgspec.msgpack.Encoder()
 order_decoder: msgspec.msgpack.Decoder[Order] = msgspec.msgpack.Decoder(Order)

@@ -18,7 +18,7 @@ _STYLES = {
 
 
 def module_cuts(model: PreTrainedModel) -> dict[str, Cut]:
-    """Of every module that is cut, by name.
+    """The cut of every module that is cut, by name.
 
     Raises: UnsupportedModelError for a model that transformers has no plan for, or one with more than linears in it.
     """
@@ -49,5 +49,5 @@ def _cut(model: Any, name: str, module: nn.Module, style: str) -> Cut:
 
 
 def _pattern(name: str) -> str:
-    """As plans name modules: `model.layers.*.mlp.up_proj`."""
+    """A module's name as plans write it: `model.layers.*.mlp.up_proj`."""
     return ".".join("*" if part.isdigit() else part for part in name.split("."))

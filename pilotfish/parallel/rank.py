@@ -145,7 +145,7 @@ def _end_quietly(folder: Path) -> NoReturn:
 
 
 def start(peer: RankPeer, rank: int) -> tuple[RankPart, EngineConfig]:
-    """Load what rank 0 says, and tell it how that went. Raises PilotfishError kinds."""
+    """Load what rank 0 says, and report how that went. Raises PilotfishError kinds."""
     setup = peer.receive()
     if not isinstance(setup, Setup):
         raise InternalError(f"the first order is {type(setup).__name__}")

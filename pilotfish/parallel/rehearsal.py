@@ -29,7 +29,7 @@ class RankPart:
     """Undoes compile_layers (with falls_back False); None: layers are not to be compiled."""
 
     def rehearse(self) -> Abilities:
-        """Compile what the part's steps run, by computing two of them alone: of one row and of several."""
+        """Compile what the part's steps run, by computing two of them alone, one of one row and one of several."""
         abilities = Abilities(kernels=self.decoder.row_attention is not None, compiled=self.uncompile is not None)
         if self.uncompile is None:
             return abilities

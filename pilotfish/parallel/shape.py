@@ -65,6 +65,7 @@ class ModelShape:
         return [*attention, (neurons, hidden), (neurons, hidden), (hidden, neurons)]
 
     def num_other_values(self, num_ranks: int) -> int:
-        """Of embedding and output projection, whose last part is padded, and of the norms, which each rank has."""
+        """Values of embedding and output projection, whose last part is padded, and of the norms, which each rank
+        has."""
         num_tokens = -(-self.vocab_size // num_ranks)
         return (num_tokens * (1 if self.is_tied else 2) + 2 * self.num_layers + 1) * self.hidden_size

@@ -79,7 +79,7 @@ def _fill_buffers(model: PreTrainedModel, device: torch.device) -> None:
 
 
 def _stored_buffers(model: PreTrainedModel) -> list[tuple[str, Tensor]]:
-    """Those that a checkpoint holds (what an activation is scaled by, what a router adds)."""
+    """Buffers that a checkpoint holds (what an activation is scaled by, what a router adds)."""
     stored = model.state_dict().keys()
     return [(name, buffer) for name, buffer in model.named_buffers() if name in stored]
 
@@ -101,7 +101,7 @@ def _part(module: nn.Module, cut: Cut, group: RankGroup) -> nn.Module:
 
 
 def _tie(model: PreTrainedModel) -> None:
-    """Where both are cut by the vocabulary, the output projection's part is the embedding's."""
+    """Make the output projection's part the embedding's, where both are cut by the vocabulary."""
     head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
     if isinstance(embedding, ParallelEmbedding):
         head.shard.weight = embedding.shard.weight

@@ -15,11 +15,11 @@ class Cut(StrEnum):
     """How a parameter is distributed."""
 
     ROWS = "rows"
-    """By its first dimension, a linear's outputs, in equal parts: whole heads, or MLP neurons."""
+    """Cut by the first dimension, a linear's outputs, in equal parts: whole heads, or MLP neurons."""
     COLUMNS = "columns"
-    """By its second, a linear's inputs: the ranks' results are added."""
+    """Cut by the second dimension, a linear's inputs: the ranks' results are added."""
     VOCABULARY = "vocabulary"
-    """By its first, in parts rounded up: the last rank pads."""
+    """Cut by the first dimension, in parts rounded up: the last rank pads."""
     WHOLE = "whole"
     """Each rank has all of it."""
 
@@ -31,7 +31,7 @@ class Bounds:
     start: int
     end: int
     padded: int
-    """Its size on every rank, at least end - start."""
+    """Size of the part on every rank, at least end - start."""
 
 
 def bounds(size: int, rank: int, num_ranks: int) -> Bounds:
@@ -52,7 +52,7 @@ class ModelSizes:
 
     @classmethod
     def of_config(cls, config: Mapping[str, Any]) -> ModelSizes:
-        """From config.json. Raises UnsupportedModelError for an architecture that has no such fields."""
+        """The sizes in config.json. Raises UnsupportedModelError for an architecture that has no such fields."""
         fields = {**config, **(config.get("text_config") or {})}
         num_heads, intermediate = fields.get("num_attention_heads"), fields.get("intermediate_size")
         if not num_heads or not intermediate:

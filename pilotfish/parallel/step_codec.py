@@ -1,4 +1,4 @@
-"""A step as it travels to the other ranks: of block tables only what is new.
+"""A step as it travels to the other ranks, with only what is new of block tables.
 
 A step of 64 long sequences refers to thousands of blocks, nearly all of which the step before did, too. All ranks wait
 for what happens here, so that it goes by columns: a Python loop over numbers would take longer than the message.
@@ -20,7 +20,7 @@ class StepPacker:
 
     def __init__(self) -> None:
         self._tables: list[list[int]] = []
-        """Of the latest step, by slice."""
+        """Block tables of the latest step, by slice."""
 
     def pack(self, step: StepInput) -> Forward:
         """Only the blocks that the rows see travel: a table may be longer than that."""

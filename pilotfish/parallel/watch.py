@@ -1,4 +1,4 @@
-"""Ends a process whose group has lost a member: nobody can go on without it, nor be told to stop waiting for it.
+"""Ends a process whose group has lost a member: none can go on without it, nor be made to stop waiting for it.
 
 Torch-free.
 """

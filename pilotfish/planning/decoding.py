@@ -16,7 +16,7 @@ from pilotfish.errors import ConfigError
 from pilotfish.planning.draft_assumptions import DraftAssumptions, Placement
 
 _TOLERANCE = 0.03
-"""Of draft lengths that differ by less the shortest is best: the rows of longer ones are taken from prompts."""
+"""Among draft lengths that differ by less, the shortest is best: the rows of longer ones are taken from prompts."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class DecodingModel:
     context_tokens: float = 0.0
     """Mean length of a sequence while it decodes."""
     round_trip_s: float = 0.0
-    """Between the orchestrator and a replica, with all that is done on the way."""
+    """Time between the orchestrator and a replica, there and back, with all that is done on the way."""
     handling_s: float = 0.0
-    """Of each message by an orchestrator."""
+    """Time that an orchestrator needs for each message."""
     targets_per_drafter: float = 1.0
 
     def __post_init__(self) -> None:
@@ -43,7 +43,7 @@ class DecodingModel:
             raise ConfigError(f"profile {self.profile.name} has steps that take no time: there is nothing to plan")
 
     def step_s(self, num_sequences: int, num_tokens: int) -> float:
-        """Of the target: what num_tokens rows of num_sequences sequences take, in as many steps as they need."""
+        """Time of the target for num_tokens rows of num_sequences sequences, in as many steps as they need."""
         num_steps = max(1, -(-num_tokens // self.profile.max_batch_tokens))
         sequences = num_sequences / num_steps
         context_tokens = round(sequences * self.context_tokens)
@@ -52,16 +52,16 @@ class DecodingModel:
         )
 
     def draft_step_s(self, batch: int, rows_each: int = 1) -> float:
-        """Of a drafter, for so many sequences of each of its targets, with so many rows each."""
+        """Time of a drafter's step, for so many sequences of each of its targets, with so many rows each."""
         sequences = _at_least_one(batch * self.targets_per_drafter)
         return self.profile.draft.step_s(sequences, sequences * rows_each, round(sequences * self.context_tokens))
 
     def verify_s(self, batch: int, num_draft_tokens: int) -> float:
-        """Without the way there and back."""
+        """Time of a verification, without the way there and back."""
         return self.step_s(batch, batch * (num_draft_tokens + 1))
 
     def round_s(self, batch: int, num_draft_tokens: int) -> float:
-        """From one verdict to the next; with 0 draft tokens a plain step, which needs no round trip."""
+        """Time from one verdict to the next; with 0 draft tokens a plain step, which needs no round trip."""
         if num_draft_tokens == 0:
             return self.step_s(batch, batch)
         if self.placement is Placement.COLOCATED:
@@ -75,7 +75,8 @@ class DecodingModel:
         return max(fastest_s, 2 * batch * self.handling_s)
 
     def _together_s(self, batch: int, num_draft_tokens: int, num_outcomes: int) -> float:
-        """Of sequences that are all verified in one step. num_outcomes: of each, drafted for ahead."""
+        """Round time of sequences that are all verified in one step. num_outcomes: drafted for ahead, for each of
+        them."""
         step_s = self.verify_s(batch, num_draft_tokens)
         verify_s = step_s + self.round_trip_s
         draft_step_s = self.draft_step_s(batch)

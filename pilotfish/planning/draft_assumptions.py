@@ -10,7 +10,7 @@ from pilotfish.speculation.cost import expected_tokens_by_position
 from pilotfish.speculation.trees.fan_out import MAX_RIVALS, MAX_STEP_ROWS
 
 MAX_DRAFT_TOKENS = 32
-"""As in engine.max_draft_tokens."""
+"""The limit of engine.max_draft_tokens."""
 _RIVAL_SHARES = tuple(0.5 ** (rank + 1) for rank in range(MAX_RIVALS))
 """Where a draft is rejected, how often each of the drafter's next best tokens is the target's: the best in half of the
 cases, the one after it in half of the others."""
@@ -20,9 +20,9 @@ class Placement(StrEnum):
     """Where drafters run."""
 
     SEPARATE = "separate"
-    """On replicas of their own: one half of a batch can be drafted for while the other is verified."""
+    """Drafters on replicas of their own: one half of a batch can be drafted for while the other is verified."""
     COLOCATED = "colocated"
-    """On the target's own GPUs: in turns with it, but without a network between them."""
+    """Drafters on the target's own GPUs: in turns with it, but without a network between them."""
     NONE = "none"
     """Nobody drafts: every GPU serves the target."""
 
@@ -35,9 +35,9 @@ class DraftAssumptions:
     """Probability that a draft token is accepted, given that those before it were, by position. Beyond its end
     the last value holds."""
     max_draft_tokens: int = 8
-    """K at most."""
+    """The largest K."""
     ahead_tokens: int = 0
-    """Drafted ahead in a round at most, while the target verifies; 0: no drafting ahead."""
+    """The most tokens drafted ahead in a round, while the target verifies; 0: no drafting ahead."""
 
     def __post_init__(self) -> None:
         if not self.acceptance:

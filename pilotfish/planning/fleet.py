@@ -36,10 +36,10 @@ class Outcome:
 
 
 class FleetSimulation:
-    """num_targets replicas that are alike. Used once."""
+    """A fleet of num_targets replicas that are alike. Used once."""
 
     def __init__(self, rates: ReplicaRates, num_targets: int, *, round_trip_s: float = 0.0, warm_up: int = 0) -> None:
-        """warm_up: the first so many requests are served, but not counted."""
+        """warm_up: the first requests, so many, which are served but not counted."""
         self._rates = rates
         self._replicas = [Replica(rates) for _ in range(num_targets)]
         # Dictionaries as ordered sets: equal runs choose equal replicas.
@@ -49,12 +49,13 @@ class FleetSimulation:
         """Heap by time; those that a later event of the replica has replaced are stale."""
         self._num_events = 0
         self._queue: deque[Running] = deque()
-        self._round_trip_s, self._warm_up = round_trip_s, warm_up
+        self._round_trip_s = round_trip_s
+        self._warm_up = warm_up
         self._random = random.Random(0)
         self._outcome = Outcome()
 
     def run(self, requests: Iterable[Request]) -> Outcome:
-        """Each arrives at its time, however busy the fleet is. Raises ConfigError for one that no replica can hold."""
+        """Run the requests: each arrives at its time. Raises ConfigError for one that no replica can hold."""
         for number, request in enumerate(requests):
             require_room(self._rates.model.profile, request)
             self._advance(request.arrival_s)
@@ -78,7 +79,7 @@ class FleetSimulation:
             self._start_queued(now_s)
 
     def _start_queued(self, now_s: float) -> None:
-        """On the replica that holds the fewest."""
+        """Start queued requests, each on the replica that holds the fewest."""
         profile = self._rates.model.profile
         while self._queue:
             # The last to come is the cheapest to remove.
@@ -128,9 +129,9 @@ class Goals:
     first_token_s: float = 1.0
     """Time to first token, waiting in line included. Default: what people take for an answer at once."""
     token_s: float = 0.05
-    """From token to token, on average over an answer. Default: 20 tokens/s, twice as fast as people read."""
+    """Time from token to token, on average over an answer. Default: 20 tokens/s, twice as fast as people read."""
     share: float = 0.95
-    """Of the requests, for each of the two."""
+    """Share of the requests for which each of the two goals holds."""
 
     def __post_init__(self) -> None:
         if self.first_token_s <= 0 or self.token_s <= 0:

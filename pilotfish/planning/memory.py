@@ -10,7 +10,7 @@ from pilotfish.parallel.shape import ModelShape
 from pilotfish.types import BLOCK_SIZE
 
 USABLE_SHARE = 0.9
-"""Of a GPU's memory, for weights and KV cache: activations, CUDA's own and the allocator's gaps take the rest."""
+"""Share of a GPU's memory for weights and KV cache: activations, CUDA's own and the allocator's gaps take the rest."""
 _BFLOAT16_BYTES = 2
 _SCALE_BYTES = 4
 WEIGHTS = ("bfloat16", "int8 or fp8")
@@ -24,11 +24,11 @@ class MemoryRow(msgspec.Struct, frozen=True, kw_only=True):
     """What the layers' linears are stored in; embedding, output projection and norms stay bfloat16."""
     weight_bytes: int
     kv_bytes_per_token: int
-    """In bfloat16."""
+    """Bytes of a token's keys and values, in bfloat16."""
     num_kv_blocks: int
-    """That fit beside the weights, of BLOCK_SIZE tokens; 0: the weights alone are too large."""
+    """Blocks of BLOCK_SIZE tokens that fit beside the weights; 0: the weights alone are too large."""
     num_kv_tokens: int
-    """In all sequences together: each rank holds its heads of every token."""
+    """Tokens of all sequences together: each rank holds its heads of every token."""
 
 
 class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):

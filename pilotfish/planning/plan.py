@@ -24,7 +24,7 @@ _NAMES = {
 
 
 def make_plan(planner: Planner, goals: Goals, fleet: Fleet | None = None) -> Plan:
-    """fleet: judge this one; None: find the cheapest that meets the goals.
+    """The plan. fleet: judge this one; None: find the cheapest that meets the goals.
 
     Raises ConfigError where no fleet meets them.
     """
@@ -50,7 +50,7 @@ def make_plan(planner: Planner, goals: Goals, fleet: Fleet | None = None) -> Pla
 
 
 def _batch_rows(planner: Planner) -> list[BatchRow]:
-    """By powers of two up to the most sequences that a replica holds."""
+    """Rows by powers of two, up to the most sequences that a replica holds."""
     rates = planner.rates(Placement.SEPARATE)
     model = rates.model
     limit = planner.profile.max_sequences

@@ -16,22 +16,22 @@ from pilotfish.planning.workload import Workload
 
 ROUND_TRIP_S = 0.0005
 HANDLING_S = 0.0001
-"""Of a message by an orchestrator, on one core. There are enough of them that one serves no more than one target."""
+"""Time of a message on an orchestrator's core. There are so many orchestrators that one serves at most one target."""
 MIN_REQUESTS, MAX_REQUESTS = 4_000, 200_000
 """Simulated for each fleet."""
 _REQUESTS_PER_CONCURRENT = 20
 """A simulation is long against what one request takes, so that beginning and end count for little."""
 WARM_UP_SHARE = 0.1
-"""Of the requests that are simulated: the first ones, which are not counted."""
+"""Share of the simulated requests that warm up: the first ones, which are not counted."""
 TARGETS_PER_DRAFTER = (1, 2, 4, 8, 16)
-"""Tried when a fleet is sized."""
+"""Ratios that are tried when a fleet is sized."""
 MAX_TARGETS = 20_000
-"""More are not simulated: a mistyped rate would fill the memory."""
+"""The most targets that are simulated: a mistyped rate would fill the memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """So many replicas of each kind."""
+    """A number of replicas of each kind."""
 
     placement: Placement
     num_targets: int
@@ -50,13 +50,13 @@ class Planner:
     drafting: DraftAssumptions
     workload: Workload
     round_trip_s: float = ROUND_TRIP_S
-    """Between the orchestrator and a replica, with all that is done on the way."""
+    """Time between the orchestrator and a replica, there and back, with all that is done on the way."""
     _rates: dict[tuple[Placement, float], ReplicaRates] = field(default_factory=dict)
-    """Shared with planners for other loads: how fast a replica decodes does not depend on it."""
+    """Rates, shared with planners for other loads: how fast a replica decodes does not depend on it."""
     _outcomes: dict[Fleet, Outcome] = field(default_factory=dict, init=False)
 
     def rates(self, placement: Placement, targets_per_drafter: float = 1.0) -> ReplicaRates:
-        """Of a replica of such a fleet."""
+        """The rates of a replica of such a fleet."""
         key = placement, targets_per_drafter
         if key not in self._rates:
             model = DecodingModel(
@@ -81,7 +81,7 @@ class Planner:
         return fleet.num_targets * self.profile.target_gpus + fleet.num_drafters * self.profile.draft_gpus
 
     def scaled(self, factor: float) -> Planner:
-        """For so many times the load."""
+        """The planner for so many times the load."""
         return replace(self, workload=replace(self.workload, rate=factor * self.workload.rate))
 
     def simulate(self, fleet: Fleet) -> Outcome:

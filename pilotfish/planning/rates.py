@@ -8,19 +8,19 @@ from pilotfish.planning.workload import Workload
 
 
 class ReplicaRates:
-    """Of one target replica, its drafters included. All tables are indexed by the batch, 0 included."""
+    """Rates of one target replica, its drafters included. All tables are indexed by the batch, 0 included."""
 
     def __init__(self, model: DecodingModel) -> None:
         self.model = model
         batches = range(1, model.profile.max_sequences + 1)
         self.num_draft_tokens = [0, *(model.best_k(batch) for batch in batches)]
-        """K."""
+        """Draft tokens of a round (K)."""
         self.step_s = [0.0, *(model.verify_s(batch, self.num_draft_tokens[batch]) for batch in batches)]
-        """An ordinary step of the target."""
+        """Time of an ordinary step of the target."""
         self.token_s = [0.0, *(model.token_s(batch, self.num_draft_tokens[batch]) for batch in batches)]
-        """From token to token of one sequence, on average."""
+        """Time from token to token of one sequence, on average."""
         self.num_rows = [0, *(batch * (self.num_draft_tokens[batch] + 1) for batch in batches)]
-        """Of an ordinary step, if all sequences are in it."""
+        """Rows of an ordinary step, if all sequences are in it."""
         limit = model.profile.max_batch_tokens
         reserved = max(1, int(PREFILL_SHARE * limit))
         self.num_chunk_tokens = [max(reserved, limit - rows) for rows in self.num_rows]

@@ -1,7 +1,7 @@
 """A target replica of a simulated fleet: its sequences decode like fluids, at a rate that depends on how many they are.
 
 Something happens only where the rate changes: a prompt is read, an answer ends. In between every sequence decodes
-equally many tokens, so that one clock, counting tokens, tells for all of them when they end.
+equally many tokens, so that one clock, counting tokens, says for all of them when they end.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Running:
     is_counted: bool = True
     """False while the fleet warms up."""
     outside_s: float = 0.0
-    """Of its first token, besides waiting in line and reading the prompt."""
+    """Time of its first token besides waiting in line and reading the prompt."""
     first_token_s: float = 0.0
 
 
@@ -49,13 +49,13 @@ class Replica:
         self._prefilling: list[Running] = []
         self._prefill_end_s = 0.0
         self._slowdown = 1.0
-        """Of decoding, while prompts are read."""
+        """Factor by which decoding takes longer while prompts are read."""
         self._decoding: list[tuple[float, int, Running]] = []
         """Heap by the place on the clock where each ends."""
         self._clock_tokens = 0.0
         """Tokens that a sequence would have decoded that was always here."""
         self._tokens_per_s = 0.0
-        """Of each sequence, now."""
+        """Speed of each sequence now."""
         self._num_started = 0
 
     @property
@@ -108,7 +108,7 @@ class Replica:
             self.next_s = min(self.next_s, self._now_s + num_left * token_s)
 
     def _begin_prefill(self) -> None:
-        """As many prompts as fit a step, at least one."""
+        """Begin to read as many prompts as fit a step, at least one."""
         batch = len(self._decoding)
         budget = self._rates.num_chunk_tokens[batch]
         num_tokens = 0

@@ -18,11 +18,11 @@ class BatchRow(msgspec.Struct, frozen=True, kw_only=True):
     best_k: int
     """Draft tokens of a round; 0: plain decoding is fastest."""
     token_ms: float
-    """With the best K."""
+    """Time of a token with the best K."""
     speed_up: float
-    """Over plain."""
+    """Speed-up of the best K over plain decoding."""
     tokens_per_s: float
-    """Of all sequences together."""
+    """Output of all sequences together."""
 
 
 class FleetRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +38,7 @@ class FleetRow(msgspec.Struct, frozen=True, kw_only=True):
     capacity: float
     """Requests per second with which its mean time per token stays within the goal, by mean values."""
     first_token_ms: dict[str, float]
-    """By quantile: p50, p95, p99."""
+    """Time to first token by quantile: p50, p95, p99."""
     token_ms: dict[str, float]
     """Mean time per token of an answer, by quantile over answers."""
     mean_batch: float
@@ -62,7 +62,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     fleets: list[FleetRow]
     """The cheapest that meet the goals, or the one that was asked for."""
     equal_gpus: list[FleetRow]
-    """As many GPUs each, scaled up with the load until they are equal to the last."""
+    """Fleets of as many GPUs each, scaled up with the load until they are equal to the last."""
     verdict: list[str]
     """Sentences."""
 

@@ -46,7 +46,7 @@ class Request(NamedTuple):
     """One request of a workload."""
 
     arrival_s: float
-    """Since the start."""
+    """Time since the start."""
     num_prompt_tokens: int
     num_output_tokens: int
 
@@ -62,7 +62,7 @@ class Workload:
     rate: float
     """Requests per second."""
     sample: Sequence[Request]
-    """As they arrive at one request per second."""
+    """Requests as they arrive at one request per second."""
 
     def __post_init__(self) -> None:
         if not 0 < self.rate < math.inf:

@@ -1,7 +1,7 @@
 """How many replicas a pool should have: Serve calls the policy, with what the replicas say of themselves.
 
 Serve sees no request of ours, because none passes its proxies or handles. Replicas therefore report their load
-(`load_stats`, from `record_autoscaling_stats`), and orchestrators tell target replicas how many requests wait.
+(`load_stats`, from `record_autoscaling_stats`), and orchestrators report to targets how many requests wait.
 
 Serve pickles the policy's class by value, with copies of this module's globals: it must refer to nothing but them.
 """
@@ -19,7 +19,7 @@ SEQUENCES = "sequences"
 KV_USAGE = "kv_usage"
 """Share of the replica's KV blocks that are in use."""
 WAITING_REQUESTS = "waiting_requests"
-"""Over all orchestrators, as each replica of the pool was told."""
+"""Waiting requests over all orchestrators, as they were reported to each replica of the pool."""
 
 WAITING_VALID_S = 5.0
 """What an orchestrator said of its queue is forgotten after this long; it says so again every second."""
@@ -40,21 +40,21 @@ class WaitingRequests:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._told: dict[str, tuple[int, float]] = {}
+        self._reports: dict[str, tuple[int, float]] = {}
 
     def note(self, orchestrator_id: str, num_waiting: int) -> None:
         """An orchestrator has so many requests waiting now."""
-        self._told[orchestrator_id] = (num_waiting, self._clock() + WAITING_VALID_S)
+        self._reports[orchestrator_id] = (num_waiting, self._clock() + WAITING_VALID_S)
 
     def total(self) -> int:
-        """Over all orchestrators that were heard of lately."""
+        """Waiting requests over all orchestrators that were heard of lately."""
         now = self._clock()
-        self._told = {name: told for name, told in self._told.items() if told[1] > now}
-        return sum(count for count, _ in self._told.values())
+        self._reports = {name: report for name, report in self._reports.items() if report[1] > now}
+        return sum(count for count, _ in self._reports.values())
 
 
 class Context(Protocol):
-    """ray.serve.config.AutoscalingContext, as far as it is needed here."""
+    """What is needed here of ray.serve.config.AutoscalingContext."""
 
     @property
     def aggregated_metrics(self) -> Mapping[str, Mapping[Any, float]] | None: ...

@@ -1,4 +1,4 @@
-"""Whether this machine has room for the pools, told before anything starts. Ray itself would wait forever."""
+"""Whether this machine has room for the pools, checked before anything starts. Ray itself would wait forever."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Demand:
     pool: str
     num_replicas: int
     num_cpus: float
-    """Of one replica."""
+    """Cores of one replica."""
     num_gpus: float
     is_autoscaled: bool = False
 

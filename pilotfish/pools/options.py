@@ -1,4 +1,4 @@
-"""What Ray Serve is told of each pool: options of its deployment, as plain values in Serve's words."""
+"""What Ray Serve gets for each pool: options of its deployment, as plain values in Serve's words."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pilotfish.drafter_registry import LOOKUPS
 from pilotfish.errors import ConfigError
 
 Pool = Literal["target", "draft", "orchestrator"]
-"""Also the name of the pool's deployment."""
+"""A pool, by the name that its deployment has as well."""
 
 LOAD_POLICY = "pilotfish.pools.autoscaling:LoadPolicy"
 SHUTDOWN_MARGIN_S = 10.0
-"""From the end of a replica's own drain until Serve kills it."""
+"""Time from the end of a replica's own drain until Serve kills it."""
 UNBOUNDED_CALLS = 1000
 """Calls through handles at once: only the control plane makes any."""
 
 
 def pools(config: Config) -> tuple[Pool, ...]:
-    """Those that have replicas."""
+    """The pools that have replicas."""
     return ("target", "draft", "orchestrator") if config.draft.num_replicas else ("target", "orchestrator")
 
 
@@ -39,7 +39,7 @@ def autoscaling(config: Config, pool: Pool) -> AutoscalingConfig | None:
 
 
 def num_replicas(config: Config, pool: Pool) -> int:
-    """At the start: with autoscaling within its bounds."""
+    """Replicas at the start: with autoscaling within its bounds."""
     wanted = {
         "target": config.target.num_replicas,
         "draft": config.draft.num_replicas,

@@ -1,1 +1,1 @@
-"""gRPC plumbing: generated stubs (v1), conversion, servers, channels, multiplexed streams."""
+"""The plumbing around gRPC: generated stubs (v1), conversion, servers, channels, multiplexed streams."""

@@ -42,7 +42,7 @@ class Summary:
     num_output_tokens: int
     num_cached_tokens: int
     queue_time_s: float = 0.0
-    """From arrival at the orchestrator to the target's first step for it."""
+    """Time from arrival at the orchestrator to the target's first step for it."""
     time_to_first_token_s: float
     total_time_s: float
     speculation: SpeculationStats

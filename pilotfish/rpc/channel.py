@@ -63,13 +63,13 @@ _LISTENING: tuple[tuple[str, int], ...] = (
 )
 
 CHANNEL_OPTIONS = (*_KEEPALIVE, *_DIALLING)
-"""Between services."""
+"""Options of a channel between services."""
 PUBLIC_CHANNEL_OPTIONS = (*_PUBLIC_KEEPALIVE, *_DIALLING)
-"""From a client to the orchestrator."""
+"""Options of a channel from a client to the orchestrator."""
 SERVER_OPTIONS = (*_KEEPALIVE, *_LISTENING)
-"""Of a replica."""
+"""Options of a replica's server."""
 PUBLIC_SERVER_OPTIONS = (*_PUBLIC_KEEPALIVE, *_LISTENING)
-"""Of the orchestrator, but for what strangers may send."""
+"""Options of the orchestrator's server, but for what strangers may send."""
 
 _HANDSHAKE_TIMEOUT_MS = 10_000
 """A client that connects and says nothing more is let go; gRPC's own patience is two minutes."""
@@ -78,8 +78,8 @@ _HANDSHAKE_TIMEOUT_MS = 10_000
 def public_server_options(
     limits: PublicSecurityConfig, *, max_message_bytes: int, max_pending: int
 ) -> tuple[tuple[str, int], ...]:
-    """Of the orchestrator. What is larger is refused before it is read, with RESOURCE_EXHAUSTED. max_pending: calls
-    that wait to be taken in, 16 kB each (measured)."""
+    """Options of the orchestrator's server. Larger messages are refused before they are read, with RESOURCE_EXHAUSTED.
+    max_pending: calls that wait to be taken in, 16 kB each (measured)."""
     ours = (("grpc.max_receive_message_length", max_message_bytes), *_max_pending(max_pending))
     names = {name for name, _ in ours}
     return (

@@ -146,7 +146,7 @@ def features_to_proto(features: Features) -> pb.Features:
 
 
 def features_from_proto(proto: pb.Features) -> Features | None:
-    """None for what cannot be features: whoever wants them can do without, whoever sends them is needed."""
+    """Features; None for what cannot be any: whoever wants them can do without, whoever sends them is needed."""
     is_whole = proto.num_tokens > 0 and len(proto.data) > 0 and len(proto.data) % proto.num_tokens == 0
     return Features(proto.first_position, proto.num_tokens, proto.data) if is_whole else None
 
@@ -237,7 +237,9 @@ def fill_error(proto: pb.SequenceError, error: SequenceError, sequence_id: int) 
     """sequence_id: what the peer calls the sequence."""
     proto.sequence_id = sequence_id
     proto.code = pb.SequenceErrorCode.ValueType(error.code)
-    proto.message, proto.base_length, proto.param = error.message, error.base_length, error.param
+    proto.message = error.message
+    proto.base_length = error.base_length
+    proto.param = error.param
 
 
 def error_from_proto(proto: pb.SequenceError) -> SequenceError:

@@ -55,7 +55,7 @@ class Item(NamedTuple):
     """One kind of command or event."""
 
     name: str
-    """Its field in the proto of all kinds."""
+    """Name of the field in the proto of all kinds."""
     fill: Callable[..., None]
     """Write one into an empty proto: (proto, command), or (proto, event, the peer's sequence id)."""
     read: Callable[..., Any]
@@ -76,9 +76,9 @@ class FrameCodec:
     response_frame_type: ClassVar[type[Any]]
 
     requests: ClassVar[Mapping[type, Item]]
-    """What the service is asked."""
+    """Items that the service is asked."""
     responses: ClassVar[Mapping[type, Item]]
-    """What it tells its peers."""
+    """Items that it sends to its peers."""
 
     def __init__(self) -> None:
         self._commands = {item.name: item.read for item in self.requests.values()}
@@ -91,11 +91,11 @@ class FrameCodec:
         return command
 
     def carries(self, event: Event) -> bool:
-        """Whether this stream tells its peer of such an event."""
+        """Whether this stream sends such an event to its peer."""
         return type(event) in self.responses
 
     def extend(self, response: Response, event: Event) -> bool:  # noqa: ARG002
-        """Put an event into the item of the one before it, where that can tell both; whether it could."""
+        """Put an event into the item of the one before it, where that can hold both; whether it could."""
         return False
 
     def event(self, response: Response) -> Event:
@@ -174,7 +174,7 @@ class FrameCodec:
 
 
 def _item_of(message: Request | Response, name: str) -> tuple[str, Any]:
-    """Its kind and the item itself. Raises InvalidRequestError."""
+    """The kind of the item, and the item. Raises InvalidRequestError."""
     kind = message.WhichOneof("item")
     if kind is None:
         raise InvalidRequestError(f"a {name} holds no item that this version knows")
@@ -191,7 +191,7 @@ class FrameQueue(Generic[FrameT]):
     """
 
     def __init__(self, new_frame: Callable[[], FrameT], *, max_items_per_frame: int, max_items: int) -> None:
-        """max_items_per_frame: of ordinary size; a frame ends sooner with bigger ones."""
+        """max_items_per_frame: items of ordinary size; a frame ends sooner with bigger ones."""
         self._new_frame = new_frame
         self._max_items_per_frame = max_items_per_frame
         self._max_items = max_items

@@ -16,15 +16,15 @@ from pilotfish.rpc.v1 import types_pb2 as pb
 from pilotfish.types import Limits, ModelInfo
 
 PROTOCOL_VERSION = 1
-"""Of the internal streams. It is raised where an older side would misread what a newer one says; fields that an older
-side may ignore do not raise it. Each version also speaks the one before it, so that a rolling upgrade never splits a
-fleet."""
+"""Version of the internal streams. It is raised where an older side would misread what a newer one says; fields that
+an older side may ignore do not raise it. Each version also speaks the one before it, so that a rolling upgrade never
+splits a fleet."""
 
 _SHOWN_FINGERPRINT_CHARACTERS = 12
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):
-    """From the side that dials; see pilotfish.v1.Hello."""
+    """The dialling side's first message; see pilotfish.v1.Hello."""
 
     peer: str
     """Name of the dialling side for logs."""

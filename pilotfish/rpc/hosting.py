@@ -35,7 +35,7 @@ class HostedService:
     """
 
     def __init__(self, service: Service, config: Config) -> None:
-        """config: says how long what is open may take to end when it is stopped."""
+        """config: gives the time in which what is open may end when it is stopped."""
         self._service = service
         self._drain_s = config.deployment.orchestrator.drain_s
         self._watch = asyncio.create_task(self._exit_when_lost())
@@ -66,7 +66,8 @@ class PoolReplica:
 
     def _host(self, server: ReplicaServer, *, node_ip: str, detail: str) -> dict[str, str]:
         """Keep the server, which has just started; what Serve publishes to every router."""
-        self._server, self._hosted = server, HostedService(server, self._config)
+        self._hosted = HostedService(server, self._config)
+        self._server = server
         address = reachable_address(server.address, node_ip=node_ip)
         self._description = {"address": address, "detail": detail}
         return {"address": address}

@@ -16,7 +16,7 @@ from pilotfish.security.link_token import AUTHORIZATION_KEY, LinkToken, bearer_h
 
 
 def server_credentials(source: CertificateSource) -> grpc.ServerCredentials:
-    """Of a listening server: each new connection gets the certificates of the moment.
+    """Credentials of a listening server: each new connection gets the certificates of the moment.
 
     With a `ca`, clients must show certificates of it.
     """
@@ -63,7 +63,7 @@ class LinkSecurity:
     # The dialling end.
 
     def open_channel(self, address: str) -> grpc.aio.Channel:
-        """To a replica at host:port; connects when it is first used."""
+        """A channel to a replica at host:port; connects when it is first used."""
         if self._source is None:
             return open_channel(address)
         options: list[tuple[str, int | str]] = list(CHANNEL_OPTIONS)
@@ -75,7 +75,7 @@ class LinkSecurity:
 
     @property
     def metadata(self) -> Metadata:
-        """Of each call."""
+        """Metadata of each call."""
         return () if self._token is None else ((AUTHORIZATION_KEY, bearer_header(self._token.shown)),)
 
     # The listening end.

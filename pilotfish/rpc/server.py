@@ -84,7 +84,7 @@ class GrpcServer:
     def __init__(self, server: grpc.aio.Server, address: str, service_names: Sequence[str]) -> None:
         self._server = server
         self.address = address
-        """host:port, with the port that was taken."""
+        """The `host:port`, with the port that was taken."""
         self._ready_names = ("", READINESS, *service_names)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # absent from grpc-stubs
 
@@ -104,8 +104,8 @@ class GrpcServer:
         """Listen on host:port (0: a free port).
 
         register: adds the servicers. service_names: their full names, for health and reflection.
-        port_setting: the configuration key of the port, for messages. options: of pilotfish.rpc.channel.
-        credentials: None for plain text. interceptors: of all calls.
+        port_setting: the configuration key of the port, for messages. options: as in pilotfish.rpc.channel.
+        credentials: None for plain text. interceptors: see all calls.
         Raises: UnavailableError when the address cannot be had.
         """
         server = grpc.aio.server(options=options, interceptors=interceptors)
@@ -115,7 +115,7 @@ class GrpcServer:
             else:
                 bound_port = server.add_secure_port(f"{host}:{port}", credentials)
         except RuntimeError:
-            # gRPC does not tell why.
+            # gRPC does not say why.
             await require_free_port(host, port, port_setting)
             advice = f"try again, or choose another with --set {port_setting}=PORT"
             raise UnavailableError(f"cannot listen on {host}:{port}: {advice}") from None

@@ -32,7 +32,7 @@ KIND_KEY = "pilotfish-error"
 RETRY_AFTER_KEY = "retry-after-ms"
 """Trailing metadata of a RESOURCE_EXHAUSTED: milliseconds after which trying again may succeed."""
 PUSHBACK_KEY = "grpc-retry-pushback-ms"
-"""The same for gRPC's own retries (proposal A6), where a client has configured a retry policy."""
+"""Trailing metadata for gRPC's own retries (proposal A6), where a client has configured a retry policy."""
 
 _KINDS: dict[grpc.StatusCode, type[PilotfishError]] = {
     grpc.StatusCode.INVALID_ARGUMENT: InvalidRequestError,
@@ -59,7 +59,7 @@ async def abort(context: grpc.aio.ServicerContext[Any, Any], error: PilotfishErr
 
 @asynccontextmanager
 async def aborting_on_error(context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[None]:
-    """End the call with a status when the block raises. What is not a PilotfishError is logged and told as INTERNAL."""
+    """End the call with a status when the block raises. What is no PilotfishError is logged and sent as INTERNAL."""
     try:
         yield
     except PilotfishError as error:
@@ -68,7 +68,7 @@ async def aborting_on_error(context: grpc.aio.ServicerContext[Any, Any]) -> Asyn
         raise
     except Exception:
         logger.exception("a call failed for a reason of our own")
-        await abort(context, InternalError("internal error; the server's log tells more"))
+        await abort(context, InternalError("internal error; see the server's log"))
 
 
 def error_from_rpc(error: grpc.RpcError, peer: str = "") -> PilotfishError:
@@ -98,31 +98,31 @@ T = TypeVar("T")
 
 
 class CallStatus:
-    """Made with the call, before anything is awaited.
+    """The status that the server gave a call. Made with the call, before anything is awaited.
 
     A frame that cannot be sent any more makes grpc.aio replace the server's status, which it knows by then, with
     INTERNAL, "Internal error from Core": about one call in a hundred of those that a server refuses at once.
     """
 
     def __init__(self, call: Any) -> None:
-        self._told: grpc.RpcError | None = None
-        """With the server's status; None: it said nothing yet."""
+        self._received: grpc.RpcError | None = None
+        """An error with the server's status; None: it said nothing yet."""
         call.add_done_callback(self._note)
 
     def error(self, error: grpc.RpcError, peer: str) -> PilotfishError:
         """What the call ended with that has raised `error`. `peer` names the server in the message."""
-        told: Any = self._told or error
-        if told.code() is grpc.StatusCode.OK:
+        ended: Any = self._received or error
+        if ended.code() is grpc.StatusCode.OK:
             return UnavailableError(f"{peer} ended the stream")
-        return error_from_rpc(told, peer)
+        return error_from_rpc(ended, peer)
 
     def _note(self, call: Any) -> None:
-        if self._told is not None:
+        if self._received is not None:
             return
         code, details = _at_once(call.code()), _at_once(call.details())
         metadata = _at_once(call.trailing_metadata())
         if code is not None and metadata is not None:
-            self._told = grpc.aio.AioRpcError(code, grpc.aio.Metadata(), metadata, details, "")
+            self._received = grpc.aio.AioRpcError(code, grpc.aio.Metadata(), metadata, details, "")
 
 
 def _at_once(coroutine: Coroutine[Any, Any, T]) -> T | None:

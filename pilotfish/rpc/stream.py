@@ -158,7 +158,7 @@ class MuxStream:
         return f"replica {self.welcome.replica_id} at {self._address}"
 
     async def _read(self, frame: ResponseFrame | None) -> None:
-        """From the frame of the handshake on: its load is the first."""
+        """Read frames from that of the handshake on: its load is the first."""
         try:
             while frame is not None:
                 self._deliver(frame)
@@ -172,7 +172,7 @@ class MuxStream:
             self._lose(error)
         except Exception:
             logger.exception("the reader of the stream to %s failed", self._name)
-            self._lose(InternalError(f"the stream to {self._name} ended for a reason of our own; the log tells more"))
+            self._lose(InternalError(f"the stream to {self._name} ended for a reason of our own; see the log"))
 
     def _deliver(self, frame: ResponseFrame) -> None:
         """Load first, so that whoever acts on events knows it."""
@@ -208,7 +208,7 @@ def _size(command: Command) -> int:
 
 async def _shake_hands(codec: FrameCodec, call: Call, hello: Hello) -> tuple[Welcome, ResponseFrame]:
     """The welcome, and the frame that held it."""
-    # A call that ended before the frame was out tells why when it is read.
+    # A call that ended before the frame was out says why when it is read.
     with contextlib.suppress(asyncio.InvalidStateError):
         await call.write(codec.hello_frame(hello))
     try:

@@ -22,7 +22,7 @@ from pilotfish.rpc.v1 import types_pb2
 from pilotfish.types import NO_TIMINGS
 
 MAX_JOINED_TOKENS = 256
-"""Plain tokens told as one: what waits for a peer that does not read stays countable in items."""
+"""Plain tokens joined in one item: what waits for a peer that does not read stays countable in items."""
 
 
 def _fill_verify(proto: pb.Verify, command: Verify) -> None:
@@ -91,7 +91,7 @@ def _fill_verdict(proto: pb.Verdict, event: Verdict, sequence_id: int) -> None:
 
 
 def _fill_rest_of_verdict(proto: pb.Verdict, event: Verdict) -> None:
-    """What each step of several that are told as one may add."""
+    """Fill in what each step of several that are joined may add."""
     if event.logprobs:
         proto.logprobs.extend(map(conversion.logprobs_to_proto, event.logprobs))
     if event.finish_reason is not None:
@@ -147,7 +147,7 @@ class TargetFrames(FrameCodec):
     )
 
     def extend(self, response: pb.TargetResponse, event: Event) -> bool:
-        """Plain steps that follow one another are told as one: see Verdict in target.proto."""
+        """Join plain steps that follow one another: see Verdict in target.proto."""
         if not isinstance(event, Verdict) or event.num_draft_tokens or not response.HasField("verdict"):
             return False
         verdict = response.verdict

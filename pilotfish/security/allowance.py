@@ -15,17 +15,17 @@ class TokenBucket:
 
     def __init__(self, now_s: float) -> None:
         self._share = 1.0
-        """Of a minute's worth that is left: outlives a change of the limit."""
+        """Share of a minute's worth that is left: outlives a change of the limit."""
         self._updated_s = now_s
 
     def wait_s(self, per_min: int, now_s: float) -> float:
-        """Until something is left; 0: there is."""
+        """Time until something is left; 0: there is."""
         self._refill(now_s)
         # One whole unit: a bucket that holds a hundredth of a request has none.
         return max(0.0, (1 / per_min - self._share) * 60.0)
 
     def take(self, amount: float, per_min: int, now_s: float) -> None:
-        """Also what is not there."""
+        """Take so much, even what is not there."""
         self._refill(now_s)
         self._share -= amount / per_min
 
@@ -35,19 +35,20 @@ class TokenBucket:
 
 
 _RETRY_S = 1.0
-"""Where nobody knows when a place becomes free."""
+"""Time to wait where nobody knows when a place becomes free."""
 
 
 class Allowance:
-    """Of one key, in this process: with several orchestrators, each gives as much. Used from one event loop."""
+    """Use of one key, in this process: with several orchestrators, each gives as much. Used from one event loop."""
 
     def __init__(self, key: ApiKey, clock: Callable[[], float] = time.monotonic) -> None:
         self.key = key
         """Replace it when its limits change: what is used stays counted."""
         self.num_requests = 0
-        """Served or waiting."""
+        """Requests served or waiting."""
         self._clock = clock
-        self._requests, self._tokens = TokenBucket(clock()), TokenBucket(clock())
+        self._requests = TokenBucket(clock())
+        self._tokens = TokenBucket(clock())
 
     @contextlib.contextmanager
     def request(self) -> Iterator[None]:

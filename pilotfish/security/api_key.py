@@ -45,9 +45,9 @@ class ApiKey:
     __pydantic_config__ = STRICT
 
     name: str
-    """Whose it is: shows in logs and messages, and is the client of the fair queue."""
+    """Name of its holder: shows in logs and messages, and is the client of the fair queue."""
     sha256: str
-    """Of the key, in hexadecimal digits."""
+    """Digest of the key, in hexadecimal digits."""
     limits: KeyLimits = field(default_factory=KeyLimits)
 
     def __post_init__(self) -> None:

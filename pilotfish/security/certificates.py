@@ -14,14 +14,14 @@ from pilotfish.security.watched_file import WatchedFiles
 
 @dataclass(frozen=True)
 class CertificateFiles:
-    """Where they are."""
+    """Paths of the files."""
 
     certificate: str
     private_key: str
     ca: str = ""
     """Authority of the other side's certificate. Empty: a server asks for none."""
     section: str = ""
-    """Of the configuration that names them, for messages."""
+    """Section of the configuration that names them, for messages."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -48,7 +48,7 @@ class CertificateSource:
 
     @property
     def server_context(self) -> ssl.SSLContext:
-        """For servers, with the latest certificates."""
+        """TLS context for servers, with the latest certificates."""
         return self._watched.current[1]
 
 

@@ -13,27 +13,27 @@ from pilotfish.security.watched_file import WatchedFiles
 
 
 class KeyRing:
-    """Used from one event loop."""
+    """The API keys that are good now. Used from one event loop."""
 
     def __init__(self, path: str, sha256: Sequence[str] = ()) -> None:
-        """path: empty: there is no file. sha256: of keys without a limit.
+        """path: the file of keys; empty: there is none. sha256: digests of keys without a limit.
 
         Raises ConfigError for a file that cannot be read, and for what is no SHA-256.
         """
         self._path = path
         self._fixed = tuple(ApiKey(name=f"key-{number}", sha256=digest) for number, digest in enumerate(sha256, 1))
         self._allowances: dict[str, Allowance] = {}
-        """By the key's digest."""
+        """Allowances by the key's digest."""
         self._watched = WatchedFiles((path,) if path else (), self._take_up, "API keys")
 
     def allowance(self, secret: str) -> Allowance:
-        """Of who shows this key. Raises AuthenticationError for no key and for one that is not good (any more)."""
+        """The allowance of this key. Raises AuthenticationError for no key and for one that is not good (any more)."""
         allowances = self._watched.current
         if not secret:
             raise AuthenticationError("an API key is needed: send it as `authorization: Bearer KEY`")
         digest = digest_of(secret)
         found = None
-        # All are compared, each in constant time: how long it takes tells nothing of the keys.
+        # All are compared, each in constant time: how long it takes reveals nothing of the keys.
         for known, allowance in allowances.items():
             if hmac.compare_digest(known, digest):
                 found = allowance

@@ -41,13 +41,13 @@ class LinkToken:
         """What the dialling side says."""
         return self._watched.current[0].decode("ascii")
 
-    def check(self, told: str) -> None:
+    def check(self, presented: str) -> None:
         """Raises AuthenticationError unless it is one of the tokens."""
-        given = told.encode("utf-8", "replace")
-        # All are compared, each in constant time: how long it takes tells nothing.
+        given = presented.encode("utf-8", "replace")
+        # All are compared, each in constant time: how long it takes reveals nothing.
         matches = [hmac.compare_digest(token, given) for token in self._watched.current]
         if not any(matches):
-            reason = "shows no token" if not told else "shows a token that is not ours"
+            reason = "shows no token" if not presented else "shows a token that is not ours"
             raise AuthenticationError(
                 f"the peer {reason}: give orchestrators and replicas the same security.internal.token_file"
             )

@@ -24,9 +24,11 @@ class WatchedFiles(Generic[ValueT]):
     """What some files hold, read again when they change. Any thread may ask; asking costs a stat each."""
 
     def __init__(self, paths: tuple[str, ...], load: Callable[[], ValueT], what: str) -> None:
-        """what: they hold, in the plural, for the log. Raises what `load` does, a ConfigError for files that cannot be
-        used."""
-        self._paths, self._load, self._what = paths, load, what
+        """what: names what the files hold, in the plural, for the log. Raises what `load` does, a ConfigError for files
+        that cannot be used."""
+        self._paths = paths
+        self._load = load
+        self._what = what
         self._lock = threading.Lock()
         self._stamps = self._stamped()
         self._value = load()

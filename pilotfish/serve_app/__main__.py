@@ -22,7 +22,7 @@ def main() -> int:
     parser.add_argument("--set", action="append", default=[], metavar="section.key=value")
     parser.add_argument("--temp-dir", type=Path, required=True, help="for Ray's sockets and logs; short and absolute")
     arguments = parser.parse_args()
-    logging.disable(logging.INFO)  # Serve tells of its every step
+    logging.disable(logging.INFO)  # Serve logs its every step
     try:
         run(load_config(arguments.config, arguments.set), arguments.temp_dir)
     except PilotfishError as error:

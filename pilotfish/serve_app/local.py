@@ -40,9 +40,9 @@ logger = logging.getLogger(__name__)
 
 START_INTERVAL_S = 0.2
 WATCH_INTERVAL_S = 1.0
-"""Between looks at Serve's status, while starting and after."""
+"""Time between looks at Serve's status, while starting and after."""
 SERVE_MARGIN_S = 5.0
-"""From the time by which Serve kills a replica until it has noticed."""
+"""Time between Serve's kill of a replica and its noticing that."""
 OBJECT_STORE_BYTES = 80 * 1024 * 1024
 """The smallest that Ray accepts is 75 MiB; nothing of ours goes through it."""
 GPU_POOLS: tuple[Pool, ...] = ("target", "draft")

@@ -49,7 +49,7 @@ class Reporter:
                 continue  # it listens already, but cannot answer
             became_healthy = is_healthy and self._states.get(name) is not DeploymentStatus.HEALTHY
             if became_healthy and not self._print_ready(name):
-                continue  # its replica was lost just now: the next look tells
+                continue  # its replica was lost just now: the next look shows
             self._states[name] = deployment.status
             if became_healthy:
                 self._ready.add(name)

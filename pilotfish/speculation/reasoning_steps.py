@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 CHUNK_TOKENS = 16
-"""Of a step, asked of a drafter at once: what comes behind the step's end is drafted in vain, and every request is a
-round trip."""
+"""Tokens of a step asked of a drafter at once: what comes behind the step's end is drafted in vain, and every
+request is a round trip."""
 STEP_END = b"\n\n"
-"""Between two steps: an empty line."""
+"""Mark between two steps: an empty line."""
 
 
 class StepText:

@@ -24,7 +24,7 @@ class Outcome(msgspec.Struct, frozen=True):
     path: tuple[int, ...]
     """Indices of the accepted drafts, in the order of the text."""
     token_ids: tuple[int, ...]
-    """num_accepted + 1 of them."""
+    """The output: num_accepted + 1 tokens."""
     logprobs: tuple[TokenLogprobs, ...] = ()
     """One per token when the request asks for them."""
 

@@ -49,7 +49,7 @@ class Round(msgspec.Struct):
     constraint: TokenConstraint | None = None
     """The grammar after the committed tokens; None: the output is free."""
     token_lists: TokenLists | None = None
-    """As in Row."""
+    """Token lists of the request, as in Row."""
 
     @property
     def shape(self) -> DraftTree:
@@ -107,7 +107,7 @@ def _decide(blocks: BlockedLogits, rounds: Sequence[Round], rule: Rule, is_adjus
 
 
 def _decide_trees(blocks: BlockedLogits, rounds: Sequence[Round], rule: Rule, is_adjusted: bool) -> list[_Decision]:
-    """Only the rows on the way down are processed: of a wide tree few."""
+    """Only the rows on the way down are processed: few of a wide tree."""
     if rule is Rule.GREEDY and not is_adjusted:
         return _match(rounds, greedy.choose(blocks, ()))
     rows = _rows(rounds)
@@ -234,7 +234,7 @@ def _rows_on(path: Sequence[int]) -> list[int]:
 def _logprobs(
     blocks: BlockedLogits, rounds: Sequence[Round], first_rows: list[int], decisions: list[_Decision]
 ) -> dict[int, tuple[TokenLogprobs, ...]]:
-    """By index of the round, for those that ask."""
+    """Log-probabilities by index of the round, for those that ask."""
     row_ids: list[int] = []
     token_ids: list[int] = []
     num_logprobs: list[int] = []

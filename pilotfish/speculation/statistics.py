@@ -11,11 +11,11 @@ class SpeculationStats(msgspec.Struct, kw_only=True):
     """How the speculation of one answer went: pilotfish.v1.SpeculationStats."""
 
     num_rounds: int = 0
-    """That verified at least one draft token."""
+    """Rounds that verified at least one draft token."""
     num_draft_tokens: int = 0
     num_accepted_tokens: int = 0
     num_plain_tokens: int = 0
-    """Decoded without a draft."""
+    """Output tokens decoded without a draft."""
     mean_acceptance_length: float = 1.0
     """1 + accepted / rounds."""
     acceptance_per_position: tuple[float, ...] = ()
@@ -31,7 +31,7 @@ class SpeculationStats(msgspec.Struct, kw_only=True):
     reason: str = ""
     """Why speculation was off or limited; empty if it was not."""
     reason_id: str = ""
-    """The same as a stable identifier."""
+    """Stable identifier of that reason."""
 
     @property
     def acceptance_rate(self) -> float:

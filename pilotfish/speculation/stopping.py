@@ -40,7 +40,7 @@ class StopStringMatcher:
     __slots__ = ("_held", "_keeps_match", "_matched", "_num_passed", "_stop_strings")
 
     def __init__(self, stop_strings: Sequence[str], *, keeps_match: bool = False) -> None:
-        """keeps_match: what ended the text is part of it."""
+        """keeps_match: whether what ended the text is part of it."""
         if not all(stop_strings):
             raise ValueError("a stop string is empty; remove it")
         self._stop_strings = tuple(stop_strings)
@@ -78,7 +78,8 @@ class StopStringMatcher:
     def _hold(self, text: str) -> str:
         """The text up to where a match may begin; the rest is held back."""
         start = len(text) - self._num_held(text)
-        self._held, self._num_passed = text[start:], max(0, self._num_passed - start)
+        self._held = text[start:]
+        self._num_passed = max(0, self._num_passed - start)
         return text[:start]
 
     def _first_match(self, text: str) -> tuple[int, int, str | None]:

@@ -19,7 +19,7 @@ from pilotfish.structured.guard import GrammarGuard
 from pilotfish.types import Grammar
 
 STACK_BYTES = 16 * 2**20
-"""Of the compiling thread: well above the guard's, so that what passes there overflows none here."""
+"""Stack of the compiling thread: well above the guard's, so that what passes there overflows none here."""
 USUAL_S = 0.02
 """What compiling is expected to take; what it took is known afterwards."""
 MAX_KEPT_GRAMMARS = 256
@@ -44,14 +44,14 @@ class _Job:
 
 
 class GrammarCompiler:
-    """Used from one thread; compiling takes another. The library lets the interpreter's lock go while it compiles.
+    """Compiles on a thread of its own, used from one. The library lets the interpreter's lock go while it compiles.
 
     The order is fair to clients by the time that their grammars took.
     """
 
     def __init__(self, load: Callable[[], LLTokenizer], guard: GrammarGuard | None = None) -> None:
-        """load: the vocabulary, called on the thread with the first grammar. guard: owned from now on; None: grammars
-        are trusted."""
+        """load: the vocabulary's loader, called on the thread with the first grammar. guard: closed with this; None:
+        grammars are trusted."""
         self._load = load
         self._guard = guard
         self._vocabulary: LLTokenizer | None = None
@@ -102,7 +102,7 @@ class GrammarCompiler:
         return sum(future.result().num_bytes for future in futures if future.exception() is None)
 
     def _compile_next(self) -> None:
-        """On the thread, once for each entry of the queue."""
+        """Compile the next job; runs on the thread, once for each entry of the queue."""
         with self._lock:
             client, job, cost_s = self._queue.pop()
         started_s = time.perf_counter()

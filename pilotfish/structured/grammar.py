@@ -1,4 +1,4 @@
-"""From what a request asks for to a grammar of llguidance's, within bounds."""
+"""A grammar of llguidance's from what a request asks for, within bounds."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from pilotfish.structured.bounds import check_numbers, embedded_schemas, parse_s
 from pilotfish.types import Grammar, GrammarKind
 
 MAX_GRAMMAR_CHARS = 65_536
-"""Of a schema or grammar; longer ones are refused unread."""
+"""The longest schema or grammar; longer ones are refused unread."""
 
 MAX_TOLD_CHARS = 300
-"""Of the library's words, which quote the grammar."""
+"""The most that is shown of the library's words, which quote the grammar."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _JSON_OPTIONS = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-"""As json.dumps writes it: a weak model that may put whitespace anywhere may do so for ever."""
+"""JSON as json.dumps writes it: a weak model that may put whitespace anywhere may do so for ever."""
 
 _LIMITS = LLParserLimits(step_max_items=20_000, max_lexer_states=100_000)
-"""Of a mask (0.2 s at worst found; 0.5 with the library's 50,000), and of a request (some 60 MB)."""
+"""Limits of a mask (0.2 s at worst found; 0.5 with the library's 50,000), and of a request (some 60 MB)."""
 
 _NO_FORCING = '%llguidance {"no_forcing": true}'
 """Last, so that it holds. Else the library writes out all text that has no alternative within one step, by itself:
 endless, or many gigabytes of it, where a schema's references lead back or double."""
 
 MAX_GBNF_CHARS = 4096
-"""It is converted on the event loop, at some 4 us a character (measured)."""
+"""The longest GBNF: it is converted on the event loop, at some 4 us a character (measured)."""
 _GBNF = re.compile(r"^[ \t]*root[ \t]*::=", re.MULTILINE)
 
 
@@ -70,8 +70,8 @@ def compile_grammar(vocabulary: LLTokenizer, grammar: Grammar) -> LLMatcher:
     if not matcher.is_error():
         matcher.compute_bitmask()  # the first one builds tables that copies share
     if matcher.is_error():
-        told = one_line(matcher.get_error())
-        raise InvalidRequestError(f"the {name_of(grammar)} cannot be used: {told}", param="grammar")
+        reason = one_line(matcher.get_error())
+        raise InvalidRequestError(f"the {name_of(grammar)} cannot be used: {reason}", param="grammar")
     return matcher
 
 
@@ -156,6 +156,6 @@ def one_line(message: str) -> str:
     """The library's words, which show the place of a mistake over several lines, without our last one and its state."""
     if "NoExtension" in message:
         return "no text can follow it"  # as of a schema that only refers to itself
-    told = re.sub(rf"\n *\d+ \| {re.escape(_NO_FORCING)}", "", message.partition("<state>")[0])
-    words = [word for word in told.split() if word.strip("^|")]
+    reason = re.sub(rf"\n *\d+ \| {re.escape(_NO_FORCING)}", "", message.partition("<state>")[0])
+    words = [word for word in reason.split() if word.strip("^|")]
     return textwrap.shorten(" ".join(words), MAX_TOLD_CHARS, placeholder=" ...") or "the library does not say why"

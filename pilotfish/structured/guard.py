@@ -26,13 +26,13 @@ from pilotfish.types import Grammar
 logger = logging.getLogger(__name__)
 
 ANSWER_TIMEOUT_S = 60.0
-"""Of the process, its start and the loading of the vocabulary included; then it is taken for lost."""
+"""Time for an answer, the process's start and the loading of the vocabulary included; then it counts as lost."""
 
 _WHY: dict[int, str] = {
     signal.SIGPROF: f"it takes more than {MAX_CPU_S:g} s to compile",
     signal.SIGABRT: f"it takes more than {MAX_BYTES >> 20} MB to compile, or breaks the grammar library",
 }
-"""By what the compiling process died of."""
+"""Reasons by the signal that the compiling process died of."""
 _NO_FAULT = (signal.SIGKILL, signal.SIGALRM, signal.SIGTERM)
 """Somebody or something else ended it."""
 _decoder = msgspec.msgpack.Decoder(GuardVerdict)
@@ -42,7 +42,7 @@ class GrammarGuard:
     """Starts its process with the first grammar, and again where it was lost. Thread-safe; one check at a time."""
 
     def __init__(self, folder: Path, vocab_size: int, eos_token_ids: Collection[int]) -> None:
-        """As `load_vocabulary`."""
+        """Arguments as `load_vocabulary`'s."""
         self._arguments = [str(folder), str(vocab_size), *map(str, sorted(eos_token_ids))]
         self._lock = threading.Lock()
         self._connection: Connection | None = None

@@ -1,7 +1,7 @@
 """The guard's process: `python -m pilotfish.structured.guard_worker DESCRIPTOR FOLDER VOCAB_SIZE EOS_TOKEN_ID...`.
 
 It loads the vocabulary, and then forks for every grammar: the child compiles it within limits and may die of it, this
-process waits and tells. It ends when the other end of its connection does.
+process waits and reports. It ends when the other end of its connection does.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from pilotfish.structured.grammar import compile_grammar, load_vocabulary
 from pilotfish.types import Grammar
 
 MAX_CPU_S = 1.0
-"""Of compiling a grammar; 500 properties take 0.05."""
+"""Processor time for compiling a grammar; 500 properties take 0.05."""
 MAX_BYTES = 128 * 2**20
-"""That a grammar may take while it is compiled; 500 properties take 5 MB."""
+"""Memory that a grammar may take while it is compiled; 500 properties take 5 MB."""
 MAX_WAIT_S = 30.0
-"""Of a child that takes no processor time: it hangs, or the machine does."""
+"""Time for a child that takes no processor time: it hangs, or the machine does."""
 STACK_BYTES = 4 * 2**20
 """A quarter of what the compiling thread of an engine has: see GrammarCompiler."""
 
@@ -65,7 +65,7 @@ def serve(connection: Connection, vocabulary: LLTokenizer) -> None:
 
 def _check(grammar: Grammar, vocabulary: LLTokenizer) -> GuardVerdict:
     """Compile within the limits; what goes beyond them ends this process."""
-    # What the library says when it dies: callers are told by the signal, and must not be able to fill a log.
+    # What the library says when it dies: callers learn it by the signal, and must not be able to fill a log.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     signal.setitimer(signal.ITIMER_PROF, MAX_CPU_S)
     signal.setitimer(signal.ITIMER_REAL, MAX_WAIT_S)
@@ -88,7 +88,7 @@ def _check(grammar: Grammar, vocabulary: LLTokenizer) -> GuardVerdict:
 
 
 def _limit(kind: int, most: int) -> None:
-    """At most so much, and no more than this process may have."""
+    """Set the limit to `most`, but to no more than this process may have."""
     _, hard = resource.getrlimit(kind)
     most = most if hard == resource.RLIM_INFINITY else min(most, hard)
     resource.setrlimit(kind, (most, most))

@@ -19,16 +19,16 @@ class GrammarMatcher:
     __slots__ = ("_consumed", "_masks", "_matcher", "_num_certain", "_num_prompt_tokens", "_output")
 
     def __init__(self, matcher: LLMatcher, num_prompt_tokens: int, output_token_ids: Sequence[int] = ()) -> None:
-        """matcher: at the grammar's start, this object's own from now on."""
+        """matcher: stands at the grammar's start, and belongs to this object from now on."""
         self._matcher = matcher
         self._num_prompt_tokens = num_prompt_tokens
         self._output = list(output_token_ids)
         self._consumed: list[int] = []
         """Tokens that the matcher has taken."""
         self._num_certain = 0
-        """Of them, the first so many are output."""
+        """Consumed tokens, from the first on, that are output."""
         self._masks: dict[tuple[int, ...], bytes | None] = {}
-        """By the drafts after the output."""
+        """Masks by the drafts after the output."""
 
     @property
     def fault(self) -> str | None:

@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 Labels = str | tuple[str, ...]
 """One label, or several."""
 Values = Mapping[str, float] | Mapping[tuple[str, ...], float]
-"""By the value of the one label, or of each."""
+"""Values by that of the one label, or of each."""
 
 
 def gauge(name: str, text: str, value: float) -> Metric:
@@ -37,7 +37,7 @@ def labelled_gauge(name: str, text: str, labels: Labels, values: Values) -> Metr
 
 
 def labelled_counter(name: str, text: str, labels: Labels, values: Values) -> Metric:
-    """As labelled_gauge, of values that only grow; name: without `_total`."""
+    """As labelled_gauge, for values that only grow. name: without `_total`."""
     return _filled(CounterMetricFamily(name, text, labels=_tuple(labels)), values)
 
 
@@ -60,14 +60,14 @@ class ServiceCollector(Protocol):
     """Families of a service, named without a prefix."""
 
     def model_name(self) -> str:
-        """Of the model that is served now; empty: not known yet."""
+        """Name of the model that is served now; empty: not known yet."""
         ...
 
     def collect(self) -> Iterator[Metric]: ...
 
 
 class _Named(Collector):
-    """What a service tells, with the configured prefix and, as vLLM has it, the model's name on each sample."""
+    """A service's families, with the configured prefix and, as in vLLM, the model's name on each sample."""
 
     def __init__(self, collector: ServiceCollector, prefix: str) -> None:
         self._collector = collector

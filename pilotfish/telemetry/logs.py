@@ -15,7 +15,7 @@ import msgspec
 from pilotfish.errors import DeadlineExceededError
 
 _ids: ContextVar[Mapping[str, str]] = ContextVar("pilotfish_ids", default=MappingProxyType({}))
-"""By their names in JSON."""
+"""Ids by their names in JSON."""
 
 
 def set_request_ids(*, trace_id: str, request_id: str) -> None:
@@ -30,7 +30,7 @@ def configure_logging(
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter(service) if log_format == "json" else HumanFormatter())
     if level != "DEBUG":
-        handler.addFilter(_is_worth_telling)
+        handler.addFilter(_is_worth_logging)
     root = logging.getLogger()
     for old in tuple(root.handlers):
         root.removeHandler(old)
@@ -38,10 +38,10 @@ def configure_logging(
     root.setLevel(level)
 
 
-def _is_worth_telling(record: logging.LogRecord) -> bool:
-    """gRPC logs an error where a client was gone, by its deadline or a cancel, when its call's status was to be sent,
-    or where a message was still on its way at the deadline: nobody has to do anything about that, and an operator would
-    look for a fault of ours."""
+def _is_worth_logging(record: logging.LogRecord) -> bool:
+    """Whether a person should see it. gRPC logs an error where a client was gone, by its deadline or a cancel, when its
+    call's status was to be sent, or where a message was still on its way at the deadline: nobody has to do anything
+    about that, and an operator would look for a fault of ours."""
     error = record.exc_info[1] if record.exc_info else None
     if error is None or record.name != "grpc._cython.cygrpc" or type(error).__name__ != "ExecuteBatchError":
         return True

@@ -27,7 +27,7 @@ class MetricsServer:
                 f"choose another port with --set {port_setting}=PORT (-1: none)"
             ) from None
         self.address = f"{host}:{self._server.server_port}"
-        """host:port, with the port that was taken."""
+        """The `host:port`, with the port that was taken."""
         _log.info("metrics for Prometheus: http://%s/metrics", self.address)
 
     def close(self) -> None:

@@ -40,13 +40,13 @@ class RemoteContext:
     """The trace that a request belongs to."""
 
     trace_id: int
-    """The caller's, or of the trace that the request begins; 0: drawn with its span."""
+    """Id of the caller's trace, or of the trace that the request begins; 0: drawn with its span."""
     parent: Context = field(default_factory=Context)
     """Holds the caller's span, if there is one."""
 
     @classmethod
     def of(cls, traceparent: str, tracestate: str = "") -> RemoteContext:
-        """From the W3C headers, verbatim; empty or wrong ones begin a trace."""
+        """The context in W3C headers, verbatim; empty or wrong ones begin a trace."""
         parent = _PROPAGATOR.extract({"traceparent": traceparent, "tracestate": tracestate}, Context())
         trace_id = get_current_span(parent).get_span_context().trace_id
         return cls(trace_id or _NEW_IDS.generate_trace_id(), parent)
@@ -68,7 +68,7 @@ class Tracing:
     """Makes spans. Close it: the last ones wait to be sent."""
 
     def __init__(self, config: TracingConfig, service_name: str) -> None:
-        """service_name: of the resource, such as `pilotfish-orchestrator`. Without an endpoint spans have ids, for
+        """service_name: the resource's, such as `pilotfish-orchestrator`. Without an endpoint spans have ids, for
         logs, but are not recorded.
 
         What the configuration leaves open, OpenTelemetry's own environment variables decide.
@@ -125,7 +125,7 @@ def traceparent(span: Span) -> str:
 
 
 def end_span(span: Span, end_ns: int, error: str = "", message: str = "") -> None:
-    """It is over. error: empty if all went well, else a stable name for `error.type`; message: for people."""
+    """End the span. error: empty if all went well, else a stable name for `error.type`; message: for people."""
     if error:
         span.set_attribute("error.type", error)
         span.set_status(Status(StatusCode.ERROR, message))
@@ -133,7 +133,7 @@ def end_span(span: Span, end_ns: int, error: str = "", message: str = "") -> Non
 
 
 def _exporter(config: TracingConfig) -> SpanExporter | None:
-    """To the configured collector, else to that of OpenTelemetry's variables; None: there is none."""
+    """Exporter to the configured collector, else to that of OpenTelemetry's variables; None: there is none."""
     variables = environment()
 
     def of_traces(name: str) -> str:
@@ -155,6 +155,6 @@ def _exporter(config: TracingConfig) -> SpanExporter | None:
 
 
 def _resource(service_name: str) -> Resource:
-    """Who tells; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES come before what we say."""
+    """Description of this process; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES come before what we say."""
     ours = Resource.create({"service.name": service_name, "service.version": pilotfish.__version__})
     return ours.merge(OTELResourceDetector().detect())

@@ -19,13 +19,13 @@ class CurvePoint:
     step: int
     epoch: float
     minutes: float
-    """Of training, without evaluation."""
+    """Time of training, without evaluation."""
     loss: float
     """Mean of the training losses since the point before."""
     agreement: tuple[float, ...]
-    """By depth: share of rows that equal the target's argmax, given the true tokens before them."""
+    """Share of rows that equal the target's argmax, given the true tokens before them, by depth."""
     chained: tuple[float, ...]
-    """By depth: share of drafts whose tokens up to this depth all do."""
+    """Share of drafts whose tokens up to this depth all do, by depth."""
 
     @property
     def mean_acceptance_length(self) -> float:
@@ -37,7 +37,8 @@ class Curve:
     """The points of a run, kept in its folder."""
 
     def __init__(self, folder: Path, num_depths: int) -> None:
-        self._folder, self._num_depths = folder, num_depths
+        self._folder = folder
+        self._num_depths = num_depths
         folder.mkdir(parents=True, exist_ok=True)
         self.points: list[CurvePoint] = []
         if (folder / _FILE).is_file():

@@ -45,12 +45,12 @@ class LoopConfig:
 
     max_epochs: float = 4.0
     max_minutes: float = 0.0
-    """0: no limit."""
+    """Time limit; 0: none."""
     learning_rate: float = 1e-3
-    """The peak."""
+    """Peak of the learning rate."""
     warm_up_steps: int = 30
     final_share: float = 0.03
-    """Of the learning rate, at the end."""
+    """Share of the learning rate that is left at the end."""
     weight_decay: float = 0.05
     max_gradient_norm: float = 1.0
     batch_tokens: int = 2048
@@ -80,8 +80,11 @@ class TrainingLoop:
     ) -> None:
         """train and held_out must not be empty. Raises OSError and InvalidRequestError of a checkpoint."""
         self._objective = objective
-        self._train, self._held_out = train, held_out
-        self._config, self._folder, self._clock = config, folder, clock
+        self._train = train
+        self._held_out = held_out
+        self._config = config
+        self._folder = folder
+        self._clock = clock
         self._optimizer = torch.optim.AdamW(
             _groups(objective.module, config.weight_decay), lr=config.learning_rate, betas=(0.9, 0.95)
         )
@@ -170,7 +173,7 @@ class TrainingLoop:
         )
 
     def _evaluate(self, samples: Sequence[Sample]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Agreement with the target's argmax: of each depth alone, and of each depth with all shallower ones."""
+        """Agreement with the target's argmax of each depth alone, and of each depth with all shallower ones."""
         self._objective.module.eval()
         depths = self._objective.num_depths
         counts = torch.zeros(2 * depths + 1, dtype=torch.int64)

@@ -40,7 +40,7 @@ from pilotfish.training.trainee import Trainee, new_trainee
 from pilotfish.training.workspace import TargetIdentity, Workspace, require_new, require_space
 
 MAX_TOKENS = 1280
-"""Of a conversation: the longest prompts and answers that are synthesised."""
+"""Length of a conversation: the longest prompts and answers that are synthesised."""
 
 _HELD_OUT_EVERY = 20
 _MAX_HELD_OUT = 100
@@ -118,7 +118,7 @@ def _workspace(request: TrainingRequest, folder: Path, tokenizer: Tokenizer) -> 
 def _needed_bytes(
     request: TrainingRequest, folder: Path, data: Sequence[Conversation], prompts: Sequence[Prompt]
 ) -> int:
-    """Of features, the bulk of what is written: three layers of each token, and the last one of answers."""
+    """Bytes of features, the bulk of what is written: three layers of each token, and the last one of answers."""
     config = read_metadata(folder).config
     hidden = int((config.get("text_config") or config)["hidden_size"])
     if data:

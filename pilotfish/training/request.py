@@ -1,4 +1,4 @@
-"""What a training run is asked to do, and how it tells how far it is."""
+"""What a training run is asked to do, and how it reports how far it is."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ class TrainingRequest:
     work: Path | None = None
     """Folder of the state that a killed run goes on from; None: in the cache, by target."""
     data: tuple[Path, ...] = ()
-    """jsonl files to learn from; none: synthesis."""
+    """Files (jsonl) to learn from; none: synthesis."""
     prompts: tuple[Path, ...] = ()
-    """jsonl files with prompts that the target answers before it synthesises its own."""
+    """Files (jsonl) with prompts that the target answers before it synthesises its own."""
     start_from: Path | None = None
-    """An EAGLE-3 head of the same target, whose weights are the first; None: the target's own layers are."""
+    """Heads of the same kind and target, whose weights are the first; None: the target's own layers are."""
     answers_per_prompt: int = 1
     num_answer_tokens: int = 2_000_000
-    """To synthesise."""
+    """Answer tokens to synthesise."""
     max_minutes: float = 0
-    """Of training; 0: max_epochs decide."""
+    """Time of training; 0: max_epochs decide."""
     max_epochs: float = 4
     learning_rate: float = 1e-3
     batch_tokens: int = 2048
     draft_vocab_size: int = 8192
-    """Of eagle3; 0: the target's whole vocabulary."""
+    """Draft vocabulary of a head; 0: the target's whole vocabulary."""
     num_depths: int = 3
-    """Draft depths that eagle3 unrolls, and that a draft's chains are judged by."""
+    """Draft depths that eagle3 unrolls, heads of medusa, and what a draft's chains are judged by."""
     num_layers: int = 4
-    """Of a draft."""
+    """Layers of a draft model."""
     num_sequences: int = 64
-    """Synthesised at once."""
+    """Sequences synthesised at once."""
     num_threads: int = 0
-    """0: the cores of this process."""
+    """Threads; 0: the cores of this process."""
     seed: int = 0
     device: str = "cpu"
-    """As engine.device."""
+    """Device, as engine.device."""
 
     def __post_init__(self) -> None:
         EngineConfig(device=self.device)  # refuses what names no device
@@ -82,7 +82,7 @@ class TrainingRequest:
 
 
 class Stage(enum.StrEnum):
-    """In order. A stage whose result is already there is passed through."""
+    """Stages in order. A stage whose result is already there is passed through."""
 
     SYNTHESISE = "synthesise"
     EXTRACT = "extract features"
@@ -92,10 +92,10 @@ class Stage(enum.StrEnum):
 
 
 class Watcher(Protocol):
-    """Told how far a run is."""
+    """Learns how far a run is."""
 
     def stage(self, stage: Stage, total: float, done: float = 0) -> None:
         """A stage begins with `done` of `total` units finished."""
 
     def progress(self, done: float, note: str = "") -> None:
-        """So many units of the stage are done; note is what a number alone does not say."""
+        """The stage has done so many units; note is what a number alone does not say."""

@@ -23,11 +23,11 @@ class Trainee:
     save: Callable[[Path], None]
     """Writes the weights into a new folder. Raises OSError when the disk is full."""
     title: str
-    """In the model card's first line."""
+    """Name in the model card's first line."""
     description: str
-    """`This is ...` in the model card."""
+    """Sentence `This is ...` in the model card."""
     facts: Mapping[str, str]
-    """In the model card's table."""
+    """Rows of the model card's table."""
 
 
 def new_trainee(request: TrainingRequest, loaded: LoadedModel, samples: Sequence[Sample], run_folder: Path) -> Trainee:

@@ -35,7 +35,7 @@ class TargetIdentity:
     model_id: str
     tokenizer_fingerprint: str
     config_sha256: str
-    """Of the target's config.json."""
+    """Digest of the target's config.json."""
 
 
 class Workspace:
@@ -53,14 +53,14 @@ class Workspace:
         write_json_atomically(manifest, asdict(identity))
 
     def features(self, request: TrainingRequest) -> Path:
-        """By the content of the data or prompt files; what is synthesised, which grows, has a folder for itself."""
+        """Folder by the content of the data or prompt files; what is synthesised, which grows, has one for itself."""
         files = _digest(path.read_bytes() for path in request.data or request.prompts)
         if request.data:
             return self.root / "features" / files
         return self.root / "features" / (f"synthesised-{files}" if request.prompts else "synthesised")
 
     def run(self, request: TrainingRequest) -> Path:
-        """By the method and what a checkpoint of it depends on."""
+        """Folder by the method and what a checkpoint of it depends on."""
         shape = {name: getattr(request, name) for name in _SHAPE}
         if request.start_from is not None:
             shape["start_from"] = str(request.start_from.absolute())

@@ -7,6 +7,9 @@ import torch
 
 from pilotfish.drafters.eagle3.checkpoint import save_eagle3
 from pilotfish.drafters.eagle3.module import Eagle3Head
+from pilotfish.drafters.medusa.checkpoint import save_medusa
+from pilotfish.drafters.medusa.config import MedusaConfig
+from pilotfish.drafters.medusa.module import MedusaHeads
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
 from tests.support.tiny_llama import PRINTABLE_VOCAB_SIZE, save_printable_tokenizer, tiny_llama
 from tests.support.tiny_models import tiny_eagle3_config
@@ -47,4 +50,24 @@ def head_folder(target_folder: Path, tmp_path_factory: pytest.TempPathFactory) -
         if parameter.dim() > 1:
             parameter.data.mul_(6.0)
     save_eagle3(head, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def medusa_folder(target_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("heads") / "medusa"
+    torch.manual_seed(5)
+    heads = MedusaHeads(
+        MedusaConfig(
+            hidden_size=32,
+            vocab_size=VOCAB,
+            num_heads=4,
+            draft_vocab_size=VOCAB - 20,
+            tokenizer_fingerprint=tokenizer_fingerprint(target_folder),
+        )
+    )
+    heads.token_map.copy_(torch.arange(10, VOCAB - 10))
+    for parameter in heads.parameters():
+        parameter.data.normal_(std=0.5)
+    save_medusa(heads, folder)
     return folder

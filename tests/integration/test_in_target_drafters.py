@@ -53,16 +53,22 @@ def run_stack(ending_target: Path, tmp_path: Path) -> RunStack:
     return run
 
 
+@pytest.mark.parametrize("proposer", ["eagle3", "medusa"])
 @pytest.mark.parametrize(
     ("tree_nodes", "samplings"),
     [(0, [{"temperature": 0.0}]), (12, [{"temperature": 0.9}, {"temperature": 0.9, "grammar": GRAMMAR}])],
     ids=["chains", "trees"],
 )
 async def test_the_text_is_that_of_plain_decoding(
-    run_stack: RunStack, head_folder: Path, tree_nodes: int, samplings: list[dict[str, Any]]
+    run_stack: RunStack,
+    head_folder: Path,
+    medusa_folder: Path,
+    proposer: str,
+    tree_nodes: int,
+    samplings: list[dict[str, Any]],
 ) -> None:
-    proposer = "eagle3"
-    async with run_stack({"proposer": proposer, "model": str(head_folder)}, tree_nodes=tree_nodes) as stack:
+    folder = {"eagle3": head_folder, "medusa": medusa_folder}[proposer]
+    async with run_stack({"proposer": proposer, "model": str(folder)}, tree_nodes=tree_nodes) as stack:
         for sampling in samplings:
             request = {"seed": 11, "max_tokens": 24, **sampling}
             off = await stack.ask(PROMPT, **request, speculation={"mode": OFF, "proposer": proposer})

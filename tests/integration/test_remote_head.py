@@ -72,6 +72,18 @@ async def test_the_text_is_that_of_plain_decoding(make_config: MakeConfig, tempe
     assert all(proposal.draft_token_ids for proposal in proposals)
 
 
+async def test_medusa_heads_get_what_leaves_the_last_layer(make_config: MakeConfig, medusa_folder: Path) -> None:
+    config = keeping(make_config(proposer="medusa", head=str(medusa_folder)), "auto")
+    proposals = list[Proposal]()
+    engines = {"target_engine": target_engine(config), "draft_engine": head_engine(config, proposals)}
+    async with running_stack(config, **engines) as stack:
+        plain = await stack.ask(**REQUEST, temperature=0.9, speculation=PLAIN)
+        drafted = await stack.ask(**REQUEST, temperature=0.9, speculation=DRAFTED)
+    assert drafted.token_ids == plain.token_ids
+    assert drafted.speculation.num_draft_tokens > 0
+    assert all(proposal.draft_token_ids for proposal in proposals)
+
+
 async def test_a_head_that_dies_and_comes_back_costs_only_drafts(make_config: MakeConfig) -> None:
     config, proposals, answer = make_config(), list[Proposal](), Answer()
     engines = {"target_engine": target_engine(config), "draft_engine": head_engine(config, proposals)}
@@ -98,7 +110,7 @@ async def test_a_head_that_dies_and_comes_back_costs_only_drafts(make_config: Ma
 
 async def test_unless_told_a_target_keeps_the_layers_of_published_heads(make_config: MakeConfig) -> None:
     """Which this one of two layers has not."""
-    with pytest.raises(ConfigError, match=r"target\.feature_layers is \[2, 1, -1\]: layer 2 cannot be captured"):
+    with pytest.raises(ConfigError, match=r"target\.feature_layers is \[2, 1, -1\]: layer -1 cannot be captured"):
         target_engine(keeping(make_config(), "auto"))
 
 

@@ -28,9 +28,9 @@ from pilotfish.types import FinishReason
 ResultT = TypeVar("ResultT")
 
 _STARTS_PER_PASS = 16
-"""Answers of any requests: a start takes 0.1 ms and more, and one request may want a hundred."""
+"""Answers started in one pass of the event loop: a start takes 0.1 ms or more, and one request may want a hundred."""
 _MAX_INLINE_LOGPROBS = 512
-"""Written at once; more would hold the event loop for longer than a few milliseconds."""
+"""Log-probabilities written on the event loop; more would hold it for longer than a few milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -38,17 +38,17 @@ class Sample:
     """One answer that is wanted."""
 
     index: int
-    """Of the choice."""
+    """Index of the choice."""
     prompt_index: int
-    """Of the prompt among the request's."""
+    """Index of the prompt in the request."""
     prompt: Prompt
     options: GenerationOptions
     is_echo: bool = False
-    """Only the prompt is wanted: one token is decoded and left out."""
+    """Whether only the prompt is wanted: one token is decoded and left out."""
 
     @property
     def prompt_token_ids(self) -> list[int]:
-        """Where the request has it tokenised beforehand."""
+        """The prompt's tokens, where it was tokenised beforehand."""
         return list(self.prompt.token_ids) if isinstance(self.prompt, TokenPrompt) else []
 
 
@@ -71,13 +71,13 @@ class ChoiceEvents(Protocol):
     """Makes the events of one choice in one API's shape."""
 
     def chunk(self, chunk: OutputChunk) -> bytes:
-        """Empty if there is nothing to tell yet."""
+        """The chunk's events; empty if there is nothing to show yet."""
 
     def end(self, chunk: OutputChunk, report: Summary) -> bytes:
-        """Of the last chunk."""
+        """The last chunk's events."""
 
     def failed(self, error: ErrorBody) -> bytes:
-        """Instead of what would have come next."""
+        """The error event that replaces what would have come next."""
         return event_of(error)
 
 
@@ -85,7 +85,7 @@ class AnswerServer:
     """Drives the inference service. Used from one event loop."""
 
     def __init__(self, service: InferenceService, *, interval_tokens: int) -> None:
-        """interval_tokens: see OrchestratorConfig.stream_interval_tokens."""
+        """interval_tokens: as OrchestratorConfig.stream_interval_tokens."""
         self._service = service
         self._interval_tokens = interval_tokens
         self._turns = LoopTurns(WRITES_PER_PASS)
@@ -145,14 +145,14 @@ class AnswerServer:
 
 
 def _num_logprobs(chunk: OutputChunk) -> int:
-    """About: by the likeliest that are told of the last token."""
+    """An estimate, from the number of likeliest tokens that the last token has."""
     scores = (*chunk.logprobs[-1:], *chunk.prompt_logprobs[-1:])
-    num_told = 1 + max((len(score.top_token_ids) for score in scores if score is not None), default=0)
-    return (len(chunk.logprobs) + len(chunk.prompt_logprobs)) * num_told
+    num_each = 1 + max((len(score.top_token_ids) for score in scores if score is not None), default=0)
+    return (len(chunk.logprobs) + len(chunk.prompt_logprobs)) * num_each
 
 
 def _without_output(chunk: OutputChunk, report: Summary) -> tuple[OutputChunk, Summary]:
-    """Of an answer of one token: as if there were none."""
+    """An answer of one token as if it had none."""
     chunk = msgspec.structs.replace(
         chunk, text="", token_ids=(), origins=(), logprobs=(), round_draft_tokens=(), finish_reason=FinishReason.LENGTH
     )

@@ -43,12 +43,12 @@ class ChatFormat(CommonFormat):
     _parsers: list[AnswerParser] = field(default_factory=list, init=False)
 
     def parser(self) -> AnswerParser:
-        """Of one answer's text."""
+        """A parser of one answer's text."""
         self._parsers.append(AnswerParser(self.reasoning(), self.tools.parser(), self.tools.max_calls))
         return self._parsers[-1]
 
     def reasoning_of(self, answer: ToolAnswer) -> str:
-        """Where it is wanted."""
+        """The answer's thoughts, where they are wanted."""
         return answer.reasoning if self.includes_reasoning else ""
 
     def document(self, answers: Sequence[Finished]) -> ChatCompletion:
@@ -86,7 +86,7 @@ class ChatFormat(CommonFormat):
         return event_of(chunk)
 
     def finish_reason(self, report: Summary, *, has_calls: bool) -> str:
-        """As OpenAI tells it: an answer of calls ends for them, unless the request named the function."""
+        """OpenAI's finish reason: an answer of calls ends for them, unless the request named the function."""
         if has_calls and report.finish_reason is FinishReason.STOP and not self.tools.is_named:
             return "tool_calls"
         return finish_reason_of(report.finish_reason)
@@ -123,7 +123,7 @@ class ChatEvents(ChoiceEvents):
         self._is_first = True
         self._parser = chat.parser()
         self._num_calls = 0
-        self._usage = RunningUsage(len(sample.prompt_token_ids), is_told=chat.has_running_usage)
+        self._usage = RunningUsage(len(sample.prompt_token_ids), is_shown=chat.has_running_usage)
 
     def chunk(self, chunk: OutputChunk) -> bytes:
         """Empty while nothing can be shown."""
@@ -135,7 +135,7 @@ class ChatEvents(ChoiceEvents):
         return opening + self._news(chunk, answer)
 
     def end(self, chunk: OutputChunk, report: Summary) -> bytes:
-        """What is left of the text, then the event that tells how it ended."""
+        """What is left of the text, then the event with the finish reason."""
         answer = self._parser.finish(chunk.text, chunk.token_ids)
         opening = self._opening()
         self._usage.num_output_tokens += len(chunk.token_ids)
@@ -150,8 +150,8 @@ class ChatEvents(ChoiceEvents):
         return opening + news + self._event(ending)
 
     def _has_news(self, chunk: OutputChunk, answer: ToolAnswer) -> bool:
-        told = answer.content or answer.calls or self._chat.reasoning_of(answer) or chunk.logprobs
-        return bool(told or self._chat.returns_tokens or self._chat.returns_token_ids)
+        news = answer.content or answer.calls or self._chat.reasoning_of(answer) or chunk.logprobs
+        return bool(news or self._chat.returns_tokens or self._chat.returns_token_ids)
 
     def _news(self, chunk: OutputChunk, answer: ToolAnswer) -> bytes:
         """An event for each piece of a call, as clients may read the first of an event alone."""
@@ -192,7 +192,7 @@ class ChatEvents(ChoiceEvents):
 
 
 def _call_item(call: ToolCall, index: int | None = None) -> CallItem:
-    """index: of a streamed piece, which has the call's name and id if it is the first."""
+    """index: the streamed piece's, which has the call's name and id if it is the first."""
     if not call.call_id:
         return CallItem(msgspec.UNSET, CallFunction(msgspec.UNSET, call.arguments), index)
     return CallItem(call.call_id, CallFunction(call.name, call.arguments), index, "function")

@@ -19,7 +19,7 @@ from pilotfish.structured.bounds import check_json
 from pilotfish.types import MAX_LOGPROBS
 
 MAX_TEMPLATE_FIELDS = 64
-"""Of one request's chat_template_kwargs."""
+"""The most fields in one request's chat_template_kwargs."""
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 
@@ -53,9 +53,9 @@ class Message(RequestFields, kw_only=True):
     role: Role
     content: str | list[ContentPart] | None = None
     tool_calls: list[MessageToolCall] | None = None
-    """Of the assistant."""
+    """The assistant's calls."""
     tool_call_id: str | None = None
-    """Of a tool: which call this is the result of."""
+    """A tool message's: the call that it is the result of."""
     reasoning: str | None = None
     reasoning_content: str | None = None
     """The same, by its older name."""
@@ -104,7 +104,7 @@ class ChatFields(GenerationFields, kw_only=True):
     include_reasoning: bool | None = True
     """Thoughts are part of the answer."""
     separate_reasoning: bool | None = True
-    """They are told from the content, where the model is known to think."""
+    """Thoughts are separated from the content, where the model is known to think."""
 
 
 class ChatCompletionRequest(ChatFields, kw_only=True):
@@ -123,7 +123,7 @@ class ChatCompletionRequest(ChatFields, kw_only=True):
 
     @property
     def num_logprobs(self) -> int | None:
-        """As SamplingParams has it. Raises InvalidRequestError."""
+        """The number as SamplingParams has it. Raises InvalidRequestError."""
         if self.top_logprobs is None:
             return 0 if self.logprobs else None
         if not self.logprobs:

@@ -16,7 +16,7 @@ class CallFunction(msgspec.Struct):
     """Which function, and with what."""
 
     name: str | msgspec.UnsetType
-    """In streams of a call's first piece, as its id."""
+    """The function's name; in streams only a call's first piece has it, and its id."""
     arguments: str
     """A JSON object, as text, if the model wrote one and was not cut off."""
 
@@ -27,7 +27,7 @@ class CallItem(msgspec.Struct, omit_defaults=True):
     id: str | msgspec.UnsetType
     function: CallFunction
     index: int | None = None
-    """In streams: which call of the answer."""
+    """In streams: the index of the call in the answer."""
     type: Literal["function"] | None = None
 
 
@@ -53,7 +53,7 @@ class ChatChoice(msgspec.Struct, kw_only=True):
     finish_reason: str
     stop_reason: str | int | None
     token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
-    """With `return_token_ids`, as `prompt_token_ids`."""
+    """Present with `return_token_ids`, as `prompt_token_ids`."""
     speculation: ChoiceDetails
 
 
@@ -95,6 +95,6 @@ class ChatCompletionChunk(Envelope, kw_only=True):
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
     choices: list[ChatChunkChoice]
     prompt_token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
-    """Of an answer's first event."""
+    """Present in an answer's first event."""
     usage: Usage | msgspec.UnsetType | None = msgspec.UNSET
-    """null in all events but the last where it was asked for."""
+    """Present where it was asked for: null in all events but the last."""

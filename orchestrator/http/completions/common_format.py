@@ -1,4 +1,4 @@
-"""What answers to chats and to completions tell alike besides their text."""
+"""What answers to chats and to completions have in common besides their text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pilotfish.models.tokens.tokenizer import Tokenizer
 
 @dataclass
 class CommonFormat:
-    """As one request wants it."""
+    """What one request wants in its answers."""
 
     envelope: Envelope
     tokenizer: Tokenizer
@@ -29,11 +29,11 @@ class CommonFormat:
 
     @property
     def no_usage(self) -> msgspec.UnsetType | None:
-        """In events that tell none."""
+        """The usage field of events that have none."""
         return None if self.includes_usage else msgspec.UNSET
 
     def prompt_token_ids(self, sample: Sample) -> list[int] | msgspec.UnsetType:
-        """Where they are wanted, as the next ones."""
+        """The prompt's token ids, where they are wanted."""
         return sample.prompt_token_ids if self.returns_token_ids else msgspec.UNSET
 
     def token_ids(self, chunk: OutputChunk) -> list[int] | msgspec.UnsetType:
@@ -43,7 +43,7 @@ class CommonFormat:
         return token_details(chunk, self.tokenizer) if self.returns_tokens else None
 
     def running_details(self, chunk: OutputChunk) -> ChoiceDetails | msgspec.UnsetType:
-        """Of an answer that goes on."""
+        """The details of an answer that goes on."""
         return ChoiceDetails(self.token_details(chunk)) if self.returns_tokens else msgspec.UNSET
 
     def prompt_logprobs(self, answer: Finished) -> PromptLogprobs | msgspec.UnsetType | None:

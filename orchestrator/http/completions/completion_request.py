@@ -9,10 +9,10 @@ from pilotfish.errors import InvalidRequestError
 from pilotfish.types import MAX_LOGPROBS
 
 DEFAULT_MAX_TOKENS = 16
-"""OpenAI's."""
+"""OpenAI's default."""
 
 MAX_TOKEN_ID = 2**32 - 1
-"""Of any vocabulary; tokenizers and messages cannot even say a larger one."""
+"""The largest token id of any vocabulary; tokenizers and messages cannot even hold a larger one."""
 
 RawPrompt = str | list[str | int | list[int]]
 """Text or token ids, one or several."""
@@ -30,7 +30,7 @@ class CompletionRequest(GenerationFields, kw_only=True):
 
     @property
     def num_logprobs(self) -> int | None:
-        """As SamplingParams has it."""
+        """The number as SamplingParams has it."""
         return 0 if self.is_choosing and self.logprobs is None else self.logprobs
 
     @property
@@ -39,7 +39,7 @@ class CompletionRequest(GenerationFields, kw_only=True):
 
     @property
     def num_kept(self) -> int:
-        """Answers to each prompt: of those that are drawn the likeliest, token by token."""
+        """Answers to each prompt that are returned: the likeliest of those drawn, token by token."""
         return 1 if self.n is None else self.n
 
     @property
@@ -58,7 +58,7 @@ class CompletionRequest(GenerationFields, kw_only=True):
 
     @property
     def num_prompt_logprobs(self) -> int | None:
-        """As many as an echo or `prompt_logprobs` needs."""
+        """The larger of what an echo and `prompt_logprobs` need."""
         numbers = (self.logprobs if self.echo else None, self.prompt_logprobs)
         return max((number for number in numbers if number is not None), default=None)
 

@@ -30,7 +30,7 @@ class CompletionChoice(msgspec.Struct, kw_only=True):
     finish_reason: str | None = None
     stop_reason: str | int | msgspec.UnsetType | None = msgspec.UNSET
     prompt_token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
-    """With `return_token_ids`; of a stream in an answer's first event."""
+    """Present with `return_token_ids`; in a stream, in an answer's first event."""
     token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
     prompt_logprobs: PromptLogprobs | msgspec.UnsetType | None = msgspec.UNSET
     speculation: ChoiceDetails | msgspec.UnsetType = msgspec.UNSET
@@ -51,17 +51,17 @@ class CompletionFormat(CommonFormat):
     echoed: Sequence[str] = ()
     """What the answers to each prompt begin with; empty for nothing."""
     num_best: int | None = None
-    """How many answers to each prompt are told; None: all."""
+    """Answers to each prompt that are returned; None: all."""
     has_logprobs: bool = True
     """False where only that choice needs log-probabilities."""
 
     def document(self, answers: Sequence[Finished]) -> Completion:
         usage = usage_of((answer.sample.prompt_index, answer.report) for answer in answers)
-        told = answers if self.num_best is None else self._best(answers, self.num_best)
-        return self._completion([self._choice(answer) for answer in told], usage)
+        kept = answers if self.num_best is None else self._best(answers, self.num_best)
+        return self._completion([self._choice(answer) for answer in kept], usage)
 
     def _best(self, answers: Sequence[Finished], num_best: int) -> list[Finished]:
-        """Of each prompt's answers, in the prompts' order, the likeliest by the mean over their tokens."""
+        """Each prompt's likeliest answers by the mean over their tokens, in the prompts' order."""
         best: list[Finished] = []
         for _, group in itertools.groupby(answers, key=lambda answer: answer.sample.prompt_index):
             for answer in sorted(group, key=_mean_logprob, reverse=True)[:num_best]:
@@ -85,7 +85,7 @@ class CompletionFormat(CommonFormat):
         return self.echoed[sample.prompt_index] if self.echoed else ""
 
     def logprobs_writer(self, sample: Sample) -> CompletionLogprobsWriter:
-        """Of one answer."""
+        """A writer of one answer's log-probabilities."""
         return CompletionLogprobsWriter(
             self.tokenizer,
             self.echo(sample),
@@ -132,7 +132,7 @@ class CompletionEvents(ChoiceEvents):
         self._echo = completion.echo(sample)
         self._prompt_token_ids = completion.prompt_token_ids(sample)
         self._logprobs = completion.logprobs_writer(sample)
-        self._usage = RunningUsage(len(sample.prompt_token_ids), is_told=completion.has_running_usage)
+        self._usage = RunningUsage(len(sample.prompt_token_ids), is_shown=completion.has_running_usage)
 
     def chunk(self, chunk: OutputChunk) -> bytes:
         """Empty while nothing can be shown."""
@@ -158,7 +158,8 @@ class CompletionEvents(ChoiceEvents):
         return self._event(self._completion.ending(self._sample, chunk, report, text, logprobs))
 
     def _event(self, choice: CompletionChoice) -> bytes:
-        choice.prompt_token_ids, self._prompt_token_ids = self._prompt_token_ids, msgspec.UNSET
+        choice.prompt_token_ids = self._prompt_token_ids
+        self._prompt_token_ids = msgspec.UNSET
         return self._completion.event(choice, self._usage.now())
 
     def _take_echo(self) -> str:

@@ -27,7 +27,7 @@ class Envelope(msgspec.Struct, kw_only=True):
 
 
 def new_envelope(prefix: str, model: ModelInfo) -> Envelope:
-    """prefix: `chatcmpl` or `cmpl`."""
+    """prefix: begins the id: `chatcmpl` or `cmpl`."""
     return Envelope(
         id=f"{prefix}-{secrets.token_hex(12)}",
         created=int(time.time()),
@@ -43,11 +43,11 @@ def fingerprint_of(model: ModelInfo) -> str:
 
 
 def finish_reason_of(reason: FinishReason) -> str:
-    """In OpenAI's words."""
+    """The reason in OpenAI's words."""
     return _FINISH_REASONS[reason]
 
 
 def stop_reason_of(report: Summary, options: GenerationOptions) -> str | int | None:
-    """As vLLM tells it: the stop string or token that the request named and that ended the answer, if one did."""
+    """The reason as in vLLM: the stop string or token that the request named and that ended the answer, if one did."""
     is_token = isinstance(report.stopped_by, int)
     return None if is_token and report.stopped_by not in options.sampling.stop_token_ids else report.stopped_by

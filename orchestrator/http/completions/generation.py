@@ -47,7 +47,7 @@ from pilotfish.errors import InvalidRequestError, ResourceExhaustedError, Unavai
 from pilotfish.types import Grammar, ModelInfo
 
 _CHAT_NAMES = {**SPECULATION_NAMES, "prompt": "messages"}
-"""Of parameters that the service calls otherwise."""
+"""Names of parameters that the service calls otherwise."""
 
 
 class AnswerFormat(Protocol):
@@ -92,7 +92,7 @@ class GenerationApi:
                 tools=tools,
                 reasoning=reasoning,
                 includes_reasoning=fields.include_reasoning is not False,
-                **fields.told,
+                **fields.extras,
             )
 
         await self._chat(exchange, fields, make_format)
@@ -104,7 +104,7 @@ class GenerationApi:
         def make_format(model: ModelInfo, tools: ToolUse, reasoning: MakeParser) -> ResponsesFormat:
             return ResponsesFormat(new_envelope("resp", model), request, tools, reasoning, self._service.tokenizer)
 
-        self._responses_reader.ignore(exchange, request.untold_fields)
+        self._responses_reader.ignore(exchange, request.unserved_fields)
         exchange.param_names = request.param_names
         await self._chat(exchange, request.as_chat(), make_format)
 
@@ -138,9 +138,9 @@ class GenerationApi:
             defaults=self._config.speculation,
             tokenizer=self._service.tokenizer,
         )
-        is_told_apart = fields.separate_reasoning is not False
+        splits_thoughts = fields.separate_reasoning is not False
         # A format binds the answer from its first token: there are no thoughts before it.
-        marks = self._marks if self._marks is HARMONY or (is_told_apart and grammar is None) else None
+        marks = self._marks if self._marks is HARMONY or (splits_thoughts and grammar is None) else None
         has_special_calls = bool(tools.form.special_token_ids) and tools.choice != "none"
         if (marks is not None and self._has_special_marks) or has_special_calls:
             options = dataclasses.replace(options, skip_special_tokens=False)
@@ -148,7 +148,7 @@ class GenerationApi:
         samples = await self._prompts.samples(
             fields, [prompt], options, exchange.caller, model.max_context_tokens, is_tokenized=marks is not None
         )
-        make_parser = self._reasoning(marks, samples[0], prompt.open_content, tools, is_told_apart=is_told_apart)
+        make_parser = self._reasoning(marks, samples[0], prompt.open_content, tools, splits_thoughts=splits_thoughts)
         answer_format = make_format(model, tools, make_parser)
         try:
             await self._answer(exchange, fields, samples, answer_format)
@@ -156,14 +156,14 @@ class GenerationApi:
             if error.param == "grammar" and grammar is not wanted:
                 if wanted is not None and tools.choice == "auto":
                     # Of two in one: where this one is sound, it is the tools'.
-                    # If that cannot be told, the first verdict is all there is to tell.
+                    # If that cannot be found out, the first verdict is all there is to report.
                     with contextlib.suppress(UnavailableError, ResourceExhaustedError):
                         await self._service.grammar_check.check(wanted, exchange.caller.client_id)
                 exchange.param_names = {**param_names, "grammar": "tools"}
             raise
 
     def _reasoning(
-        self, marks: ReasoningMarks | None, sample: Sample, said: str, tools: ToolUse, *, is_told_apart: bool
+        self, marks: ReasoningMarks | None, sample: Sample, said: str, tools: ToolUse, *, splits_thoughts: bool
     ) -> MakeParser:
         """Makes the parser of each answer; the sample's prompt is tokenised where there are marks.
 
@@ -176,7 +176,9 @@ class GenerationApi:
         if marks is HARMONY:
             turn = end[end.rfind(START) :] if START in end else ""
             finds_calls = tools.choice != "none" and tools.form.begin == GPT_OSS.begin
-            return lambda: HarmonyParser(turn, self._harmony_ids, is_told_apart=is_told_apart, finds_calls=finds_calls)
+            return lambda: HarmonyParser(
+                turn, self._harmony_ids, splits_thoughts=splits_thoughts, finds_calls=finds_calls
+            )
         is_begun = end.removesuffix(said).rstrip().endswith(marks.begin)
         turn = (marks.begin if is_begun else "") + said
         is_inside = turn.rfind(marks.begin) > turn.rfind(marks.end)
@@ -210,7 +212,7 @@ class GenerationApi:
             echoed=echoed,
             num_best=fields.num_kept if fields.is_choosing else None,
             has_logprobs=fields.logprobs is not None,
-            **fields.told,
+            **fields.extras,
         )
         await self._answer(exchange, fields, samples, answer_format)
 

@@ -17,7 +17,7 @@ class TopLogprob(msgspec.Struct):
     """A token at a place, such as one of the likeliest."""
 
     token: str
-    """Bytes that are no characters are told as OpenAI tells them: `\\xf0\\x9f`."""
+    """The token's text; bytes that are no characters are written as OpenAI writes them: `\\xf0\\x9f`."""
     logprob: float
     bytes: list[int]
     """What it adds to the text; those of all tokens join to it."""
@@ -27,23 +27,23 @@ class TokenLogprob(TopLogprob):
     """A token of the answer."""
 
     top_logprobs: list[TopLogprob]
-    """The likeliest tokens, as many as were asked for, whether or not the chosen one, told above, is among them."""
+    """The likeliest tokens, as many as were asked for, whether or not the chosen one is among them."""
 
 
 class ChatLogprobs(msgspec.Struct):
-    """Of a chat completion: one element for every output token, the one that ended the answer included."""
+    """A chat completion's: one element for every output token, the one that ended the answer included."""
 
     content: list[TokenLogprob]
     refusal: None = None
 
 
 class CompletionLogprobs(msgspec.Struct):
-    """Of a completion: parallel lists, one element for every output token; before them those of an echoed prompt."""
+    """A completion's: parallel lists, one element for every output token; before them those of an echoed prompt."""
 
     tokens: list[str]
-    """Bytes that are no characters are told as OpenAI tells them: `bytes:\\xf0\\x9f`."""
+    """The tokens' texts; bytes that are no characters are written as OpenAI writes them: `bytes:\\xf0\\x9f`."""
     token_logprobs: list[float | None]
-    """null: that of a prompt's first token."""
+    """Each token's log-probability; null: it is a prompt's first token."""
     top_logprobs: list[dict[str, float] | None]
     """The likeliest tokens and the chosen one: with `logprobs: n`, n or n + 1 entries."""
     text_offset: list[int]
@@ -51,7 +51,7 @@ class CompletionLogprobs(msgspec.Struct):
 
 
 def chat_logprobs(chunk: OutputChunk, tokenizer: Tokenizer) -> ChatLogprobs | None:
-    """Of a chunk; None where none were asked for."""
+    """A chunk's log-probabilities; None where none were asked for."""
     if not chunk.logprobs:
         return None
     content = []
@@ -70,41 +70,41 @@ class PromptLogprob(msgspec.Struct):
 
     logprob: float
     rank: int | None
-    """From 1, the likeliest; null beyond those that were asked for."""
+    """The token's rank, 1 for the likeliest; null beyond those that were asked for."""
     decoded_token: str
 
 
 PromptLogprobs = list[dict[int, PromptLogprob] | None]
-"""By token id, at each place; the first has none."""
+"""Log-probabilities by token id, at each place; the first has none."""
 
 
 def prompt_logprobs(
     chunk: OutputChunk, prompt_token_ids: Sequence[int], tokenizer: Tokenizer, num_logprobs: int
 ) -> PromptLogprobs | None:
-    """As vLLM tells them; None where the target tells none."""
+    """The prompt's log-probabilities in vLLM's shape; None where the target returns none."""
     if not chunk.prompt_logprobs:
         return None
-    told: PromptLogprobs = []
+    places: PromptLogprobs = []
     for token_id, score in zip(prompt_token_ids, chunk.prompt_logprobs, strict=True):
         if score is None:
-            told.append(None)
+            places.append(None)
             continue
         score = score.first(num_logprobs)
         ranks = {top_id: index + 1 for index, top_id in enumerate(score.top_token_ids)}
         logprobs = {token_id: score.logprob, **dict(zip(score.top_token_ids, score.top_logprobs, strict=True))}
-        told.append(
+        places.append(
             {
                 each: PromptLogprob(logprob, ranks.get(each), _token(tokenizer, each))
                 for each, logprob in logprobs.items()
             }
         )
-    return told
+    return places
 
 
 class CompletionLogprobsWriter:
-    """Tells the log-probabilities of one completion as its chunks come.
+    """Writes the log-probabilities of one completion as its chunks come.
 
-    A token is told once the text has come to its beginning: before that a stop string may still cut the text off in
+    A token is written once the text has come to its beginning: before that a stop string may still cut the text off in
     front of it, and then it begins at the text's end.
     """
 
@@ -118,19 +118,19 @@ class CompletionLogprobsWriter:
         skip_special: bool = True,
     ) -> None:
         """echo: the text that stands before the answer. prompt_token_ids: its tokens, where it is scored, with
-        num_logprobs of the likeliest for each; None: they are not told."""
+        num_logprobs of the likeliest for each; None: they are left out."""
         self._tokenizer = tokenizer
         self._echo = echo
         self._prompt_token_ids = prompt_token_ids
         self._num_logprobs = num_logprobs
         self._token_offsets = TokenOffsets(tokenizer.bytes_by_token(skip_special=skip_special))
         self._begin = self._end = len(echo)
-        """Of the answer's text, as far as it is told."""
+        """Positions in the text where the answer begins, and up to which it has come."""
         self._waiting: list[tuple[int, TokenLogprobs | None, int]] = []
         """Tokens with their offsets."""
 
     def add(self, chunk: OutputChunk) -> CompletionLogprobs | None:
-        """What can be told now; None where none were asked for, and while nothing can."""
+        """What can be written now; None where none were asked for, and while nothing can."""
         self._end += len(chunk.text)
         if self._echo and chunk.prompt_logprobs and self._num_logprobs is not None:
             scores = [score and score.first(self._num_logprobs) for score in chunk.prompt_logprobs]
@@ -141,21 +141,21 @@ class CompletionLogprobsWriter:
             for token_id, logprobs, offset in zip(chunk.token_ids, chunk.logprobs, offsets, strict=True):
                 self._waiting.append((token_id, logprobs, self._begin + offset))
         if chunk.finish_reason is not None:
-            told, self._waiting = self._waiting, []
+            ready, self._waiting = self._waiting, []
         else:
-            num_told = bisect_right(self._waiting, self._end, key=lambda entry: entry[2])
-            told, self._waiting = self._waiting[:num_told], self._waiting[num_told:]
-        return self._logprobs(told) if told else None
+            num_ready = bisect_right(self._waiting, self._end, key=lambda entry: entry[2])
+            ready, self._waiting = self._waiting[:num_ready], self._waiting[num_ready:]
+        return self._logprobs(ready) if ready else None
 
-    def _logprobs(self, told: Sequence[tuple[int, TokenLogprobs | None, int]]) -> CompletionLogprobs:
+    def _logprobs(self, ready: Sequence[tuple[int, TokenLogprobs | None, int]]) -> CompletionLogprobs:
         return CompletionLogprobs(
-            tokens=[_completion_token(self._tokenizer, token_id) for token_id, _, _ in told],
-            token_logprobs=[None if logprobs is None else logprobs.logprob for _, logprobs, _ in told],
+            tokens=[_completion_token(self._tokenizer, token_id) for token_id, _, _ in ready],
+            token_logprobs=[None if logprobs is None else logprobs.logprob for _, logprobs, _ in ready],
             top_logprobs=[
                 None if logprobs is None else _likeliest(self._tokenizer, token_id, logprobs)
-                for token_id, logprobs, _ in told
+                for token_id, logprobs, _ in ready
             ],
-            text_offset=[min(offset, self._end) for _, _, offset in told],
+            text_offset=[min(offset, self._end) for _, _, offset in ready],
         )
 
 
@@ -186,7 +186,7 @@ def _completion_token(tokenizer: Tokenizer, token_id: int) -> str:
 
 
 def _token(tokenizer: Tokenizer, token_id: int, *, partial: str = "") -> str:
-    """The token by itself. partial: what stands before bytes that are no characters, which are told as `\\xf0\\x9f`."""
+    """The token by itself. partial: stands before bytes that are no characters, which are written as `\\xf0\\x9f`."""
     if token_id in tokenizer.special_token_ids:
         return tokenizer.decode([token_id], skip_special=False)
     data = tokenizer.bytes_of(token_id)

@@ -48,7 +48,7 @@ class PromptReader:
         *,
         is_tokenized: bool = False,
     ) -> list[Sample]:
-        """As many answers to each prompt as are wanted."""
+        """The answers that are wanted, to each prompt as many."""
         with caller.preparation():
             samples = await self._drawn(fields, prompts, options, caller, max_context_tokens, is_tokenized)
         if options.num_prompt_logprobs is not None:
@@ -84,13 +84,13 @@ class PromptReader:
         if num_asked > limit:
             raise InvalidRequestError(
                 f"the request asks for {num_asked} log-probabilities of prompt tokens (tokens, times one more than the "
-                f"likeliest that are told, times answers); at most {limit} are told (orchestrator.max_prompt_logprobs)",
+                f"likeliest returned, times answers); at most {limit} are served (orchestrator.max_prompt_logprobs)",
                 param="prompt_logprobs",
             )
 
 
 def _num_kept_tokens(asked: int | None, options: GenerationOptions, max_context_tokens: int) -> int:
-    """Of the end of each prompt; 0: all. Raises InvalidRequestError."""
+    """Tokens to keep of the end of each prompt; 0: all. Raises InvalidRequestError."""
     if asked is None:
         return 0
     if asked < -1 or asked == 0 or asked > max_context_tokens:

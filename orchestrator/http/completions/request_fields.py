@@ -19,17 +19,17 @@ from orchestrator.requests.prompt import Run
 from pilotfish.errors import InvalidRequestError
 
 IGNORED_HEADER = "x-pilotfish-ignored-fields"
-"""Of an answer: what its request had that changed nothing, each with what may have been meant, or why."""
+"""Header of an answer: what its request had that changed nothing, each with what may have been meant, or why."""
 LOSSY_HEADER = "x-pilotfish-lossy"
-"""Of an answer that need not be the target's own: the acceptance that its request asked for."""
+"""Header of an answer that need not be the target's own: the acceptance that its request asked for."""
 _MAX_NAMED = 32
 """Fields that one answer's header names."""
 _MAX_NAME_CHARS = 64
 _MAX_LOGGED = 256
-"""Names that are told in the log: strangers make them up."""
+"""Names that are logged: strangers make them up."""
 _MAX_INTEGER = 2**64
 _MAX_INLINE_BYTES = 64 * 1024
-"""Of a body that is decoded on the event loop: it takes a millisecond at most."""
+"""The largest body that is decoded on the event loop: it takes a millisecond at most."""
 
 NO_EFFECT: Mapping[str, str] = {
     **dict.fromkeys(("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"), ""),
@@ -62,10 +62,10 @@ class RequestFields(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=Tr
     """
 
     served_type: ClassVar[str] = ""
-    """Of the elements of a list in which those of any other `type` are left out and named."""
+    """The `type` that is served in a list: elements of others are left out and named; empty: all are served."""
 
     def as_given(self) -> dict[str, Any]:
-        """As JSON has it, without what was left out; decimals stay so (see `body.decoder_of`)."""
+        """The object as JSON has it, without what was left out; decimals stay so (see `body.decoder_of`)."""
         given: dict[str, Any] = msgspec.to_builtins(self, builtin_types=(Decimal,))
         return given
 
@@ -77,7 +77,7 @@ class RequestReader(Generic[FieldsT]):
     """Reads the bodies of one endpoint. What it ignores is named in the answer's header, and in the log once."""
 
     def __init__(self, kind: type[FieldsT], *, is_strict: bool) -> None:
-        """is_strict: see HttpConfig.strict_fields."""
+        """is_strict: as HttpConfig.strict_fields."""
         self._decoder = decoder_of(kind)
         self._type = inspect.type_info(kind)
         self._is_strict = is_strict
@@ -107,12 +107,12 @@ class RequestReader(Generic[FieldsT]):
         first = islice(fields.items(), _MAX_NAMED)
         named = [f"{_printable(name)} ({note})" if note else _printable(name) for name, note in first]
         if named:
-            told = exchange.extra_headers.get(IGNORED_HEADER)
-            exchange.extra_headers[IGNORED_HEADER] = ", ".join(([told] if told else []) + named)
+            before = exchange.extra_headers.get(IGNORED_HEADER)
+            exchange.extra_headers[IGNORED_HEADER] = ", ".join(([before] if before else []) + named)
         for name in named:
             if name not in self._logged and len(self._logged) < _MAX_LOGGED:
                 self._logged.add(name)
-                _log.warning("%s ignores the field %s (told once)", exchange.request.url.path, name)
+                _log.warning("%s ignores the field %s (logged once)", exchange.request.url.path, name)
 
 
 class _Tolerance:
@@ -122,7 +122,7 @@ class _Tolerance:
     def __init__(self, is_strict: bool) -> None:
         self._is_strict = is_strict
         self.ignored: dict[str, str] = {}
-        """By place, which may occur often: what to say of it."""
+        """What to say of each ignored field, by its place. Many places may be alike."""
 
     def apply(self, declared: inspect.Type, value: Any, place: str = "") -> Any:
         """The value, made anew where it changes; what cannot be mended stays for the decoder to refuse."""
@@ -149,8 +149,8 @@ class _Tolerance:
             if field is None and self._is_strict and name not in NO_EFFECT:
                 kept[name] = value
             elif field is None:
-                if value not in (None, "", [], {}) and (told := self._told_first(path)):
-                    self.ignored[told] = NO_EFFECT[name] if name in NO_EFFECT else _meant(name, fields)
+                if value not in (None, "", [], {}) and (new_place := self._new_place(path)):
+                    self.ignored[new_place] = NO_EFFECT[name] if name in NO_EFFECT else _meant(name, fields)
             elif value is not None or field.required:
                 kept[name] = self.apply(field.type, value, path)
         return kept
@@ -160,14 +160,14 @@ class _Tolerance:
         kind = value.get("type") if served and isinstance(value, dict) else None
         if not isinstance(kind, str) or kind == served or self._is_strict:
             return False
-        if told := self._told_first(f"{place}.{kind}"):
-            self.ignored[told] = f"only those of type {served} are served"
+        if new_place := self._new_place(f"{place}.{kind}"):
+            self.ignored[new_place] = f"only those of type {served} are served"
         return True
 
-    def _told_first(self, path: str) -> str:
+    def _new_place(self, path: str) -> str:
         """The end of a path that is to be named; empty where it is already, or too many are."""
-        told = path[-_MAX_NAME_CHARS:]
-        return told if told not in self.ignored and len(self.ignored) < _MAX_NAMED else ""
+        new_place = path[-_MAX_NAME_CHARS:]
+        return new_place if new_place not in self.ignored and len(self.ignored) < _MAX_NAMED else ""
 
 
 def _meant(name: str, known: Mapping[str, Any]) -> str:
@@ -177,5 +177,5 @@ def _meant(name: str, known: Mapping[str, Any]) -> str:
 
 
 def _printable(path: str) -> str:
-    """As a header may hold it: a line end would begin another."""
+    """The path as a header may hold it: a line end would begin another."""
     return "".join(letter if "!" <= letter <= "~" else "?" for letter in path[-_MAX_NAME_CHARS:])

@@ -20,7 +20,7 @@ class JsonSchemaFormat(RequestFields, kw_only=True):
     description: str | None = None
     schema: dict[str, Any] | bool | msgspec.UnsetType = msgspec.UNSET
     strict: bool | None = None
-    """It is held to in any case."""
+    """Without effect: the schema is held to in any case."""
 
 
 class ResponseFormat(RequestFields, kw_only=True):

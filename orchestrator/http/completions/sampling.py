@@ -22,16 +22,16 @@ SPECULATION_NAMES = {
     "num_speculative_tokens": "speculation.num_speculative_tokens",
     **{name: f"speculation.{name}" for name in STEP_FIELDS},
 }
-"""Of parameters that the service knows without their object."""
+"""Names of parameters that the service knows without their object."""
 
 
 class StreamOptions(RequestFields, kw_only=True):
     """How to stream."""
 
     include_usage: bool = False
-    """A last event tells the usage of all."""
+    """A last event has the usage of all."""
     continuous_usage_stats: bool = False
-    """With it, every event tells the usage of its answer so far."""
+    """With it, every event has the usage of its answer so far."""
 
 
 class SpeculationFields(RequestFields, kw_only=True):
@@ -55,7 +55,7 @@ class SpeculationFields(RequestFields, kw_only=True):
     step_max_tokens: int | None = None
     step_tokens: int | None = None
     return_tokens: bool = False
-    """Tell token ids and where each token came from."""
+    """Return token ids and where each token came from."""
 
 
 class GenerationFields(RequestFields, kw_only=True):
@@ -77,11 +77,11 @@ class GenerationFields(RequestFields, kw_only=True):
     frequency_penalty: float | None = None
     logit_bias: dict[int, float] | None = None
     seed: int | None = None
-    """Of the first answer; the next ones take the seeds after it."""
+    """The first answer's seed; the next ones take the seeds after it."""
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
     allowed_token_ids: list[int] | None = None
-    """What the answer consists of."""
+    """The only tokens that the answer may consist of."""
     ignore_eos: bool | None = False
     min_tokens: int | None = None
     """Output tokens before the answer may end of itself, or at a stop."""
@@ -92,15 +92,15 @@ class GenerationFields(RequestFields, kw_only=True):
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
     guided_json: str | dict[str, Any] | None = None
-    """This and the next ones: vLLM's older names of structured_outputs' fields."""
+    """The first of vLLM's older names of structured_outputs' fields."""
     guided_regex: str | None = None
     guided_choice: list[str] | None = None
     guided_grammar: str | None = None
     truncate_prompt_tokens: int | None = None
-    """Of the prompt only the last so many tokens are looked at; -1: as many as there is room for."""
+    """The last so many tokens of the prompt are kept; -1: as many as there is room for."""
     return_token_ids: bool | None = False
     prompt_logprobs: int | None = None
-    """How many of the likeliest tokens are told at each place of the prompt, with the one that is there."""
+    """How many of the likeliest tokens are returned at each place of the prompt, with the one that is there."""
     cache_salt: str | None = None
     """Cached prefixes, and outputs for lookups, are shared with requests of the same salt only."""
     speculation: SpeculationFields | None = None
@@ -112,7 +112,7 @@ class GenerationFields(RequestFields, kw_only=True):
 
     @property
     def num_prompt_logprobs(self) -> int | None:
-        """As GenerationOptions has it."""
+        """The number as GenerationOptions has it."""
         return self.prompt_logprobs
 
     @property
@@ -121,8 +121,8 @@ class GenerationFields(RequestFields, kw_only=True):
         return self.stream_options is not None and self.stream_options.include_usage
 
     @property
-    def told(self) -> dict[str, Any]:
-        """What answers tell besides their text."""
+    def extras(self) -> dict[str, Any]:
+        """What answers hold besides their text."""
         return {
             "returns_tokens": self.speculation is not None and self.speculation.return_tokens,
             "returns_token_ids": bool(self.return_token_ids),
@@ -133,7 +133,7 @@ class GenerationFields(RequestFields, kw_only=True):
 
     @property
     def has_running_usage(self) -> bool:
-        """Whether every event of a stream tells it."""
+        """Whether every event of a stream has its usage."""
         return self.includes_usage and self.stream_options is not None and self.stream_options.continuous_usage_stats
 
     @property
@@ -147,7 +147,7 @@ class GenerationFields(RequestFields, kw_only=True):
 
     @property
     def given_format(self) -> dict[str, Any] | None:
-        """response_format as the request has it."""
+        """The response_format as the request has it."""
         return None if self.response_format is None else self.response_format.as_given()
 
 
@@ -166,7 +166,7 @@ def generation_options(
     if fields.prompt_logprobs is not None:
         check_number("prompt_logprobs", fields.prompt_logprobs, 0, MAX_LOGPROBS)
         if fields.stream:
-            raise InvalidRequestError("prompt_logprobs is not told in streams", param="prompt_logprobs")
+            raise InvalidRequestError("prompt_logprobs is not served in streams", param="prompt_logprobs")
     speculation = fields.speculation or SpeculationFields()
     given = {**_given(fields), **_given(speculation)}
     given |= {
@@ -214,7 +214,7 @@ def check_num_choices(num_choices: int | None, num_prompts: int, max_choices: in
 
 
 def _top_k(top_k: int | None) -> int:
-    """More than any vocabulary holds is all of it."""
+    """The top_k as SamplingParams has it: more than any vocabulary holds is all of it."""
     return 0 if top_k in (None, -1) else min(top_k, MAX_TOP_K)
 
 

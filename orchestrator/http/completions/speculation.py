@@ -1,4 +1,4 @@
-"""What an answer tells about its speculation: Pilotfish's own addition to OpenAI's API."""
+"""What an answer says about its speculation: Pilotfish's own addition to OpenAI's API."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class TokenDetails(msgspec.Struct):
 
     token_ids: list[int]
     texts: list[str]
-    """Each by itself: an incomplete character shows as U+FFFD."""
+    """Texts of the tokens, each by itself: an incomplete character shows as U+FFFD."""
     origins: list[str]
     """`plain`, `accepted` (a draft that stood), `recovered` (the target's own after a draft that fell) or `bonus`
     (after drafts that all stood). Every round ends with a token that is not `accepted`, or with the answer."""
@@ -30,7 +30,7 @@ class SpeculationReport(SpeculationStats, kw_only=True):
     """How one answer came about. Durations in milliseconds, from the request's arrival."""
 
     seed: int
-    """That reproduces this answer."""
+    """The seed that reproduces this answer."""
     emulated: bool
     """The engine only plays the hardware; the text means nothing."""
     lossy: bool
@@ -45,11 +45,11 @@ class ChoiceDetails(msgspec.Struct, omit_defaults=True):
 
     tokens: TokenDetails | None = None
     report: SpeculationReport | None = None
-    """With the end of the answer."""
+    """Present at the end of the answer."""
 
 
 def token_details(chunk: OutputChunk, tokenizer: Tokenizer) -> TokenDetails:
-    """Of the tokens of one chunk."""
+    """Details of one chunk's tokens."""
     return TokenDetails(
         token_ids=list(chunk.token_ids),
         texts=[tokenizer.decode([token_id], skip_special=False) for token_id in chunk.token_ids],
@@ -59,7 +59,7 @@ def token_details(chunk: OutputChunk, tokenizer: Tokenizer) -> TokenDetails:
 
 
 def speculation_report(report: Summary) -> SpeculationReport:
-    """Of a finished answer."""
+    """The report of a finished answer."""
     return SpeculationReport(
         **msgspec.structs.asdict(report.speculation),
         seed=report.seed,

@@ -10,53 +10,53 @@ from pilotfish.rpc.answer import Summary
 
 
 class PromptTokensDetails(msgspec.Struct):
-    """Of the prompt's tokens."""
+    """Details of the prompt's tokens."""
 
     cached_tokens: int
     """Found in the target's prefix cache."""
 
 
 class CompletionTokensDetails(msgspec.Struct):
-    """Of the answers' tokens."""
+    """Details of the answers' tokens."""
 
     reasoning_tokens: int
 
 
 class Usage(msgspec.Struct):
-    """As OpenAI counts: the prompt of several answers once."""
+    """Token counts as OpenAI counts: the prompt of several answers once."""
 
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails | None = None
-    """null while it is not known."""
+    """Details of the prompt; null while they are not known."""
     completion_tokens_details: CompletionTokensDetails | None = None
-    """null where no thoughts are told apart, or their end mark is no token of its own."""
+    """Details of the answers; null where thoughts are not separated, or their end mark is no token of its own."""
 
 
 class RunningUsage:
-    """Of one answer, as far as it has come."""
+    """The usage of one answer, as far as it has come."""
 
-    def __init__(self, num_prompt_tokens: int, *, is_told: bool) -> None:
+    def __init__(self, num_prompt_tokens: int, *, is_shown: bool) -> None:
         self._num_prompt_tokens = num_prompt_tokens
-        self._is_told = is_told
+        self._is_shown = is_shown
         self.num_output_tokens = 0
 
     def now(self) -> Usage | None:
-        """None where it is not told."""
+        """The usage now; None where events have none."""
         num_tokens = self._num_prompt_tokens + self.num_output_tokens
-        return Usage(self._num_prompt_tokens, self.num_output_tokens, num_tokens) if self._is_told else None
+        return Usage(self._num_prompt_tokens, self.num_output_tokens, num_tokens) if self._is_shown else None
 
 
 def with_reasoning(usage: Usage, counts: Iterable[int | None]) -> Usage:
-    """counts: of tokens, for each answer; None: not known."""
+    """counts: thought tokens of each answer; None: not known."""
     if known := [count for count in counts if count is not None]:
         usage.completion_tokens_details = CompletionTokensDetails(sum(known))
     return usage
 
 
 def usage_of(reports: Iterable[tuple[int, Summary]]) -> Usage:
-    """Of (index of the prompt, report) pairs of all answers."""
+    """The usage of (index of the prompt, report) pairs of all answers."""
     prompts: dict[int, Summary] = {}
     num_output_tokens = 0
     for prompt_index, report in reports:

@@ -1,1 +1,1 @@
-"""What the server tells of itself: models, health, metrics, the fleet, its description and pages."""
+"""What the server says of itself: models, health, metrics, the fleet, its description and pages."""

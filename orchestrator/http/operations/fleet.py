@@ -85,7 +85,7 @@ def _replica(link: ReplicaLink) -> dict[str, Any]:
 
 
 def _requests(service: InferenceService) -> dict[str, int]:
-    """Of this orchestrator."""
+    """This orchestrator's requests."""
     statistics, totals = service.statistics, service.statistics.totals
     return {
         "num_running": service.request_queue.num_running,

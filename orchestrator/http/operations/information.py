@@ -1,4 +1,4 @@
-"""Endpoints that tell about the server: /v1/models, /health, /ready, /version, /metrics."""
+"""Endpoints about the server: /v1/models, /health, /ready, /version, /metrics."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Status(msgspec.Struct):
 
 
 class Version(msgspec.Struct):
-    """Of Pilotfish."""
+    """The version of Pilotfish."""
 
     version: str
 
@@ -71,12 +71,12 @@ class InformationApi:
 
     async def health(self, exchange: Exchange) -> None:
         """GET /health: the process answers, and is to go on."""
-        await self._tell(exchange, "ok")
+        await self._answer(exchange, "ok")
 
     async def ready(self, exchange: Exchange) -> None:
         """GET /ready: requests are served."""
         has_target = self._service.targets.num_connected > 0
-        await self._tell(exchange, "ready", "" if has_target else "no target replica is connected")
+        await self._answer(exchange, "ready", "" if has_target else "no target replica is connected")
 
     async def version(self, exchange: Exchange) -> None:
         """GET /version."""
@@ -87,7 +87,7 @@ class InformationApi:
         encode, content_type = choose_encoder(exchange.request.headers.get("accept", ""))
         await exchange.reply_bytes(encode(self._registry), content_type)
 
-    async def _tell(self, exchange: Exchange, status: str, problem: str = "") -> None:
+    async def _answer(self, exchange: Exchange, status: str, problem: str = "") -> None:
         if self._is_draining():
             problem = "the server is shutting down"
         if problem:

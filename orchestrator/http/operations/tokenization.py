@@ -62,7 +62,7 @@ class DetokenizeRequest(RequestFields, kw_only=True):
 
 
 class DetokenizeResponse(msgspec.Struct):
-    """Their text, special tokens included."""
+    """The text of the tokens, special tokens included."""
 
     prompt: str
 

@@ -63,7 +63,7 @@ class ResponsesFormat:
         return ResponseEvents(self, AnswerParser(self.reasoning(), self.tools.parser(), self.tools.max_calls))
 
     def usage_event(self, usage: Usage) -> bytes:  # noqa: ARG002
-        """The last event has told it."""
+        """Nothing: the last event has the usage."""
         return b""
 
     def response(
@@ -74,7 +74,7 @@ class ResponsesFormat:
         *,
         error: ApiError | None = None,
     ) -> Response:
-        """report: None while the answer is being made, and where it failed, of error."""
+        """report: None while the answer is being made, and where it failed with `error`."""
         request = self.request
         ended: dict[str, Any] = {"status": "in_progress"}
         if error is not None:
@@ -98,7 +98,7 @@ class ResponsesFormat:
             metadata=request.metadata or {},
             parallel_tool_calls=request.parallel_tool_calls is not False,
             temperature=request.temperature,
-            reasoning=(request.reasoning or ReasoningFields()).told,
+            reasoning=(request.reasoning or ReasoningFields()).repeated,
             text={"format": {"type": "text"}, **({} if request.text is None else request.text.as_given())},
             tool_choice=choice if isinstance(choice, str) else choice.as_given(),
             tools=[tool.as_given() for tool in request.tools or ()],
@@ -118,14 +118,14 @@ class ResponseEvents(ChoiceEvents):
         self._num_events = 0
         self.items: list[OutputItem] = []
         self._written: OutputItem | None = None
-        """That is being written: the last item."""
+        """The item that is being written: the last one; None: none."""
         self._logprobs: list[TokenLogprob] = []
-        """Of the tokens since the message's last words."""
+        """Log-probabilities of the tokens since the message's last words."""
 
     def chunk(self, chunk: OutputChunk) -> bytes:
         """Empty while nothing can be shown."""
-        if told := chat_logprobs(chunk, self._format.tokenizer) if self._format.request.has_logprobs else None:
-            self._logprobs += told.content
+        if logprobs := chat_logprobs(chunk, self._format.tokenizer) if self._format.request.has_logprobs else None:
+            self._logprobs += logprobs.content
         return self._begin() + self._add(self.parser.push(chunk.text, chunk.token_ids))
 
     def end(self, chunk: OutputChunk, report: Summary) -> bytes:

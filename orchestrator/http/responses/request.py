@@ -32,12 +32,12 @@ _PARAM_NAMES: Mapping[str, str] = {
     **SPECULATION_NAMES,
 }
 LOGPROBS = "message.output_text.logprobs"
-"""Of what a request may have included, what is."""
+"""The value of `include` that is served."""
 _TEXT_PARTS = ("input_text", "output_text", "reasoning_text", "text")
 
 
 class InputPart(ContentPart, kw_only=True):
-    """As clients send back what they were given."""
+    """A part of a message as clients send it back."""
 
     annotations: list[Any] | None = None
     logprobs: list[Any] | None = None
@@ -91,11 +91,11 @@ class ReasoningFields(RequestFields, kw_only=True):
 
     effort: str | None = None
     summary: str | None = None
-    """Told back."""
+    """Repeated in the answer."""
 
     @property
-    def told(self) -> dict[str, str | None]:
-        """As answers repeat it."""
+    def repeated(self) -> dict[str, str | None]:
+        """The fields as answers repeat them."""
         return {"effort": self.effort, "summary": self.summary}
 
 
@@ -114,40 +114,40 @@ class ResponsesRequest(ChatFields, kw_only=True):
     top_logprobs: int | None = None
     reasoning: ReasoningFields | None = None
     metadata: dict[str, str] | None = None
-    """Told back."""
+    """Repeated in the answer."""
     previous_response_id: str | None = None
     conversation: str | dict[str, Any] | None = None
     background: bool | None = None
 
     @property
     def param_names(self) -> Mapping[str, str]:
-        """Of parameters that chats call otherwise, unless this request does as well."""
+        """Names of parameters that chats call otherwise, unless this request does as well."""
         return {name: own for name, own in _PARAM_NAMES.items() if getattr(self, name, None) is None}
 
     @property
     def has_logprobs(self) -> bool:
-        """Of every output token."""
+        """Whether the answer has log-probabilities of every output token."""
         return LOGPROBS in (self.include or ())
 
     @property
-    def untold_fields(self) -> dict[str, str]:
-        """Fields that ask for what responses do not tell, each with the reason."""
+    def unserved_fields(self) -> dict[str, str]:
+        """Fields that ask for what responses do not contain, each with the reason."""
         given = {
             "return_token_ids": self.return_token_ids,
             "speculation.return_tokens": self.speculation is not None and self.speculation.return_tokens,
             "stream_options": self.stream_options,
         }
-        untold = dict.fromkeys((name for name, value in given.items() if value), "responses do not tell it")
+        unserved = dict.fromkeys((name for name, value in given.items() if value), "responses do not have it")
         if not {LOGPROBS}.issuperset(self.include or ()):
-            untold["include"] = f"only {LOGPROBS} is told"
+            unserved["include"] = f"only {LOGPROBS} is served"
         if self.top_logprobs and not self.has_logprobs:
-            untold["top_logprobs"] = f"include has no {LOGPROBS}"
+            unserved["top_logprobs"] = f"include has no {LOGPROBS}"
         if self.reasoning is not None and self.reasoning.summary:
-            untold["reasoning.summary"] = "thoughts are told as they are"
-        return untold
+            unserved["reasoning.summary"] = "thoughts are returned as they are"
+        return unserved
 
     def as_chat(self) -> ChatCompletionRequest:
-        """The same question. Raises InvalidRequestError for what needs a memory, and for what is not text."""
+        """The request as a chat. Raises InvalidRequestError for what needs a memory, and for what is not text."""
         for name in ("previous_response_id", "conversation", "background"):
             if getattr(self, name):
                 raise InvalidRequestError(f"{name}: answers are not kept here; send all of it in input", param=name)

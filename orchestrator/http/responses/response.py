@@ -66,20 +66,20 @@ class ResponseEvent(msgspec.Struct):
     """A server-sent event of a streamed answer."""
 
     event: str
-    """What has been added: OpenAI's name."""
+    """OpenAI's name of what has been added."""
     data: str
     """JSON: the name as `type`, `sequence_number`, and what it is about."""
 
 
 class InputDetails(msgspec.Struct):
-    """Of the input's tokens."""
+    """Details of the input's tokens."""
 
     cached_tokens: int
     cache_write_tokens: int = 0
 
 
 class OutputDetails(msgspec.Struct):
-    """Of the output's tokens."""
+    """Details of the output's tokens."""
 
     reasoning_tokens: int
 

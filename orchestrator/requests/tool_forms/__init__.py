@@ -21,12 +21,12 @@ PARSERS: Mapping[str, tuple[ToolForm, ...]] = {
     "deepseek_v31": (DEEPSEEK_V31,),
     "openai": (GPT_OSS,),
 }
-"""By vLLM's names, as in HttpConfig; of several forms the chat template tells which."""
+"""Forms by vLLM's parser names, as in HttpConfig; of several forms the chat template decides which."""
 
 
 def tool_form(name: str, tokenizer: Tokenizer) -> ToolForm:
-    """That of a parser; `auto`: the first whose marks the chat template has, else Hermes', in whose words templates
-    without tools are told of them."""
+    """The form of a parser; `auto`: the first whose marks the chat template has, else Hermes', in whose words templates
+    without tools describe them."""
     template = tokenizer.chat_template
     forms = PARSERS.get(name) or tuple(form for forms in PARSERS.values() for form in forms)
     fitting = (form for form in forms if all(mark in template for mark in form.template_marks))

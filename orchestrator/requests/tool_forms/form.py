@@ -30,7 +30,7 @@ class ToolForm:
     """How calls are found in text, and how they are written when they are demanded."""
 
     template_marks: tuple[str, ...]
-    """A chat template that has all of them is of a model with this form."""
+    """Marks of this form: it is used where a chat template has all of them."""
     begin: str
     """What calls are found by."""
     head: re.Pattern[str]
@@ -43,14 +43,14 @@ class ToolForm:
     is_bare: bool = False
     """An answer may begin with such an object, without `begin`."""
     num_id_chars: int | None = None
-    """Of a call's id, where the chat template takes no other."""
+    """Length of a call's id, where the chat template takes no other."""
     answer_begin: str = ""
-    """Of an answer that is no call."""
+    """Text before an answer that is no call."""
     special_token_ids: Mapping[str, int] = field(default_factory=dict)
-    """Of marks in `written` that the model's tokenizer has as special tokens: no text writes them."""
+    """Marks in `written` that the model's tokenizer has as special tokens: no text writes them."""
 
     def new_id(self) -> str:
-        """Of a call."""
+        """A new id of a call."""
         return (
             f"call_{secrets.token_hex(12)}" if self.num_id_chars is None else secrets.token_hex()[: self.num_id_chars]
         )

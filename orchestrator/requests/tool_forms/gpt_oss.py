@@ -1,4 +1,4 @@
-"""gpt-oss' form: a message to a function, on the channel `commentary` (OpenAI's harmony format)."""
+"""The form of gpt-oss: a message to a function, on the channel `commentary` (OpenAI's harmony format)."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""NousResearch's form, also Qwen's, and the one that templates without tools are told."""
+"""NousResearch's form, also Qwen's, and the one that is described to templates without tools."""
 
 from orchestrator.requests.tool_forms.form import JSON_SPACE, ToolForm, WrittenForm
 from pilotfish.models.tokens.tool_prompt import CALL_BEGIN, CALL_END

@@ -16,7 +16,7 @@ class Ask:
     asked_s: float
     deadline_s: float
     tree: TreeRequest | None = None
-    """That the draft may be; None: a chain."""
+    """Shape that the draft may have; None: a chain."""
     num_openings: int = 0
     """Times that the sequence was opened for it."""
 

@@ -6,16 +6,16 @@ _MIN_DEADLINE_S = 0.01
 """Below this the deadline would measure the event loop, not the drafter."""
 _UNMEASURED_DECODE_S = 0.05
 _PATIENCE = 3.0
-"""A draft is late that takes this many times as long as drafts take now."""
+"""A draft is late after this many times the current draft time."""
 _MOST_PATIENCE = 8.0
-"""And one that takes this many times as long as plain decoding would, whatever drafts take."""
+"""A draft is late after this many times plain decoding's time, whatever drafts take."""
 
 
 def draft_deadline_s(num_tokens: int, decode_s: float, ask_s: float) -> float:
-    """As long as plain decoding would take for num_tokens tokens: waiting longer cannot pay.
+    """The time that plain decoding would take for num_tokens tokens: waiting longer cannot pay.
 
-    But under load, where the drafts of all requests take that long, giving up a little before they come pays still
-    less, and tells nothing of the drafter; whether to ask at all is the controller's decision.
+    Under load the drafts of all requests take that long. Giving up a little before they come pays still less, and
+    says nothing of the drafter; whether to ask at all is the controller's decision.
     decode_s: a plain decode step; 0: not known. ask_s: what drafts take now; 0: not measured yet.
     """
     plain_s = max(num_tokens * (decode_s or _UNMEASURED_DECODE_S), _MIN_DEADLINE_S)

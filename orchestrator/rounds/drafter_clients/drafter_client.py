@@ -31,7 +31,7 @@ class DrafterClient:
         """Begin to read the prompt, while the target does."""
 
     def ask(self, sequence: Sequence, num_tokens: int, now_s: float) -> Draft | None:  # noqa: ARG002
-        """At most num_tokens tokens that continue the committed ones, or a tree of that depth.
+        """A draft of at most num_tokens tokens that continues the committed ones, or a tree of that depth.
 
         None: a later event brings the draft, or ends the wait for it.
         """
@@ -57,12 +57,12 @@ class DrafterClient:
 
 
 class InTargetClient(DrafterClient):
-    """Only says whether the target has it."""
+    """Reports whether the target has the wanted drafter; the target itself drafts."""
 
     is_in_target = True
 
     def __init__(self, proposer: str, target_proposer: str) -> None:
-        """target_proposer: what the target says that it has; empty if nothing."""
+        """target_proposer: the drafter that the target reports; empty: none."""
         self._absence = ""
         if proposer != target_proposer:
             has = f"it has {target_proposer}" if target_proposer else "it has none"

@@ -15,12 +15,12 @@ class FeatureFeed:
     """See the module. One per request; empty unless somebody wants features."""
 
     def __init__(self, kept_layers: tuple[int, ...] = ()) -> None:
-        """kept_layers: of the target, as far as it is known."""
+        """kept_layers: the layers whose features the target keeps, as far as known."""
         self._kept_layers = kept_layers
         self._drafter: ModelInfo | None = None
-        """Who wants features."""
+        """The drafter that wants features; None: none does."""
         self._pieces: deque[Features] = deque()
-        """One continues the other."""
+        """Features in order of position, without gaps."""
 
     @property
     def is_empty(self) -> bool:
@@ -70,7 +70,7 @@ class FeatureFeed:
             self._pieces.popleft()
 
     def since(self, position: int) -> Features | None:
-        """Those that are here of the positions from `position` on."""
+        """The features that are here of the positions from `position` on."""
         parts = [piece.since(position) for piece in self._pieces if piece.end_position > position]
         if not parts:
             return None

@@ -26,17 +26,17 @@ class LookupDrafter(DrafterClient):
         *,
         tree: TreeRequest | None = None,
     ) -> None:
-        """Owns `lookup`, which is empty. budget: of all requests. tree: how drafts may branch; None: chains."""
+        """Owns `lookup`, which is empty. budget: shared by all requests. tree: how drafts may branch; None: chains."""
         self._lookup: SequenceLookup | None = lookup
         """None: it was closed, or found no room."""
         self._budget = budget
         self._num_taken = 0
-        """Tokens of the budget that it has."""
+        """Tokens that this lookup holds of the budget."""
         self._absence = ""
         self._out = out
         self._tree = tree
         self._asked: tuple[int, float] | None = None
-        """Draft tokens that are waited for, and since when."""
+        """The draft tokens that are waited for, and since when."""
 
     @property
     def unavailable_reason(self) -> str:
@@ -85,8 +85,8 @@ class LookupDrafter(DrafterClient):
         return True
 
     def _with_all_of(self, sequence: Sequence) -> SequenceLookup | None:
-        """The lookup, told all committed tokens, if there is room for them: a part of them would take memory and find
-        little."""
+        """The lookup with all committed tokens; None where there is no room for all: a part of them would take memory
+        and find little."""
         num_missing = sequence.length - self._num_taken
         if self._lookup is not None and num_missing > 0:
             if self._budget.take(num_missing):

@@ -11,14 +11,14 @@ from pilotfish.speculation.common_prefix import num_common_tokens
 from pilotfish.speculation.statistics import DecayedAcceptance
 
 _PRIOR_ACCEPTANCE = 0.7
-"""Believed for the first few rounds."""
+"""Assumed conditional acceptance until a few rounds were observed."""
 _NEIGHBOUR_ROUNDS = 8
-"""A position believes its neighbour as much as 8 rounds of its own: with acceptance 0.8, 12 outcomes then foresee 79 %
-of the rounds, of 80 % where it is known."""
+"""A neighbouring position's acceptance counts as 8 rounds of a position's own. With acceptance 0.8, 12 outcomes then
+foresee 79 % of the rounds; 80 % would be foreseen if acceptance were known."""
 
 
 class SpeculationCache:
-    """Holds the drafts of one round: those that stand on what the replica was last told.
+    """Holds the drafts of one round: those that continue the tokens last sent to the replica.
 
     A prepared draft is found by the tokens that were committed since, whatever it contains: choosing by its
     content would change the distribution of the output.
@@ -29,16 +29,17 @@ class SpeculationCache:
         self._prepared: list[Predrafted] = []
         self._num_unused_tokens = 0
         self.base_length = 0
-        """Committed tokens that the replica was last told of."""
+        """Committed tokens when the replica was last sent any."""
         self.is_expecting = False
-        """Whether it was asked to draft ahead of them."""
+        """Whether the replica was asked to draft ahead of them."""
 
     def begin(self, base_length: int, *, is_expecting: bool) -> None:
-        """The replica is told of base_length tokens: what stands on others is of no use any more."""
+        """The replica is sent the text up to base_length tokens: drafts that continue another text are dropped."""
         self._counters.num_wasted_tokens += self._num_unused_tokens
         self._num_unused_tokens = 0
         self._prepared.clear()
-        self.base_length, self.is_expecting = base_length, is_expecting
+        self.base_length = base_length
+        self.is_expecting = is_expecting
 
     def add(self, prepared: Predrafted) -> None:
         """Keep what came unasked; drafts of an earlier round are dropped."""
@@ -87,7 +88,7 @@ class Predrafts:
         self._is_sample = False
 
     def learn(self, sequence: Text, now_s: float) -> None:
-        """A round begins: what became of the last draft tells the acceptance, and how long the round took."""
+        """A round begins: update the acceptance by the last draft's outcome, and the duration of rounds."""
         draft, self._last_draft = self._last_draft, ()
         committed = sequence.tokens_since(self._last_length)
         if not draft or not committed or len(committed) > len(draft) + 1:
@@ -107,21 +108,23 @@ class Predrafts:
 
     def remember(self, sequence: Text, token_ids: tuple[int, ...], now_s: float) -> None:
         """This draft is what the round verifies."""
-        self._last_draft, self._last_length, self._last_s = token_ids, sequence.length, now_s
+        self._last_draft = token_ids
+        self._last_length = sequence.length
+        self._last_s = now_s
 
     def add(self, prepared: Predrafted) -> None:
         """Keep what came unasked."""
         self._cache.add(prepared)
 
     def take(self, sequence: Text, num_tokens: int | None) -> Proposal | None:
-        """At most num_tokens (None: all) of the draft that was prepared for just the committed tokens."""
+        """The draft prepared for just the committed tokens, cut to num_tokens (None: all of it)."""
         draft = self._cache.take(sequence.tokens_since(self._cache.base_length))
         if draft is not None:
             self._policy.add_hit()
         return _first(draft, num_tokens)
 
     def take_late(self, prepared: Predrafted, sequence: Text, num_tokens: int) -> Proposal | None:
-        """As `take`, of what comes only now that it has been asked for."""
+        """As `take`, for a prepared draft that comes only after the draft was asked for."""
         return _first(self._cache.take_late(prepared, sequence.tokens_since(prepared.base_length)), num_tokens)
 
     def request(self, peer: Peer, sequence: Text, num_tokens: int) -> PredraftRequest | None:

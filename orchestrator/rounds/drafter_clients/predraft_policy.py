@@ -19,18 +19,18 @@ class PredraftCounters:
     """What drafting ahead came to, over all requests of an orchestrator."""
 
     num_hits: int = 0
-    """Rounds whose draft was there before it was asked for."""
+    """Rounds whose draft was there before it was asked for. `num_gone_on` is a part of them."""
     num_gone_on: int = 0
-    """Of them, those that the target began by itself."""
+    """Hits whose round the target began by itself."""
     num_misses: int = 0
     """Rounds after drafting ahead whose draft had to be asked for all the same."""
     num_late_hits: int = 0
-    """Of the misses, those whose prepared draft came while it was being asked for."""
+    """Misses whose prepared draft came while the draft was being asked for."""
     num_prepared_tokens: int = 0
     num_wasted_tokens: int = 0
-    """Of the prepared ones, those whose outcome did not come true."""
+    """Prepared tokens whose foreseen outcome did not come true."""
     num_stale_drafts: int = 0
-    """That came after their round was over."""
+    """Prepared drafts that came after their round was over."""
     hidden_s: float = 0.0
     """Drafting time that nobody waited for: for each hit, what asking took of late."""
 
@@ -38,13 +38,13 @@ class PredraftCounters:
 class ClippedAverage:
     """An exponential moving average that one outlier hardly moves; None before the first value.
 
-    Unlike a median it tells what a mixture of two costs: drafts that were ready and drafts that were not.
+    Unlike a median it shows what a mixture of two costs: drafts that were ready and drafts that were not.
     """
 
     __slots__ = ("_deviation", "_weight", "num_values", "value")
 
     def __init__(self, weight: float = 0.1) -> None:
-        """weight: of the latest value; about 2 / weight values count."""
+        """weight: the latest value's; about 2 / weight values count."""
         self._weight = weight
         self.num_values = 0
         self._deviation = 0.0
@@ -65,11 +65,11 @@ class ClippedAverage:
 
 
 _PROBE_INTERVAL_ROUNDS = 32
-"""One round in so many is measured the other way."""
+"""While drafting ahead pays, one round in so many goes without."""
 _FREQUENT_PROBE_INTERVAL_ROUNDS = 6
-"""At first, and as long as drafting ahead does not pay."""
+"""At first, and while drafting ahead does not pay, one round in so many is done the other way."""
 _MIN_SAMPLES = 10
-"""Before as many rounds of both ways were measured, none is held to be the slower one."""
+"""Rounds of each way to measure before either can count as slower."""
 _TOLERANCE = 1.02
 """Rounds this much longer are within the noise."""
 
@@ -86,10 +86,10 @@ NOTHING = Budget(0)
 
 
 class PredraftPolicy:
-    """Shared by the requests of one orchestrator."""
+    """Decides how far rounds draft ahead. Shared by the requests of one orchestrator."""
 
     def __init__(self, mode: Literal["auto", "off", "on"], max_tokens: int) -> None:
-        """max_tokens: drafted ahead in one round of one request, at most; 0 is off."""
+        """max_tokens: the most that one round of one request drafts ahead; 0 is off."""
         self._mode = mode if max_tokens else "off"
         self._max_tokens = max_tokens
         self._num_rounds = 0
@@ -113,7 +113,7 @@ class PredraftPolicy:
     def budget(self, model: ModelInfo, load: LoadReport, num_draft_tokens: int) -> Budget:
         """What the replica may draft ahead in the round that begins.
 
-        num_draft_tokens: of the round's own draft.
+        num_draft_tokens: the length of the round's own draft.
         """
         if self._mode == "off" or model.feature_layers or model.proposer in LOOKUPS:  # no time to hide
             return NOTHING  # features come with the verdict
@@ -131,7 +131,7 @@ class PredraftPolicy:
         return Budget(num_tokens, is_sample=True)
 
     def add_round(self, elapsed_s: float, *, is_ahead: bool) -> None:
-        """From one draft to the next, with or without drafting ahead between them."""
+        """Record the time from one draft to the next. is_ahead: it was drafted ahead between them."""
         self._round_s[is_ahead].add(elapsed_s)
         self._num_samples[is_ahead] += 1
 

@@ -23,9 +23,9 @@ from pilotfish.types import SequenceErrorCode, TreeRequest
 _log = logging.getLogger(__name__)
 
 _OPENING_PATIENCE_S = 10.0
-"""For the first answer: the replica may have a long prompt to read, and others' before it."""
+"""Deadline of the first answer: the replica may have a long prompt to read, and others' before it."""
 _MAX_OPENINGS = 2
-"""In one round: a replica that has lost the sequence gets it once more."""
+"""Openings in one round: a replica that has lost the sequence gets it once more."""
 
 
 class RemoteDrafter(DrafterClient):
@@ -46,8 +46,8 @@ class RemoteDrafter(DrafterClient):
         """`deadline_s(num_tokens)` is how long a round may wait for that many draft tokens; inf: until it is woken.
 
         needs_probs: drafts come with their distributions, for rejection sampling.
-        features: of the target, for proposers that build on them. tree: how drafts may branch; None: chains.
-        predraft: how far the replica may draft ahead; None: not at all. vocab_size: of a target that would not survive
+        features: the target's, for proposers that need them. tree: how drafts may branch; None: chains.
+        predraft: how far the replica may draft ahead; None: not at all. vocab_size: that of a target that fails on
         a token beyond it; None: only the drafter's own counts.
         """
         self._pool = SequencePool(pool)
@@ -276,7 +276,8 @@ class RemoteDrafter(DrafterClient):
         if replica is None:
             raise UnavailableError(self._pool.absence_reason)
         peer = self.peer = Peer(replica)
-        self._opened_s, self._is_late = now_s, False
+        self._opened_s = now_s
+        self._is_late = False
         self._features.want(replica.model)
         self._out.append(Open(peer, peer.opening(text)))
         return peer

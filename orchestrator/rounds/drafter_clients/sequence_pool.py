@@ -54,7 +54,7 @@ class SequencePool:
         """Hold an error against the place or the replica that it is about; None: against the sequence, it was a
         refusal.
 
-        num_tokens: of the sequence, the drafts that were asked for included.
+        num_tokens: the sequence's, the drafts that were asked for included.
         """
         if _is_refusal(error, replica, num_tokens):
             self._refusals[replica.replica_id] = error.message

@@ -35,9 +35,9 @@ class RequestRecord:
     ended_s: float = 0.0
     """When the call ended; 0: the end of the run cut it off."""
     answer: Measurement = _NOTHING
-    """As far as it came; without a summary if it broke off."""
+    """The answer as far as it came; without a summary if it broke off."""
     error_code: str = ""
-    """gRPC status name of a failure; empty: none."""
+    """The gRPC status name of a failure; empty: none."""
     error: str = ""
 
     @property
@@ -51,13 +51,13 @@ class Window:
     """What one run saw. Times are the driver's clock, in seconds."""
 
     records: list[RequestRecord] = field(default_factory=list)
-    """Of all requests that were sent."""
+    """Records of all requests that were sent."""
     start_s: float = 0.0
     """The first measured request was sent."""
     end_s: float = 0.0
     """The last measured request ended."""
     cpu_share: float = 0.0
-    """Of one core, that the client used from start to end of the run."""
+    """Share of one core that the client used from start to end of the run."""
 
     @property
     def duration_s(self) -> float:
@@ -78,7 +78,7 @@ class Driver:
         on_measured: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """concurrency: clients, each with one request at a time; as many requests warm up. on_measured is called when a
+        """concurrency: clients, each with one request at a time; as many requests warm up. on_measured: called when a
         measured one has ended."""
         self._ask = ask
         self._concurrency = concurrency
@@ -90,7 +90,7 @@ class Driver:
         self._done = asyncio.Event()
 
     async def run(self, requests: Iterator[PlannedRequest]) -> Window:
-        """Until every measured request has ended; what is still running then is cancelled."""
+        """Ask until every measured request has ended; what is still running then is cancelled."""
         start_s, start_cpu_s = self._clock(), time.process_time()
         async with asyncio.TaskGroup() as group:
             clients = [group.create_task(self._keep_asking(requests)) for _ in range(self._concurrency)]
@@ -127,7 +127,8 @@ class Driver:
         try:
             summary = await self._ask(request, on_tokens)
         except PilotfishError as error:
-            record.error_code, record.error = status_of(error)[0], str(error)
+            record.error_code = status_of(error)[0]
+            record.error = str(error)
         finally:  # what the end of the run cuts off has tokens, too
             record.answer = Measurement(token_ids=tuple(token_ids), arrivals=tuple(arrivals), summary=summary)
         record.ended_s = self._clock()

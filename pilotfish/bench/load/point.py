@@ -1,4 +1,4 @@
-"""From what the runs of one mode at one load saw to its figures."""
+"""The figures of one mode at one load, from what its runs saw."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pilotfish.bench.metrics import DraftMetrics, Percentiles, draft_metrics, pe
 
 class LoadPoint(msgspec.Struct, frozen=True, kw_only=True):
     """One mode at one load. Rates are over the windows from the first measured request's start to the last one's end,
-    and count whatever came in them; the rest is about the measured requests. None: nothing to tell from."""
+    and count whatever came in them; the rest is about the measured requests. None: nothing was measured."""
 
     mode: str
     concurrency: int
@@ -40,7 +40,7 @@ class LoadPoint(msgspec.Struct, frozen=True, kw_only=True):
     e2e_ms: Percentiles | None
     """Time to the last token."""
     queue_ms: Percentiles | None
-    """From arrival at the orchestrator to the target's first step, as the service reports it."""
+    """Time from arrival at the orchestrator to the target's first step, as the service reports it."""
     drafts: DraftMetrics | None
     reasons: dict[str, int]
     """Requests by the identifier of why speculation was off or limited for them; empty: it was not."""
@@ -49,13 +49,13 @@ class LoadPoint(msgspec.Struct, frozen=True, kw_only=True):
     rounds_by_draft_tokens: dict[int, int]
     """Rounds by the draft tokens that they asked for; 0: runs of plain decoding."""
     client_cpu_share: float
-    """Of one core, that this program used: above 0.9 it was the bottleneck."""
+    """Share of one core that this program used: above 0.9 it was the bottleneck."""
     throughput_ratio: float | None = None
-    """output_tokens_per_s over the baseline mode's at the same load."""
+    """Ratio of output_tokens_per_s to the baseline mode's at the same load."""
     num_compared: int = 0
     """Answers held against the baseline's answer to the same request."""
     num_differing: int = 0
-    """Of those, answers with other tokens."""
+    """Compared answers with other tokens than the baseline's."""
 
 
 def point_of(mode: str, concurrency: int, windows: Sequence[Window]) -> LoadPoint:

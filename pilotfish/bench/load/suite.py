@@ -31,7 +31,7 @@ from pilotfish.client.inference import InferenceClient
 from pilotfish.errors import ConfigError
 
 MODES = ("off", "on", "auto")
-"""Of speculation, as requests ask for it."""
+"""Modes of speculation, as requests ask for them."""
 _DEFAULT_LENGTHS = parse_lengths("128")
 
 
@@ -47,16 +47,16 @@ class LoadSettings:
     prompts: Sequence[str] = ()
     """Texts; empty: synthetic prompts."""
     prompt_lengths: Lengths = _DEFAULT_LENGTHS
-    """Of synthetic prompts."""
+    """Lengths of synthetic prompts."""
     output_lengths: Lengths = _DEFAULT_LENGTHS
     num_requests: int | None = None
     """Measured requests of a run; None: by the load."""
     num_turns: int = 1
     """Runs of each mode at each load."""
     seed: int = 0
-    """Of lengths, prompts and sampling."""
+    """Seed of lengths, prompts and sampling."""
     timeout_s: float
-    """Of one request."""
+    """Time limit of one request."""
 
     def __post_init__(self) -> None:
         unknown = [mode for mode in self.modes if mode not in MODES]

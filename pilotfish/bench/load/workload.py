@@ -46,7 +46,7 @@ def parse_lengths(text: str) -> Lengths:
 
 
 def _parse(kind: str, rest: str) -> Lengths | None:
-    """None for what has the form but makes no sense. Raises ValueError for what has not even the form."""
+    """The lengths; None for what has the form but makes no sense. Raises ValueError for what has not even the form."""
     if kind == "fixed":
         num_tokens = int(rest)
         return Lengths(rest.strip(), num_tokens, lambda _: num_tokens)
@@ -80,7 +80,7 @@ class PlannedRequest:
     prompt: Prompt
     max_tokens: int
     seed: int
-    """Of sampling; below 2^63."""
+    """Seed of sampling; below 2^63."""
 
 
 class Prompts(Protocol):
@@ -131,7 +131,7 @@ class Workload:
     """Longer ones are cut: the answer first, then the prompt."""
 
     def requests(self, salt: str = "") -> Iterator[PlannedRequest]:
-        """Without end. salt: another one gives other prompts."""
+        """Requests without end. salt: another one gives other prompts."""
         for index in itertools.count():
             # A source of its own for each request, so that it does not depend on how far others drew.
             num_output = self.output_lengths.draw(Random(f"{self.seed}/{index}"))

@@ -14,7 +14,7 @@ from pilotfish.engine.process.cores import usable_cores
 
 SHARED_MEMORY = Path("/dev/shm")
 NEEDED_SHARED_BYTES = 512 * 2**20
-"""Ranks of a target share buffers there; container engines give 64 MiB unless told otherwise."""
+"""Ranks of a target share buffers there; container engines give 64 MiB unless another size is set."""
 
 
 def check_limits(config: Config, shared_memory: Path = SHARED_MEMORY) -> Iterator[Finding]:

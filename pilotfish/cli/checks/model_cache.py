@@ -67,7 +67,7 @@ def _pull_bytes(name: str, root: Path) -> int:
 
 
 def _why_not_writable(root: Path) -> str:
-    """Tries it, where the folder is or would be made: permissions alone do not tell of a read-only file system."""
+    """Tries it, where the folder is or would be made: permissions alone do not show a read-only file system."""
     try:
         with tempfile.TemporaryFile(dir=_existing(root)):
             return ""

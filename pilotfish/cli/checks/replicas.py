@@ -36,7 +36,7 @@ def check_replicas(config: Config) -> list[Finding]:
 async def _ask_all(addresses: Sequence[tuple[Service, str]], security: LinkSecurity) -> list[Finding]:
     outcomes = await asyncio.gather(*(_ask(service, address, security) for service, address in addresses))
     targets = [outcome for (service, _), outcome in zip(addresses, outcomes, strict=True) if service == "target"]
-    tokenizers = {told.model.tokenizer_fingerprint for told in targets if isinstance(told, Welcome)}
+    tokenizers = {welcome.model.tokenizer_fingerprint for welcome in targets if isinstance(welcome, Welcome)}
     return [
         _finding(service, address, outcome, tokenizers)
         for (service, address), outcome in zip(addresses, outcomes, strict=True)
@@ -85,4 +85,4 @@ def _ignore_load(_: LoadReport) -> None:
 
 
 def _ignore_loss(_: PilotfishError) -> None:
-    """It has answered before."""
+    """Does nothing: the replica has answered before."""

@@ -190,7 +190,7 @@ def _stations(
 
 
 def _running_proposers(names: Sequence[str] | None, address: str) -> list[Proposer]:
-    """By the names of requests; which of them there are is checked against what serves there."""
+    """Proposers by the names of requests; which of them there are is checked against what serves there."""
     if names:
         return [Proposer(name.strip(), name.strip()) for name in ",".join(names).split(",")]
     with InferenceClient(address, access=Access.from_environment()) as client:

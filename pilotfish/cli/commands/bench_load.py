@@ -124,6 +124,6 @@ def _station(address: str | None, config_file: Path | None, overrides: Sequence[
     emulation = (f"emulation.profile={emulate}",) if emulate else ()
     config = load_config(config_file, [*STACK_DEFAULTS, *emulation, *overrides])
     if config.emulation.is_on:
-        load_profile(config.emulation.profile)  # an unknown one is told before anything starts
+        load_profile(config.emulation.profile)  # an unknown one is reported before anything starts
     pull_models(config)
     return Station(proposers=(), config=config)

@@ -36,7 +36,7 @@ NUM_DRAFT_TOKENS = 5
 NUM_REPEATS = 3
 EMULATED_PROFILE = "a100-70b"
 EMULATED_TOKENS = 384
-"""Of an answer: with NUM_REPEATS, some ten seconds."""
+"""Length of an answer: with NUM_REPEATS, some ten seconds."""
 
 REWRITE = (
     "Correct the spelling and repeat the whole text: The litle fish swims ahead of the shark. The litle fish looks "

@@ -33,7 +33,7 @@ NumSpeculativeTokens = Annotated[
 ]
 Proposer = Annotated[
     str,
-    typer.Option("--proposer", help="auto, draft (the draft service), ngram or suffix (lookups), or eagle3."),
+    typer.Option("--proposer", help="auto, draft (the draft service), ngram or suffix (lookups), eagle3 or medusa."),
 ]
 StepJudge = Annotated[
     Literal["score", "logprob"],

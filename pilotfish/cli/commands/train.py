@@ -1,4 +1,4 @@
-"""`pilotfish train draft | eagle3`: a drafter for a target, from nothing but the target."""
+"""`pilotfish train draft | eagle3 | medusa`: a drafter for a target, from nothing but the target."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def train(
         ),
     ] = None,
     start_from: Annotated[
-        Path | None, typer.Option("--start-from", help="Continue from this eagle3 head of the target.")
+        Path | None, typer.Option("--start-from", help="Continue from this head of the target.")
     ] = None,
     answers_per_prompt: Annotated[
         int, typer.Option("--answers-per-prompt", help="For --prompts: at most one is greedy, the rest sampled.")
@@ -60,8 +60,8 @@ def train(
     epochs: Annotated[float, typer.Option("--epochs", help="Maximum passes over the data.")] = 4,
     learning_rate: Annotated[float, typer.Option("--learning-rate", help="Peak learning rate.")] = 1e-3,
     batch_tokens: Annotated[int, typer.Option("--batch-tokens", help="Tokens per training step.")] = 2048,
-    vocab: Annotated[int, typer.Option("--vocab", help="Tokens that eagle3 can propose, by frequency; 0: all.")] = 8192,
-    depths: Annotated[int, typer.Option("--depths", help="Draft positions that eagle3 learns.")] = 3,
+    vocab: Annotated[int, typer.Option("--vocab", help="Tokens that a head can propose, by frequency; 0: all.")] = 8192,
+    depths: Annotated[int, typer.Option("--depths", help="Draft positions that eagle3 learns; heads of medusa.")] = 3,
     layers: Annotated[int, typer.Option("--layers", help="Layers of a draft model.")] = 4,
     sequences: Annotated[int, typer.Option("--sequences", help="Conversations generated at once.")] = 64,
     threads: Annotated[int, typer.Option("--threads", help="0: the cores of this process.")] = 0,

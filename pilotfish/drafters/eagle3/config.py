@@ -7,24 +7,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pilotfish.errors import ModelError, UnsupportedModelError
+from pilotfish.errors import UnsupportedModelError
 from pilotfish.features import default_feature_layers
 from pilotfish.models.store.folder import read_json
+from pilotfish.models.store.head_config import HeadConfig
 from pilotfish.models.store.tensor_folder import positive
 
 _NUM_FEATURES = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Eagle3Config:
+class Eagle3Config(HeadConfig):
     """Sizes of a head, and the target it belongs to."""
 
-    hidden_size: int
-    """H: the target's."""
-    vocab_size: int
-    """V: the target's."""
-    draft_vocab_size: int
-    """Vd: tokens that the head can propose."""
     intermediate_size: int
     num_attention_heads: int
     num_key_value_heads: int
@@ -34,30 +29,13 @@ class Eagle3Config:
     max_position_embeddings: int
     feature_layers: tuple[int, int, int]
     """Layers of the target whose inputs are the low, middle and high feature."""
-    target_model: str = ""
-    """Model id of the target; empty in heads from elsewhere."""
-    tokenizer_fingerprint: str = ""
-    """Of the target; empty in heads from elsewhere."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.draft_vocab_size <= self.vocab_size:
-            raise UnsupportedModelError(
-                f"a draft vocabulary of {self.draft_vocab_size} tokens does not fit a vocabulary of {self.vocab_size}"
-            )
+        super().__post_init__()
         if self.num_attention_heads % self.num_key_value_heads:
             raise UnsupportedModelError(
                 f"{self.num_attention_heads} query heads cannot share {self.num_key_value_heads} key/value heads"
             )
-
-    def check_target(self, *, hidden_size: int, vocab_size: int, fingerprint: str, source: str) -> None:
-        """Raise ModelError when the head was made for another target or tokenizer; source names the head."""
-        other = f"{source} was trained for another target: its"
-        if self.hidden_size != hidden_size:
-            raise ModelError(f"{other} hidden size is {self.hidden_size}, the target's {hidden_size}")
-        if self.vocab_size != vocab_size:
-            raise ModelError(f"{other} vocabulary has {self.vocab_size} tokens, the target's {vocab_size}")
-        if self.tokenizer_fingerprint and self.tokenizer_fingerprint != fingerprint:
-            raise ModelError(f"{source} was trained with another tokenizer than the target's")
 
 
 def read_eagle3_config(folder: Path, *, num_target_layers: int) -> Eagle3Config:

@@ -1,4 +1,4 @@
-"""From a head's weights to the runtime that suits it: beside its target's decoder, or apart from it.
+"""Makes the runtime that suits a head's weights: beside its target's decoder, or apart from it.
 
 Apart from its target a head needs the target's embeddings and no more.
 """

@@ -27,12 +27,12 @@ from pilotfish.speculation.sampling.transfer import to_device
 from pilotfish.types import BLOCK_SIZE
 
 _MANY_ROWS = 64
-"""Of a step's features that wait."""
+"""Rows of a step above which kept features are copied: a view would keep those of the whole step in memory."""
 
 
 @dataclass(slots=True)
 class _Pending:
-    """Features of earlier steps that the head has not seen: of the positions from first_position on."""
+    """Features of earlier steps that the head has not seen, those of the positions from first_position on."""
 
     first_position: int
     features: list[Tensor] = field(default_factory=list)
@@ -121,7 +121,8 @@ class Eagle3Drafter:
             token_ids = sequence.tokens[start : end + 1 if with_last else end]
             parts.append(DraftRows(start, token_ids, sequence.block_ids))
             wanted.extend(sources[start - first : start - first + len(token_ids)])
-            pending.first_position, pending.features = end, []
+            pending.first_position = end
+            pending.features = []
         index = to_device(blocks_before + last_blocks + wanted + last_rows, torch.int64, self._decoder.device)
         before, last, taken = index.split_with_sizes([len(due), len(last_blocks), len(wanted) + len(last_rows)])
         pieces[1] = self._last_features.index_select(0, before)

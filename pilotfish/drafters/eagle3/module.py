@@ -69,7 +69,8 @@ class Rotary:
         half = torch.arange(0, config.head_dim, 2, dtype=torch.float32, device=positions.device) / config.head_dim
         angles = positions.float().unsqueeze(-1) * config.rope_theta**-half
         angles = torch.cat((angles, angles), dim=-1).unsqueeze(1)
-        self.cos, self.sin = angles.cos(), angles.sin()  # [T, 1, D]
+        self.cos = angles.cos()  # [T, 1, D]
+        self.sin = angles.sin()  # [T, 1, D]
 
     def rotate(self, x: Tensor) -> Tensor:
         """x: [T, heads, D]."""
@@ -81,9 +82,9 @@ class Eagle3Head(nn.Module):
     """All weights of a head, named as in published checkpoints, and the maps of its draft vocabulary."""
 
     d2t: Tensor
-    """int64 [Vd]: target token id = draft id + d2t[draft id]."""
+    """The offset from draft id to target id, int64 [Vd]: target token id = draft id + d2t[draft id]."""
     t2d: Tensor
-    """bool [V]: whether the draft vocabulary has the target's token."""
+    """Whether the draft vocabulary has the target's token, bool [V]."""
 
     def __init__(self, config: Eagle3Config) -> None:
         super().__init__()
@@ -99,7 +100,7 @@ class Eagle3Head(nn.Module):
 
     @property
     def target_token_ids(self) -> Tensor:
-        """int64 [Vd], ascending: the target's id of each draft id."""
+        """The target's id of each draft id, int64 [Vd], ascending."""
         return torch.arange(len(self.d2t), device=self.d2t.device) + self.d2t
 
     def set_draft_vocabulary(self, token_ids: Tensor) -> None:

@@ -65,7 +65,7 @@ class NativeEagle3Head:
     take less time. Raises UnsupportedModelError for sizes that the kernels cannot cut."""
 
     def __init__(self, decoder: NativeDecoder | NativeThreads, module: Eagle3Head) -> None:
-        """module: over NativeThreads it has embeddings of its own."""
+        """module: a head's; over NativeThreads it has embeddings of its own."""
         _check_sizes(module.config)
         self._decoder = decoder  # it must outlive the head: threads and embeddings are its own
         self._packer = packer = Packer()  # owns what the structs point to, as does the layer
@@ -102,6 +102,7 @@ class NativeEagle3Head:
         self.draft_token_ids = module.target_token_ids
         self.feature_layers: tuple[int, ...] = module.config.feature_layers
         self.feature_width = module.fc.in_features
+        self.max_draft_tokens: int | None = None
         self.dtype = torch.bfloat16
         self.device = torch.device("cpu")
         self._logits = LogitsBuffer(model.vocab)
@@ -152,6 +153,6 @@ def _check_sizes(config: Eagle3Config) -> None:
 
 
 def _whole_groups(weight: Tensor) -> Tensor:
-    """weight [N, K] with rows of zeros to a multiple of GROUP, which the kernels work in."""
+    """The weight [N, K] with rows of zeros to a multiple of GROUP, which the kernels work in."""
     padding = -weight.shape[0] % GROUP
     return torch.cat((weight, weight.new_zeros(padding, weight.shape[1]))) if padding else weight

@@ -18,7 +18,7 @@ from pilotfish.models.graphs.runner import GraphPlan, GraphRunner
 from pilotfish.speculation.sampling.transfer import to_device
 
 MAX_ROWS = 256
-"""Of a recorded forward."""
+"""Rows of a recorded forward, at most."""
 
 
 class TorchEagle3Head:
@@ -33,11 +33,12 @@ class TorchEagle3Head:
         row_attention: RowAttention | None = None,
         graphs: GraphPlan | None = None,
     ) -> None:
-        """module: in the dtype and on the device of the target's features. The others: see TransformersDecoder."""
+        """module: in the dtype and on the device of the target's features. The others: as TransformersDecoder's."""
         config = module.config
         self.draft_token_ids = module.target_token_ids
         self.feature_layers: tuple[int, ...] = module.config.feature_layers
         self.feature_width = module.fc.in_features
+        self.max_draft_tokens: int | None = None
         self.dtype = module.fc.weight.dtype
         self.device = module.fc.weight.device
         self._module = module
@@ -94,7 +95,7 @@ class TorchEagle3Head:
     def _run(
         self, token_ids: Tensor, positions: Tensor, states: Tensor, logit_rows: Tensor, attention: AttentionBatch
     ) -> HeadOutput:
-        """token_ids and positions [T], logit_rows [R]; states: see HeadStep."""
+        """Run rows: token_ids and positions [T], logit_rows [R]; states: see HeadStep."""
         assert self._pool is not None
         module, pool = self._module, self._pool.tensors[0]
         embeddings = self._embeddings(token_ids)

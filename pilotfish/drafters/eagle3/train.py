@@ -38,7 +38,7 @@ DEPTH_DECAY = 0.8
 """Weight of a depth relative to the one before it: a deep draft token counts only when those before it are right."""
 
 ROOT_SHARE = 0.4
-"""Of a run, at its start, that trains depth 0 alone: a third of the cost, and most of what there is to learn."""
+"""Share of a run, at its start, that trains depth 0 alone: a third of the cost, and most of what there is to learn."""
 
 
 @dataclass(frozen=True, slots=True)

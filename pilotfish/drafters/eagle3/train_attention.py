@@ -20,9 +20,9 @@ class Segment:
     """One conversation in a batch."""
 
     rows: slice
-    """Of the T tokens."""
+    """Rows among the T tokens."""
     active: slice
-    """Of the A active rows; they are the segment's last."""
+    """Rows among the A active ones; they are the segment's last."""
 
 
 def attend(

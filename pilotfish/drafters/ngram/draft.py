@@ -11,7 +11,7 @@ from pilotfish.speculation.lookup.index import LookupDraft, LookupIndex, continu
 from pilotfish.types import TreeRequest
 
 _LONGEST_MATCH = 16
-"""Tokens compared to tell how far a match goes back: a longer one would be believed no more."""
+"""Tokens compared to see how far a match goes back: a longer one would be believed no more."""
 
 
 class NgramIndex:

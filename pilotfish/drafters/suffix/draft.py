@@ -28,7 +28,7 @@ class SuffixIndex:
     """See the module. Appending costs amortised constant time, proposing K tokens O(K log K)."""
 
     def __init__(self, *, min_probability: float, recent: RecentOutputs | None = None, cache_salt: str = "") -> None:
-        """min_probability: of a path, for its last token to be drafted.
+        """min_probability: the least probability of a path for its last token to be drafted.
 
         recent: outputs of other requests to look in, and where `finish` leaves this one's; None for neither.
         """
@@ -87,7 +87,7 @@ class Growth:
     def __init__(
         self, automaton: SuffixAutomaton, max_depth: int, tree: TreeRequest | None, min_probability: float, salt: int
     ) -> None:
-        """tree: None for a chain, which follows the likeliest token alone. salt: of the automaton's token ids."""
+        """tree: None for a chain, which follows the likeliest token alone. salt: that of the automaton's token ids."""
         self._automaton = automaton
         self._max_depth = max_depth
         self._max_nodes = max_depth if tree is None or max_depth == 0 else min(tree.max_nodes, MAX_TREE_NODES)

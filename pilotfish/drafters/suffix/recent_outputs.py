@@ -66,10 +66,10 @@ class RecentOutputs:
 
 
 class MatchCursor:
-    """Where the end of one sequence stands in an automaton of other texts."""
+    """The place of one sequence's end in an automaton of other texts."""
 
     def __init__(self, automaton: SuffixAutomaton, salt: int = 0) -> None:
-        """salt: of the sequence; the automaton's token ids are salted."""
+        """salt: the sequence's; the automaton's token ids are salted."""
         self.automaton = automaton
         self._salt = salt
         self._state = ROOT
@@ -96,5 +96,6 @@ class MatchCursor:
         return (self._state, self._num_matched) if self._num_matched >= _SHORTEST_MATCH else (ROOT, 0)
 
     def _restart(self, length: int) -> None:
-        self._state, self._num_matched = ROOT, 0
+        self._state = ROOT
+        self._num_matched = 0
         self._position = max(0, length - _LONGEST_MATCH)

@@ -31,9 +31,9 @@ class HardwareProfile:
     description: str
     """One line for people: models, machines, and whether the figures were measured."""
     target: AnyCost
-    """Of a target replica's steps."""
+    """Costs of a target replica's steps."""
     draft: AnyCost
-    """Of a draft replica's steps."""
+    """Costs of a draft replica's steps."""
     target_gpus: NonNegativeInt = 0
     """GPUs of a target replica; 0: it runs on CPUs."""
     draft_gpus: NonNegativeInt = 0
@@ -41,7 +41,7 @@ class HardwareProfile:
     kv_cache_tokens: PositiveInt
     """Tokens that a target replica's KV cache holds, over all sequences."""
     draft_kv_cache_tokens: PositiveInt
-    """The same of a draft replica."""
+    """Tokens that a draft replica's KV cache holds, over all sequences."""
     max_sequences: PositiveInt
     """Sequences that a replica holds at once, either kind."""
     max_batch_tokens: PositiveInt
@@ -49,7 +49,7 @@ class HardwareProfile:
     max_context_tokens: PositiveInt
     """Prompt plus output of a sequence at most."""
     sources: tuple[str, ...] = field(default=())
-    """Where the figures come from, with the arithmetic."""
+    """Sources of the figures, with the arithmetic."""
 
 
 _ADAPTER = TypeAdapter(HardwareProfile)

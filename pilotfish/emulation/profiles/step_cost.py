@@ -26,7 +26,7 @@ class StepCost(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class RooflineCost:
-    """overhead + max(reading the weights, computing the rows) + reading the KV cache.
+    """The cost overhead + max(reading the weights, computing the rows) + reading the KV cache.
 
     Few rows wait for the weights, however many they are; many rows wait for the arithmetic. The KV cache is
     read by the attention kernels, between the linears and not beside them, so that its time adds up.

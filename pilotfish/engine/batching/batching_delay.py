@@ -18,52 +18,52 @@ from pilotfish.messages import CloseSequence, Command, Decode, Event, SequenceEr
 from pilotfish.types import SequenceErrorCode
 
 _WEIGHT = 0.25
-"""Of the latest value in a moving average."""
+"""Weight of the latest value in a moving average."""
 _MARGIN = 1.05
-"""Speed that waiting, or taking half, has to gain: who is drawn together or apart seldom finds back."""
+"""Wait or split only for a gain of 5 %: groups persist."""
 _LATE_NS = 100_000
-"""What a sequence may be later than expected, and a timer earlier."""
+"""Time that a sequence may be later than expected, or a timer earlier."""
 _MOST_STEPS = 1.25
-"""Of the step that could run now: nobody waits longer, and nobody who is away for longer is waited for."""
+"""The longest wait, in steps such as could run now; a sequence that is away for longer is not waited for."""
 _FIRST_GUESS = 0.25
-"""Of a step of one row: how long a sequence is taken to be away before any has come back."""
+"""Guess of a sequence's time away before any has come back, in steps of one row."""
 _LEAST_SHARE_BACK = 1 / 3
-"""Of the sequences that are ready: with so many more to come during the step, sequences take turns already."""
+"""Do not halve if over a third return during the step: sequences take turns already."""
 _MAX_CHOICES = 16
-"""Of waits that are compared."""
+"""Waits that are compared, at most about."""
 _LIVES_ON = frozenset((SequenceErrorCode.STALE, SequenceErrorCode.INVALID))
 """Errors of a command, of which the sequence knows nothing. Where INVALID ends the sequence, CloseSequence follows."""
 
 
 class BatchingDelay:
-    """Told what goes in and out of a target's engine, it says when the next step begins and what it takes."""
+    """Decides when a target's next step begins and what it takes, from what goes in and out of the engine."""
 
     def __init__(self, costs: StepCosts, max_batch_tokens: int) -> None:
-        """costs: kept current by the engine. max_batch_tokens: rows of a step; a full one waits for nobody."""
+        """costs: the engine keeps them current. max_batch_tokens: rows of a step; a full one waits for nobody."""
         self._costs = costs
         self._max_batch_tokens = max_batch_tokens
         self._known: dict[int, ReturnTime] = {}
-        """Of the sequences that have had a draft verified."""
+        """Return times of the sequences that have had a draft verified."""
         self._away: dict[int, ReturnTime] = {}
-        """Of those that are away now."""
+        """Return times of those that are away now."""
         self._drafting: dict[int, int] = {}
         """Rows of each sequence whose draft waits to be verified."""
         self._decoding: dict[int, int] = {}
-        """Where each run of plain decoding ends, in tokens of its sequence."""
+        """End of each run of plain decoding, in tokens of its sequence."""
         self._round_rows = self._round_tokens = 2.0
         """Rows and output tokens of a verification, on average."""
         self._latest: ReturnTime | None = None
-        """Of the sequence that came back last: a new one is believed to be like it."""
+        """Return time of the sequence that came back last: a new one is taken to be like it."""
         self._gave_ns = 0
-        """When the last step with verdicts ended,"""
+        """When the last step with verdicts ended."""
         self._idle_ns: int | None = None
-        """and how long nothing was here then; None: nothing is yet."""
+        """Time that nothing was here after that step; None: nothing is yet."""
         self._is_computing = False
         self._begin_ns: int | None = None
         """When the wait for the next step began."""
         self._end_ns = 0.0
         self._num_awaited = 0
-        """Of a plan that holds until _end_ns, or until so many arrive that were not counted on."""
+        """Arrivals after which the plan is made anew; it holds until _end_ns otherwise."""
 
     def took(self, commands: Iterable[Command], arrived_ns: int) -> None:
         """Commands that arrived then."""
@@ -82,7 +82,9 @@ class BatchingDelay:
 
     def gave(self, events: Sequence[Event], now_ns: int) -> None:
         """A step has ended with these events."""
-        self._begin_ns, self._end_ns, self._is_computing = None, 0.0, False
+        self._begin_ns = None
+        self._end_ns = 0.0
+        self._is_computing = False
         for event in events:
             if isinstance(event, SequenceError):
                 if event.code in _LIVES_ON:
@@ -94,7 +96,8 @@ class BatchingDelay:
             elif isinstance(event, Verdict):
                 self._note_verdict(event, now_ns)
         if any(isinstance(event, Verdict) for event in events):
-            self._gave_ns, self._idle_ns = now_ns, 0
+            self._gave_ns = now_ns
+            self._idle_ns = 0
         if not self._drafting and not self._decoding:
             self._idle_ns = None
 
@@ -133,7 +136,7 @@ class BatchingDelay:
         return sum(itertools.islice(self._drafting.values(), first))
 
     def _plan(self, now_ns: int, num_rows: int) -> None:
-        """Until when to wait, and for how many."""
+        """Plan until when to wait, and for how many."""
         self._begin_ns = now_ns if self._begin_ns is None else self._begin_ns
         step_ns = self._costs.step_ns(num_rows)
         longest_ns = self._begin_ns + _MOST_STEPS * step_ns - now_ns

@@ -6,21 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 _WEIGHT = 0.25
-"""Of the latest value in a moving average."""
+"""Weight of the latest value in a moving average."""
 _NUM_DEVIATIONS = 4
 """A sequence that is so many mean deviations late is not expected any more (as TCP's timer has it, RFC 6298)."""
 _GRACE_NS = 300_000
-"""What a timer and a busy machine may be late."""
+"""Time that a timer and a busy machine may be late."""
 _RARE = 0.02
-"""Share of the returns that is none: after 13 of the other kind."""
+"""A mode below 2 % of the returns is dropped, that is after 13 returns of the other."""
 
 Returns = Sequence[tuple[float, float]]
-"""In how many nanoseconds a sequence may be back, each with its probability."""
+"""Times in nanoseconds after which a sequence may be back, each with its probability."""
 
 
 @dataclass(slots=True)
 class ReturnTime:
-    """One sequence's. Times in nanoseconds on one clock.
+    """The return time of one sequence. Times in nanoseconds on one clock.
 
     Two times are usual, not their average: drafts made ahead are there at once, others take a round trip and drafting.
     """
@@ -32,7 +32,7 @@ class ReturnTime:
     is_known: bool = False
     """Whether the times are more than a guess."""
     _short_share: float = 0.5
-    """Of its returns, those after the shorter time."""
+    """Share of its returns that come after the shorter time."""
     _deviation_ns: float = 0.0
 
     @property
@@ -49,15 +49,20 @@ class ReturnTime:
         return [(in_ns, share / whole) for in_ns, share in expected] if whole else ()
 
     def add(self, away_ns: float) -> None:
-        """It is back after so long."""
+        """Take in a return after so long."""
         if not self.is_known:
-            self.is_known, self.short_ns, self.long_ns = True, away_ns, away_ns
+            self.is_known = True
+            self.short_ns = away_ns
+            self.long_ns = away_ns
             return
         is_short = away_ns < (self.short_ns + self.long_ns) / 2
         usual_ns = self.short_ns if is_short else self.long_ns
         self._deviation_ns += _WEIGHT * (abs(away_ns - usual_ns) - self._deviation_ns)
         usual_ns += _WEIGHT * (away_ns - usual_ns)
-        self.short_ns, self.long_ns = (usual_ns, self.long_ns) if is_short else (self.short_ns, usual_ns)
+        if is_short:
+            self.short_ns = usual_ns
+        else:
+            self.long_ns = usual_ns
         self._short_share += _WEIGHT * (is_short - self._short_share)
         # A time that was long ago is no second one: whatever comes is held against what is usual now.
         if self._short_share > 1 - _RARE:

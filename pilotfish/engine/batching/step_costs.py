@@ -10,13 +10,13 @@ from pilotfish.step_table import StepTable, interpolate
 ROWS = (*range(1, 13), *(size for power in range(4, 14) for size in (1 << power, 3 << (power - 1))))
 """Cells of the table: close together where drafts change what a step takes."""
 _WEIGHT = 0.1
-"""Of the latest step in how long all steps take: the machine is busier or less so."""
+"""Weight of the latest step in the scale of all cells: the machine is busier or less so."""
 _CELL_WEIGHT = 0.02
-"""The same in what its cell takes beside the others: a few steps that stalled must not keep drafts away from it."""
+"""Weight of the latest step in its cell alone: a few steps that stalled must not keep drafts away from it."""
 _LONGEST = 2.0
-"""Of what was expected, that a step counts as: some stall."""
+"""A step counts as at most this many times what was expected: some stall."""
 _PUBLISHED_CHANGE = 0.03
-"""Of a cell, from what peers were told: the averages scatter by as much."""
+"""Change of a cell after which the table is published again: averages scatter by as much."""
 
 
 class StepCosts:
@@ -25,16 +25,18 @@ class StepCosts:
 
     def __init__(self, rows: Sequence[int] = (), step_ns: Sequence[float] = ()) -> None:
         """rows: ascending, each with what a step of so many takes. Without any, all is learned from the steps."""
-        self._rows, self._cell_ns = list(rows), list(step_ns)
+        self._rows = list(rows)
+        self._cell_ns = list(step_ns)
         self._scale = 1.0
-        """Of all cells."""
+        """Factor over all cells: how busy the machine is."""
         self.table = StepTable()
-        """What peers are told: another one when a cell was added or has moved."""
+        """The published table: another one when a cell was added or has moved."""
         self._publish()
 
     @classmethod
     def sampled(cls, step_s: Callable[[int, int], float], max_rows: int) -> StepCosts:
-        """Of a model of costs, seconds by sequences (8 at most: the table knows rows alone) and rows up to max_rows."""
+        """The costs of a model, seconds by sequences (8 at most: the table knows rows alone) and rows up to
+        max_rows."""
         rows = [size for size in ROWS if size <= max_rows]
         return cls(rows, [1e9 * step_s(min(size, 8), size) for size in rows])
 
@@ -48,7 +50,7 @@ class StepCosts:
         return 0.0
 
     def step_ns(self, num_rows: float) -> float:
-        """Of a step of so many rows; 0 as long as nothing is known."""
+        """Duration of a step of so many rows; 0 as long as nothing is known."""
         return self._scale * interpolate(self._rows, self._cell_ns, num_rows)
 
     def _update(self, num_rows: int, step_ns: float) -> None:
@@ -72,8 +74,8 @@ class StepCosts:
         self._publish()
 
     def _publish(self) -> None:
-        told, now = self.table.step_ns, [self._scale * ns for ns in self._cell_ns]
-        if len(told) != len(now) or any(
-            abs(ns - told_ns) > _PUBLISHED_CHANGE * told_ns for ns, told_ns in zip(now, told, strict=True)
+        published, now = self.table.step_ns, [self._scale * ns for ns in self._cell_ns]
+        if len(published) != len(now) or any(
+            abs(ns - before_ns) > _PUBLISHED_CHANGE * before_ns for ns, before_ns in zip(now, published, strict=True)
         ):
             self.table = StepTable(tuple(self._rows), tuple(map(round, now)))

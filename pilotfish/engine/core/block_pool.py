@@ -31,7 +31,7 @@ def hash_block(parent: BlockHash, token_ids: Sequence[int]) -> BlockHash:
 
 
 class BlockPool:
-    """num_blocks blocks of block_size tokens; block 0 is reserved for padding and never handed out."""
+    """A pool of num_blocks blocks of block_size tokens; block 0 is reserved for padding and never handed out."""
 
     def __init__(self, num_blocks: int, block_size: int, *, prefix_caching: bool = True) -> None:
         if num_blocks < 2:
@@ -65,7 +65,7 @@ class BlockPool:
         return self.num_usable - self.num_free
 
     def allocate(self, count: int) -> list[int] | None:
-        """count blocks with one reference each, or None (and no change) when there are too few."""
+        """A list of count blocks with one reference each; None (and no change) when there are too few."""
         if count > self.num_free:
             return None
         blocks = []

@@ -14,9 +14,9 @@ from itertools import accumulate, pairwise
 from operator import itemgetter
 
 _DECAY = 0.98
-"""Of what was measured, each step: about the last fifty count."""
+"""Factor on what was measured, each step: about the last fifty steps count."""
 _NEXT = 0.7
-"""That a draft token is right whose predecessors are, about."""
+"""Assumed conditional acceptance: 0.7."""
 _KNOTS = 64
 """Sizes of a step whose prices are looked up; those between are interpolated."""
 _FREE = 1.1
@@ -35,7 +35,7 @@ class Thresholds:
     row_prices: tuple[float, ...] = ()
     """Tokens that go by while the step is longer for n draft tokens: element n. Empty: not known yet."""
     round_price: float = 0.0
-    """The same of a round of the drafter."""
+    """Tokens that go by during a round of the drafter."""
 
     def least(self, drafted: Sequence[float], newest: Sequence[float]) -> float:
         """The least confidence in a chain's newest token with which it goes on; above 1: another round does not pay.
@@ -86,9 +86,10 @@ class DraftCosts:
     def thresholds(
         self, step_s: Callable[[float], float], num_sequences: int, num_draft_tokens: int, most: int
     ) -> Thresholds:
-        """For a step of so many sequences; the defaults before the first one.
+        """Thresholds for a step of so many sequences; the defaults before the first one.
 
-        step_s: seconds of a step by its rows. num_draft_tokens: of all chains together. most: of all trees, if more.
+        step_s: seconds of a step by its rows. num_draft_tokens: those of all chains together. most: those of all trees,
+        if more.
         """
         if self._time_s == 0:
             return DEFAULT_THRESHOLDS

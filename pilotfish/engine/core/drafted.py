@@ -20,7 +20,7 @@ class Drafted:
     drafts: Sequence[DraftToken] = ()
     """The next token of its chain, or of each of those that are drafted ahead."""
     candidates: Sequence[Sequence[Candidate]] = ()
-    """Of each node that a tree expands, or at each draft's position where something is drafted ahead."""
+    """Candidates of each node that a tree expands, or at each draft's position where something is drafted ahead."""
 
 
 def add_drafted(sequence: EngineSequence, drafted: Drafted) -> DraftEvent | None:

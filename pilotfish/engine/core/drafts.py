@@ -22,7 +22,7 @@ class Drafts:
     tree: DraftTree | None = None
     """None: each token continues the one before it."""
     confidences: tuple[float, ...] = ()
-    """Of a chain that was not drawn, the probability that the target comes to each token, as the drafter sees it."""
+    """Probabilities that the target comes to each token of a chain that was not drawn, as the drafter sees them."""
 
     @classmethod
     def chosen(cls, token_ids: tuple[int, ...], tree: DraftTree, sampling: SamplingParams) -> Drafts:
@@ -37,7 +37,7 @@ class Drafts:
         return DraftTree.chain(len(self)) if self.tree is None else self.tree
 
     def cut(self, max_depth: int, max_nodes: int) -> Drafts:
-        """Those of the first max_nodes tokens that continue the text by no more than max_depth tokens."""
+        """The drafts among the first max_nodes that continue the text by no more than max_depth tokens."""
         if self.tree is None:
             kept = max(0, min(max_depth, max_nodes))
             return Drafts(self.token_ids[:kept], self.probs[:kept], None, self.confidences[:kept])
@@ -48,7 +48,7 @@ class Drafts:
         return Drafts(tuple(self.token_ids[node] for node in nodes), probs, self.tree.select(nodes))
 
     def proposal(self, sequence_id: int, base_length: int, timings: Timings = Timings()) -> Proposal:
-        """As a drafter's engine answers."""
+        """The proposal that a drafter's engine answers."""
         parents = () if self.tree is None else self.tree.parents
         return Proposal(sequence_id, base_length, self.token_ids, self.probs, timings, parents)
 
@@ -73,7 +73,7 @@ class DraftedChain:
         return Drafts(tuple(self.token_ids), tuple(self.probs))
 
     def add(self, token_id: int, probs: SparseDistribution | None, candidates: Sequence[Candidate]) -> None:
-        """candidates: may be empty where nothing is drafted ahead."""
+        """Append a draft. candidates: may be empty where nothing is drafted ahead."""
         self.token_ids.append(token_id)
         self.candidates.append(candidates)
         if probs is not None:

@@ -36,9 +36,9 @@ logger = logging.getLogger(__name__)
 WAITING_POLL_S = 0.001
 """An engine that waits without a command to come is looked at this often."""
 STUCK_POLL_NS = 10**8
-"""Where nobody can be served for want of blocks, a step that no command precedes is this long in coming."""
+"""Time until the next step that no command precedes, where nobody can be served for want of blocks."""
 MAX_FAILED_STEPS = 10
-"""So many in a row are the replica's fault, not a request's: the engine ends."""
+"""Failed steps in a row that are the replica's fault, not a request's: the engine ends."""
 
 
 class Engine(ABC):
@@ -54,7 +54,7 @@ class Engine(ABC):
         prefix_caching: bool,
         move_kv: MoveKV | None = None,
     ) -> None:
-        """move_kv: see Intake."""
+        """move_kv: as Intake's."""
         self.model = model
         self.limits = Limits(
             max_draft_tokens=config.max_draft_tokens, max_sequences=config.max_sequences, takes_prepared_drafts=True
@@ -80,7 +80,7 @@ class Engine(ABC):
 
     @property
     def has_work(self) -> bool:
-        """Whether a step would do something, as far as can be told: sequences that wait for blocks wait for a command
+        """Whether a step would do something, as far as is known: sequences that wait for blocks wait for a command
         that frees some, or for holders to be idle for long."""
         if self._pending_events or (self._grammars is not None and self._grammars.has_ready):
             return True
@@ -142,7 +142,7 @@ class Engine(ABC):
             if self._num_failed_steps >= MAX_FAILED_STEPS:
                 raise
             logger.exception("a step of %d sequences failed", len(scheduled))
-            # None of its results is told: nobody knows how far each sequence has come.
+            # None of its results is sent: nobody knows how far each sequence has come.
             message = f"the engine failed in a step of this sequence: {type(error).__name__}"
             for rows in scheduled:
                 self._forget(rows.sequence.sequence_id)
@@ -153,12 +153,13 @@ class Engine(ABC):
 
     def go_on(self, events: Sequence[Event]) -> list[Event]:
         """The events of the last step, once what arrived during it was submitted: a sequence for whose verdict a draft
-        was prepared goes on with that, and its verdict tells so."""
+        was prepared goes on with that, and its verdict says so."""
         now_ns = self._clock_ns()
         return [self._intake.go_on(event, now_ns) if isinstance(event, Verdict) else event for event in events]
 
     def _count_step(self, num_decoding: int, num_rows: int) -> None:
-        self._num_sequences_decoding, self._num_step_tokens = num_decoding, num_rows
+        self._num_sequences_decoding = num_decoding
+        self._num_step_tokens = num_rows
         self._num_steps += 1
         self._num_rows += num_rows
 

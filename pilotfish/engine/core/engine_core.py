@@ -69,9 +69,10 @@ class EngineCore(ModelEngine):
         self.kv_bytes_per_block = num_bytes // num_blocks
 
     def begin_with(self, step_costs: StepCosts) -> None:
-        """As if nothing had been computed yet, but for what steps cost; no sequence is open. From now on load reports
-        tell what they cost."""
-        self.step_costs, self._publishes_costs = step_costs, True
+        """Begin anew, as if nothing had been computed yet, but with what steps cost; no sequence is open. From now on
+        load reports contain the costs."""
+        self.step_costs = step_costs
+        self._publishes_costs = True
         self._prefill_ns = 0.0
         self.kv_cache.pool.clear_cache()
 

@@ -27,7 +27,7 @@ from pilotfish.speculation.sampling.transfer import to_device
 from pilotfish.types import BLOCK_SIZE
 
 MAX_FEATURE_TOKENS = 1024
-"""In one verdict, the newest ones: a frame stays small even for a wide target."""
+"""Tokens whose features one verdict has, the newest ones: a frame stays small even for a wide target."""
 
 
 class FeatureStore:
@@ -79,7 +79,7 @@ class FeatureStore:
 
 
 def build_feature_store(config: Config, loaded: LoadedModel, decoder: Decoder) -> FeatureStore | None:
-    """As target.feature_layers says; None where nothing is kept. Raises ConfigError for layers that the model lacks."""
+    """The store that target.feature_layers asks for; None: none. Raises ConfigError for layers that the model lacks."""
     layers = config.target.feature_layers
     if layers == "auto":
         layers = config.draft.proposer if config.target.drafter.proposer == "none" else ()

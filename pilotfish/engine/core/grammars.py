@@ -16,16 +16,16 @@ from pilotfish.types import Grammar, SequenceErrorCode
 
 
 class Grammars:
-    """Not thread-safe, as the engine; the compiler's thread is behind the futures."""
+    """The grammars of an engine's sequences. Not thread-safe; the compiler's thread is behind the futures."""
 
     def __init__(self, compiler: GrammarCompiler) -> None:
-        """compiler: nobody else's."""
+        """compiler: used by nobody else."""
         self._compiler = compiler
         self._waiting: list[tuple[EngineSequence, Future[Compiled]]] = []
 
     @classmethod
     def of_model(cls, folder: Path, vocab_size: int) -> Grammars:
-        """Over the tokens of the model in a folder, whose logits are vocab_size wide."""
+        """Grammars over the tokens of the model in a folder, whose logits are vocab_size wide."""
         eos_token_ids = read_metadata(folder).eos_token_ids
         guard = GrammarGuard(folder, vocab_size, eos_token_ids)
         return cls(GrammarCompiler(lambda: load_vocabulary(folder, vocab_size, eos_token_ids), guard))

@@ -30,11 +30,11 @@ class DraftWish(msgspec.Struct, frozen=True):
 
     sequence: EngineSequence
     num_draft_tokens: int
-    """At most, in a row; at least 1. The sequence's blocks have room for them."""
+    """Draft tokens in a row, at most; at least 1. The sequence's blocks have room for them."""
     first_position: int = 0
-    """Of the token in the first slot of the drafter's blocks."""
+    """Position of the token in the first slot of the drafter's blocks."""
     tree: TreeRequest | None = None
-    """The draft may branch. The blocks then have room for `num_tree_places` tokens."""
+    """Whether and how the draft may branch. The blocks then have room for `num_tree_places` tokens."""
     thresholds: Thresholds = DEFAULT_THRESHOLDS
     """What the draft must promise to go on."""
 
@@ -48,7 +48,7 @@ class InTargetDrafter(Protocol):
     """A drafter in its target's decoder. Not thread-safe."""
 
     name: str
-    """As `target.drafter.proposer` names it."""
+    """Name in `target.drafter.proposer`."""
 
     @property
     def num_rounds(self) -> int:
@@ -112,7 +112,8 @@ class InTargetDrafting:
             entry.sequence.suggest(drafts.get(index, NO_DRAFTS))
 
     def _wishes(self, kept: Sequence[KeptRows], num_sequences: int) -> dict[int, DraftWish]:
-        """By index in kept: what the runs ask for, as far as it could be output and the cache has room for it."""
+        """Wishes by index in kept: what the runs ask for, as far as it could be output and the cache has room for
+        it."""
         asked: dict[int, tuple[int, TreeRequest | None]] = {}
         for index, rows in enumerate(kept):
             run = rows.sequence.run
@@ -134,7 +135,7 @@ class InTargetDrafting:
         return wishes
 
     def _num_draft_tokens(self, sequence: EngineSequence, run: DecodeTask) -> int:
-        """That the sequence's run wants next and could output, one after the other."""
+        """Draft tokens that the sequence's run wants next and could output, one after the other."""
         length = len(sequence.tokens)
         if sequence.num_computed_tokens + 1 < length:  # still catching up with its tokens
             return 0
@@ -148,7 +149,7 @@ class InTargetDrafting:
     def _wish(
         self, sequence: EngineSequence, num_draft_tokens: int, tree: TreeRequest | None, thresholds: Thresholds
     ) -> DraftWish | None:
-        """With room for the tree, else for a chain, else for as much of one as there is."""
+        """A wish with room for the tree, else for a chain, else for as much of one as there is."""
         length = len(sequence.tokens)
         if tree is not None and self._kv_cache.reserve(sequence, length + num_tree_places(tree, num_draft_tokens)):
             return DraftWish(sequence, num_draft_tokens, tree=tree, thresholds=thresholds)
@@ -159,7 +160,7 @@ class InTargetDrafting:
 
 
 def _worthwhile(drafts: Sequence[Drafts], wishes: Mapping[int, DraftWish]) -> list[Drafts]:
-    """Without the tokens of chains that are not worth their rows: the likeliest of all sequences are."""
+    """The drafts without tokens of chains that are not worth their rows: the likeliest of all sequences are."""
     thresholds = next((wish.thresholds for wish in wishes.values()), DEFAULT_THRESHOLDS)
     if not thresholds.row_prices:
         return list(drafts)

@@ -50,7 +50,7 @@ class Intake:
         max_context_tokens: int,
         move_kv: MoveKV | None = None,
     ) -> None:
-        """move_kv: of the decoder; without it nothing that was drafted ahead is kept."""
+        """move_kv: the decoder's; without it nothing that was drafted ahead is kept."""
         self._sequences = sequences
         self._kv_cache = kv_cache
         self._max_context_tokens = max_context_tokens
@@ -120,7 +120,7 @@ class Intake:
     def go_on(self, verdict: Verdict, now_ns: int) -> Verdict:
         """Begin to verify what was prepared for just the tokens of the verdict, which then says so."""
         sequence = self._sequences.get(verdict.sequence_id)
-        is_verification = verdict.num_draft_tokens > 0  # plain steps may be told as one
+        is_verification = verdict.num_draft_tokens > 0  # plain steps may be joined
         if sequence is None or sequence.task is not None or not is_verification:
             return verdict
         prepared = self._prepared.pop(verdict.sequence_id, None)

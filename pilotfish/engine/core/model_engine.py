@@ -50,7 +50,7 @@ class ModelEngine(Engine):
             clock_ns=clock_ns,
         )
         self.step_costs = step_costs
-        """Kept current by every step."""
+        """Costs of steps, which every step keeps current."""
         self._publishes_costs = False
         self._prefill_ns = 0.0  # of all steps
 

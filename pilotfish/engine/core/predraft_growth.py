@@ -24,7 +24,7 @@ class PredraftBranch:
 
     assumed_token_ids: tuple[int, ...]
     nodes: list[int]
-    """Of the target's own token, then of the drafts."""
+    """Nodes of the target's own token, then of the drafts."""
     drafts: DraftedChain = field(default_factory=DraftedChain)
 
 
@@ -55,7 +55,7 @@ class PredraftGrowth:
 
     @property
     def nodes(self) -> Drafts:
-        """Those of the tree, behind the sequence's tokens."""
+        """The tree's nodes, behind the sequence's tokens."""
         if len(self._tree) != len(self._parents):
             self._tree = DraftTree(tuple(self._parents))
         return Drafts(tuple(self._token_ids), (), self._tree)
@@ -67,7 +67,7 @@ class PredraftGrowth:
 
     @property
     def is_choosing(self) -> bool:
-        """Whether the next step tells what the bonus may be; after it, branches grow."""
+        """Whether the next step shows what the bonus may be; after it, branches grow."""
         return not self.branches
 
     def paths(self) -> list[list[int]]:

@@ -26,9 +26,9 @@ class DraftPlan:
 
     rows: list[Row]
     draws: bool
-    """A token from each."""
+    """Whether a token is drawn from each row."""
     num_candidates: int = 0
-    """From each."""
+    """Candidates wanted of each row."""
 
 
 def draft_next(
@@ -58,14 +58,14 @@ def draft_next(
 
 
 def select(logits: Tensor, rows: list[int]) -> Tensor:
-    """Those rows, ascending, of a tensor [R, V]."""
+    """The given rows, ascending, of a tensor [R, V]."""
     if len(rows) in (0, logits.shape[0]):
         return logits[: len(rows)]  # no copy
     return logits.index_select(0, to_device(rows, torch.int64, logits.device))
 
 
 def draft_plan(sequence: EngineSequence) -> DraftPlan:
-    """For the next step of its ProposeTask or PredraftTask."""
+    """The plan for the next step of its ProposeTask or PredraftTask."""
     match sequence.task:
         case PredraftTask(growth=growth):
             return DraftPlan(node_rows(sequence, growth), not growth.is_choosing, MAX_RIVALS + 1)

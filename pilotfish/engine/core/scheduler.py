@@ -30,11 +30,11 @@ Holders = dict[int, EngineSequence]
 
 
 class ScheduledRows(msgspec.Struct, frozen=True):
-    """num_rows rows of one sequence, from its first uncomputed token on."""
+    """Rows of one sequence in a step, from its first uncomputed token on."""
 
     sequence: EngineSequence
     status: Status
-    """The sequence's, when they were scheduled."""
+    """The sequence's status when they were scheduled."""
     first_position: int
     """Place of the first row in the sequence's blocks."""
     num_rows: int
@@ -123,13 +123,13 @@ class Scheduler:
                 limit -= rows.num_rows
 
     def _fit(self, sequence: EngineSequence, limit: int) -> ScheduledRows | None:
-        """As many rows of the sequence as fit; drafts that somebody asked for are verified together or not at all."""
+        """The rows of the sequence that fit; drafts that somebody asked for are verified together or not at all."""
         if not sequence.block_ids and sequence.num_computed_tokens == 0:
             self._kv_cache.attach_prefix(sequence)
         pending, status, drafts = sequence.num_pending_rows, sequence.status, sequence.drafts
         num_cut = 0
         if status is Status.DECODING and pending > limit:
-            # Not all or none: the length hangs on the tokens, and what was drawn must not decide what is verified.
+            # Cut by length only: choosing by content biases sampling.
             num_kept = len(drafts) - (pending - limit)
             drafts = drafts.cut(num_kept, num_kept)
             num_cut = len(sequence.drafts) - len(drafts)

@@ -41,7 +41,7 @@ class EngineSequence:
     """What it shares, cached prefixes and outputs for lookups, is shared with sequences of the same salt."""
     history: TokenHistory | None = None
     grammar: GrammarMatcher | None = None
-    """Where the output stands in the request's grammar."""
+    """The output's position in the request's grammar; None: the output is free."""
     awaits_grammar: bool = False
     num_computed_tokens: int = 0
     block_ids: list[int] = field(default_factory=list)
@@ -105,7 +105,7 @@ class EngineSequence:
 
     @property
     def next_place(self) -> int:
-        """Where the next row's keys and values go: behind the computed tokens, and the computed nodes of a tree."""
+        """Place of the next row's keys and values: behind the computed tokens, and the computed nodes of a tree."""
         growth = None if self.task is None else self.task.growth
         if growth is None or self.num_computed_tokens < len(self.tokens):
             return self.num_computed_tokens

@@ -36,7 +36,7 @@ class KeptRows(msgspec.Struct, frozen=True):
     """The rows of one sequence that a step has computed and kept."""
 
     sequence: EngineSequence
-    """As it is after the step: its last token is committed and not computed yet."""
+    """The sequence after the step: its last token is committed and not computed yet."""
     first_position: int
     step_rows: Sequence[int]
     """The row in the step of each position from first_position on, in the text's order; at least one. Rejected drafts
@@ -46,7 +46,7 @@ class KeptRows(msgspec.Struct, frozen=True):
 
     @property
     def end_position(self) -> int:
-        """Behind the last of them."""
+        """Position behind the last of them."""
         return self.first_position + len(self.step_rows)
 
 

@@ -47,7 +47,7 @@ class TimedTask:
 
     @property
     def timings(self) -> Timings:
-        """Of the result that it comes to now."""
+        """Timings of the result that it comes to now."""
         return Timings(self.start_ns - self.arrival_ns, self.compute_time_ns)
 
     def serve(self, start_ns: int, elapsed_ns: int) -> None:
@@ -69,7 +69,7 @@ class DecodeTask(TimedTask):
     num_draft_tokens: int = 0
     """Drafts of the drafter in the target that a step may verify, at most; of a tree its depth."""
     tree: TreeRequest | None = None
-    """Those drafts may branch."""
+    """How those drafts may branch; None: chains."""
 
     @property
     def num_logit_rows(self) -> int:
@@ -85,9 +85,9 @@ class ProposeTask(TimedTask):
     num_draft_tokens: int
     tree: TreeRequest | None = None
     growth: TreeProposal | None = None
-    """Of a tree; None: a chain, whose drafts follow the sequence's tokens."""
+    """The growth of a tree; None: a chain, whose drafts follow the sequence's tokens."""
     chain: DraftedChain = field(default_factory=DraftedChain)
-    """As far as it has come."""
+    """The chain as far as it has come."""
     ahead: PredraftRequest | None = None
     """What to draft ahead of a chain once it is proposed."""
     is_prepared: bool = False

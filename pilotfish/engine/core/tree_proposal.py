@@ -25,18 +25,19 @@ class TreeProposal:
         min_confidence: no level follows when the target comes to the last one with less of a probability.
         min_node_confidence: nodes that it comes to with less are left out, all but the best one.
         """
-        self._min_confidence, self._min_node_confidence = min_confidence, min_node_confidence
+        self._min_confidence = min_confidence
+        self._min_node_confidence = min_node_confidence
         self._max_nodes = request.max_nodes
         self._depth = min(depth, request.max_nodes)
         self._growing = GrowingTree(request.branching)
         self._grown: GrownTree | None = None
         self._expanded: list[int] = []
         self.token_ids: tuple[int, ...] = ()
-        """Of the expanded nodes, the root aside."""
+        """Tokens of the expanded nodes, the root aside."""
         self.tree = DraftTree(())
-        """Their shape."""
+        """Shape of the expanded nodes."""
         self.num_computed = 0
-        """Of them, the first so many are in the KV cache if all tokens of the sequence are."""
+        """Expanded nodes, from the first on, that are in the KV cache if all tokens of the sequence are."""
 
     @property
     def nodes(self) -> Drafts:

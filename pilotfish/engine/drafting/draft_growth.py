@@ -15,6 +15,7 @@ from itertools import accumulate, compress
 
 import msgspec
 import torch
+from msgspec.structs import replace
 from torch import Tensor
 
 from pilotfish.engine.core.draft_costs import Thresholds
@@ -36,13 +37,13 @@ class DraftRows(msgspec.Struct, frozen=True):
     """Consecutive rows of one sequence in a drafter's forward."""
 
     first_place: int
-    """Of the first row in the sequence's blocks."""
+    """Place of the first row in the sequence's blocks."""
     token_ids: Sequence[int]
     block_ids: Sequence[int]
     tree: DraftTree | None = None
-    """As in SequenceSlice."""
+    """Tree of the nodes, as in SequenceSlice."""
     logit_rows: Sequence[int] = ()
-    """Of draft tokens, the rows of the last logits that they come from: their parents'."""
+    """Rows of the last logits that the draft tokens come from: their parents'."""
 
 
 def lay_out(parts: Sequence[DraftRows]) -> tuple[list[int], list[int], list[SequenceSlice]]:
@@ -63,7 +64,7 @@ Expand = Callable[[Sequence[DraftRows]], Tensor]
 
 
 class _Chain:
-    """Each token continues the one before it."""
+    """A growing draft in which each token continues the one before it."""
 
     def __init__(self, wish: DraftWish) -> None:
         self._wish = wish
@@ -71,7 +72,7 @@ class _Chain:
         # The shared noise makes a drafter twice as sure as it may be: where it says 0.65, 0.40 are accepted.
         self._weight = 1 if wish.sequence.sampling.is_greedy else 2
         self.confidences: list[float] = []
-        """That the target comes to each token."""
+        """Probabilities that the target comes to each token."""
         self.is_done = False
 
     @property
@@ -133,7 +134,8 @@ class _Tree:
 
     def extend(self, drafted: Drafted) -> None:
         self._proposal.extend(drafted.candidates)
-        self._first_parent, self._first = self._first, len(self._proposal.token_ids) - self._proposal.num_logit_rows
+        self._first_parent = self._first
+        self._first = len(self._proposal.token_ids) - self._proposal.num_logit_rows
 
     def expansion(self, first_logit_row: int) -> DraftRows:
         sequence, tree = self._wish.sequence, self._proposal.tree
@@ -174,7 +176,7 @@ def grow_drafts(
 def _going_on(
     growths: Sequence[_Chain | _Tree], active: Sequence[_Chain | _Tree], thresholds: Thresholds
 ) -> list[bool]:
-    """Of each active one whether another round continues it. A tree knows by itself; chains are held against each
+    """Whether another round continues each active one. A tree decides by itself; chains are compared with each
     other."""
     newest = [growth.confidences[-1] for growth in active if isinstance(growth, _Chain) and not growth.is_done]
     drafted = [each for growth in growths if isinstance(growth, _Chain) for each in growth.confidences]
@@ -223,4 +225,6 @@ class HeadGrowth:
             output = self.forward(expansions, hidden, last_rows)
             return output.logits
 
+        if (most := self._head.max_draft_tokens) is not None:
+            wishes = [replace(wish, num_draft_tokens=min(wish.num_draft_tokens, most)) for wish in wishes]
         return grow_drafts(wishes, output.logits, expand, self._vocabulary, top_m=self._top_m)

@@ -40,8 +40,8 @@ from pilotfish.types import ModelInfo, Timings
 logger = logging.getLogger(__name__)
 
 MAX_PROMPT_ROWS = 64
-"""Of a step: what others wait for while a prompt is read. With all of it in one step their drafts missed their
-deadlines."""
+"""Prompt rows of a step: what others wait for while a prompt is read. With all of it in one step their drafts missed
+their deadlines."""
 
 
 @dataclass(slots=True)
@@ -51,9 +51,9 @@ class FeatureWindow:
     origin: int
     """Position of the token at place 0."""
     first_position: int
-    """Of values."""
+    """Position of the first of values."""
     values: Tensor
-    """[n, 3H]"""
+    """Features [n, 3H]."""
 
     def add(self, first_position: int, values: Tensor) -> bool:
         """Take in features; False and no change where they do not continue those before."""
@@ -122,7 +122,8 @@ class HeadCore(Engine):
         return answer
 
     def _take_grammars(self) -> list[Event]:
-        """Until its grammar is there, or if it fails, a sequence is drafted for as if it had none."""
+        """Take compiled grammars: until its grammar is there, or if it fails, a sequence is drafted for as if it had
+        none."""
         if self._grammars is not None:
             self._grammars.take_ready()
         return []

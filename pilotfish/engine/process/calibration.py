@@ -13,9 +13,9 @@ from pilotfish.messages import CloseSequence, Decode, OpenSequence, SequenceErro
 from pilotfish.types import SamplingParams
 
 BUDGET_S = 2.0
-"""What is not measured by then is learned from the steps."""
+"""Time for measuring; what is not measured by then is learned from the steps."""
 _CONTEXT_TOKENS = 64
-"""Of each sequence; they share a prompt, so that its prefill is computed once."""
+"""Context of each sequence; they share a prompt, so that its prefill is computed once."""
 _SAMPLING = SamplingParams(temperature=0, max_tokens=1 << 20)
 _ROUNDS = 4
 
@@ -28,7 +28,7 @@ class StepTimes:
         self._clock = clock
         self._ids = itertools.count(1)
         self.lengths: dict[int, int] = {}
-        """Of each sequence."""
+        """Tokens of each sequence."""
 
     def open(self, num_tokens: int, *, is_shared: bool = False) -> int:
         """A sequence whose prompt no other one shares, or all do. Raises ConfigError when the engine refuses it."""

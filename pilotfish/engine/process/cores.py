@@ -19,7 +19,7 @@ def usable_cores(cgroups: Path = CGROUPS, membership: Path = MEMBERSHIP) -> int:
 
 
 def _quotas(cgroups: Path, membership: Path) -> Iterator[float]:
-    """In cores, of this process's groups and of those around them."""
+    """Quotas in cores, of this process's groups and of those around them."""
     try:
         lines = membership.read_text(encoding="ascii").splitlines()
     except OSError:

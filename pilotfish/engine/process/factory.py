@@ -1,4 +1,4 @@
-"""From the configuration to the engine that a replica runs: a target, a draft model, a head apart from its target."""
+"""Makes the engine that a replica runs, by the configuration: a target, a draft model, a head apart from its target."""
 
 from __future__ import annotations
 

@@ -74,9 +74,9 @@ logger = logging.getLogger(__name__)
 
 WORKER_MODULE = "pilotfish.engine.process.worker"
 STOP_GRACE_S = 5.0
-"""From SIGTERM to SIGKILL."""
+"""Time from SIGTERM to SIGKILL."""
 MAX_UNREAD_BYTES = 64 * 1024 * 1024
-"""Commands that wait for an engine that is in a long step."""
+"""Bytes of commands that wait for an engine that is in a long step, at most."""
 
 
 class ProcessEngine(asyncio.Protocol):
@@ -163,7 +163,8 @@ class ProcessEngine(asyncio.Protocol):
         greeting = self._greeted.result()
         if isinstance(greeting, Failed):
             raise error_named(greeting.kind, greeting.message)
-        self.model, self.limits = greeting.model, greeting.limits
+        self.model = greeting.model
+        self.limits = greeting.limits
 
     def data_received(self, data: bytes) -> None:
         try:

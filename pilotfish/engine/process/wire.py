@@ -31,7 +31,7 @@ class Setup(msgspec.Struct, frozen=True):
     config: str
     """YAML (pilotfish.config.config_to_yaml)."""
     rank_folder: str = ""
-    """Where the other ranks of a tensor-parallel target meet this engine; empty: it starts them itself."""
+    """Folder where the other ranks of a tensor-parallel target meet this engine; empty: it starts them itself."""
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
@@ -54,7 +54,7 @@ class EngineInput(msgspec.Struct, frozen=True, array_like=True):
 
     commands: list[Command]
     arrived_ns: int
-    """On the machine's monotonic clock: the engine may see it a step later."""
+    """Time of arrival on the machine's monotonic clock: the engine may see it a step later."""
 
 
 class EngineOutput(msgspec.Struct, frozen=True):

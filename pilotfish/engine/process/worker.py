@@ -42,13 +42,13 @@ LOAD_INTERVAL_S = 0.5
 def run(core: Engine, front: WorkerSocket, delay: BatchingDelay | None = None) -> None:
     """Serve commands for ever: take what came, step while there is work, wait otherwise.
 
-    delay: of a target, which waits a moment for sequences that come back soon.
+    delay: a target's, which waits a moment for sequences that come back soon.
     """
     last_load: LoadReport | None = None
     last_report_s = 0.0
-    wait_s = 0.0  # the front tells its first peers the load
+    wait_s = 0.0  # the front sends its first peers the load
     while True:
-        _tell(delay, _submit(core, front, wait_s))
+        _feed(delay, _submit(core, front, wait_s))
         if delay is not None and core.has_work and (wait_ns := delay.wait_ns(time.monotonic_ns())) > 0:
             wait_s = wait_ns / 1e9
             continue
@@ -59,7 +59,7 @@ def run(core: Engine, front: WorkerSocket, delay: BatchingDelay | None = None) -
                 late = _submit(core, front, 0.0)
                 events = core.go_on(events)
                 delay.gave(events, time.monotonic_ns())
-                _tell(delay, late)
+                _feed(delay, late)
         load, now_s = core.load(), time.monotonic()
         if events or (load != last_load and now_s - last_report_s >= LOAD_INTERVAL_S):
             front.send(encoder.encode(EngineOutput(list(events), load)))
@@ -76,7 +76,7 @@ def _submit(core: Engine, front: WorkerSocket, wait_s: float) -> list[EngineInpu
     return arrived
 
 
-def _tell(delay: BatchingDelay | None, arrived: list[EngineInput]) -> None:
+def _feed(delay: BatchingDelay | None, arrived: list[EngineInput]) -> None:
     if delay is not None:
         for message in arrived:
             delay.took(message.commands, message.arrived_ns)

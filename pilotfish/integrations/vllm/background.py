@@ -33,7 +33,7 @@ PEER_NAME = "vllm"
 _CHECK_S = 1.0
 _STOP_TIMEOUT_S = 5.0
 _AFTERMATH_S = 0.1
-"""gRPC tells of calls that were cancelled a moment later, and on a closed loop takes that for an error."""
+"""Time for gRPC to end: it reports cancelled calls a moment later, and takes a closed loop for an error then."""
 
 
 class BackgroundDrafting:
@@ -52,7 +52,7 @@ class BackgroundDrafting:
         self._drafting: BatchDrafter | None = None
         self._stopped = asyncio.Event()
         self._connected: frozenset[str] = frozenset()
-        self._misses_to_tell = 1
+        self._misses_to_log = 1
         self.is_usable = False
         """Whether asking may be answered, as of the last step or the last change of the connections."""
         # A daemon: vLLM's workers end without asking anybody.
@@ -86,12 +86,12 @@ class BackgroundDrafting:
             # Whatever it is, vLLM goes on: the rows that it has end without drafts, and new ones have them again.
             self.counters.num_drafter_faults += 1
             if self.counters.num_drafter_faults == 1:
-                _log.exception("Pilotfish's drafter failed in a step; it begins anew each time; told once")
+                _log.exception("Pilotfish's drafter failed in a step; it begins anew each time; logged once")
             self._drafting.close()
             step.expect(())
 
     def _note_change(self, pool: ReplicaPool) -> None:
-        """Replicas came or went: vLLM's log tells when drafts begin to come, and when none will."""
+        """Replicas came or went: vLLM's log shows when drafts begin to come, and when none will."""
         if self._drafting is not None:
             self.is_usable = self._drafting.is_usable
         before, self._connected = self._connected, pool.connected_ids
@@ -103,10 +103,10 @@ class BackgroundDrafting:
             _log.warning("vLLM decodes without drafts: %s", pool.absence_reason)
 
     def _note_misses(self) -> None:
-        """Tell of drafts that came too late, ever more rarely."""
+        """Log drafts that came too late, ever more rarely."""
         num_missed = self.counters.num_missed_deadlines
-        if num_missed >= self._misses_to_tell:
-            self._misses_to_tell = 10 * num_missed
+        if num_missed >= self._misses_to_log:
+            self._misses_to_log = 10 * num_missed
             deadline_ms = self._config.draft_deadline_ms
             _log.warning("%d drafts came too late for their step (draft_deadline_ms=%g)", num_missed, deadline_ms)
 
@@ -119,12 +119,13 @@ class BackgroundDrafting:
         except Exception:
             _log.exception("vLLM serves without Pilotfish's drafts: the drafter ended")
         finally:
-            self._drafting, self.is_usable = None, False
+            self._drafting = None
+            self.is_usable = False
             self._loop.run_until_complete(asyncio.sleep(_AFTERMATH_S))
             self._loop.close()
 
     async def _serve(self) -> None:
-        """Until it is stopped. Raises PilotfishError for what no waiting mends."""
+        """Draft until it is stopped. Raises PilotfishError for what no waiting mends."""
         fingerprint = ""
         if self._config.check_tokenizer:
             fingerprint = await asyncio.to_thread(self._target.fingerprint, self._config.tokenizer)

@@ -16,11 +16,11 @@ from pilotfish.integrations.vllm.target_model import TargetModel
 from pilotfish.telemetry.tracing import Tracing, traceparent
 
 _IDLE_S = 5.0
-"""vLLM does not say that a request has ended: without a step for so long they all have, or the batch is too large."""
+"""After so long without a step all requests have ended, or the batch is too large: vLLM does not say when one ends."""
 
 
 class BatchDrafter:
-    """Made and used on one event loop."""
+    """Drafts for a batch's rows. Made and used on one event loop."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Which row of vLLM's batch continues which row of its step before: rows move and carry no ids, so tokens tell."""
+"""Which row of vLLM's batch continues which row of its step before: rows move and have no ids, so tokens decide."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 TokenIds = NDArray[Any]
-"""int32; vLLM's own array, or a part of it."""
+"""An int32 array: vLLM's own, or a part of it."""
 
 _MAX_ABSENT_STEPS = 8
-"""vLLM takes a request out of the batch for a step or two while others' prompts are read. One that is away for longer
-has ended, or was preempted."""
+"""Steps after which an absent row has ended, or was preempted: vLLM takes a request out of the batch for a step or
+two while others' prompts are read."""
 _MAX_MISSED_TOKENS = 256
 """A row may have grown by so many tokens since it was seen: near the model's length vLLM asks for no drafts."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowStep:
-    """One row of a step, as the drafter is told of it."""
+    """One row of a step, as the drafter gets it."""
 
     row_id: int
-    """The same for as long as the row lives, never used before."""
+    """Id of the row for as long as it lives, never used before."""
     new_token_ids: tuple[int, ...]
     """The committed tokens that are new since the row was last seen; of a new row all."""
     num_prompt_tokens: int
-    """Of a new row: those of its tokens that vLLM did not choose in this step. 0: it is no new row."""
+    """A new row's tokens but those that vLLM chose in this step; 0: the row is not new."""
     num_sampled_tokens: int
-    """That vLLM committed in this step; 0: it is still reading the prompt and takes no draft."""
+    """Tokens that vLLM committed in this step; 0: it is still reading the prompt and takes no draft."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,9 @@ class BatchStep:
     """One step of vLLM's batch."""
 
     rows: tuple[RowStep, ...]
-    """In vLLM's order."""
+    """Rows in vLLM's order."""
     followed_row_ids: frozenset[int]
-    """These rows, and those that may come back. All others have ended."""
+    """Ids of these rows, and of those that may come back. All others have ended."""
 
 
 class _KnownRow:
@@ -57,7 +57,7 @@ class _KnownRow:
         self.extend(token_ids)
 
     def extend(self, token_ids: TokenIds) -> None:
-        """token_ids: all of them, of which the first `length` are known."""
+        """token_ids: all of the row's tokens; the first `length` are known."""
         if len(token_ids) > len(self._token_ids):
             grown: TokenIds = np.empty(2 * len(token_ids), dtype=np.int32)
             grown[: self.length] = self._token_ids[: self.length]
@@ -101,7 +101,8 @@ class BatchRows:
 
     def forget(self) -> None:
         """Begin anew: to the next step all rows are new, and those that were known have ended."""
-        self._slots, self._absent = [], []
+        self._slots = []
+        self._absent = []
 
     def _match(self, rows: Sequence[TokenIds], sampled: Sequence[Sequence[int]]) -> list[_KnownRow | None]:
         """The known row that each row continues, each at most once. Where rows hold equal tokens any will do."""

@@ -12,18 +12,18 @@ from pilotfish.speculation.statistics import AcceptanceStatistics
 from pilotfish.types import SamplingParams
 
 _MAX_OUTPUT_TOKENS = 2**31 - 1
-"""vLLM knows when to stop."""
+"""No limit: vLLM knows when to stop."""
 
 GREEDY: Final = SamplingParams(temperature=0.0, max_tokens=_MAX_OUTPUT_TOKENS)
-"""vLLM takes drafts as certain, without probabilities: it accepts each with the chance that its own model gives it, so
-the likeliest token is the best draft at any temperature."""
+"""Greedy drafting. vLLM takes drafts as certain, without probabilities, and accepts each with the chance that its own
+model gives it: the likeliest token is the best draft at any temperature."""
 
 
 class CommittedRow:
-    """What a draft replica is told of, and drafts stand on."""
+    """The tokens that are sent to a draft replica and that drafts stand on."""
 
     def __init__(self, num_prompt_tokens: int, counters: ProposerCounters, traceparent: str) -> None:
-        """traceparent: of the span that is the row's life."""
+        """traceparent: context of the span that is the row's life."""
         self._num_prompt_tokens = num_prompt_tokens
         self._counters = counters
         self._traceparent = traceparent
@@ -31,7 +31,7 @@ class CommittedRow:
         self.given: tuple[int, ...] = ()
         """The draft that vLLM verifies now."""
         self.acceptance = AcceptanceStatistics()
-        """Of this row's drafts."""
+        """Acceptance of this row's drafts."""
 
     @property
     def length(self) -> int:
@@ -43,7 +43,7 @@ class CommittedRow:
         return tuple(self._token_ids[position:])
 
     def opening(self, sequence_id: int) -> OpenSequence:
-        """What a replica that is to go on from here has to be told first."""
+        """The message that opens the sequence on a replica that continues it from here."""
         return OpenSequence(
             sequence_id=sequence_id,
             prompt_token_ids=tuple(self._token_ids[: self._num_prompt_tokens]),
@@ -57,7 +57,7 @@ class CommittedRow:
         return self.tokens_since(self._num_prompt_tokens)
 
     def commit(self, row: RowStep) -> None:
-        """What vLLM's step added: it tells, too, what became of the last draft."""
+        """Add the tokens of vLLM's step: they show, too, what became of the last draft."""
         given, self.given = self.given, ()
         self._token_ids.extend(row.new_token_ids)
         # The last of the new tokens is vLLM's own.

@@ -9,15 +9,15 @@ from pilotfish.speculation.statistics import AcceptanceStatistics
 
 @dataclass(slots=True)
 class ProposerCounters:
-    """Since vLLM started. Each number is written by one thread."""
+    """Counts since vLLM started. Each number is written by one thread."""
 
     acceptance: AcceptanceStatistics = field(default_factory=AcceptanceStatistics)
-    """Of drafts that vLLM was given."""
+    """Acceptance of drafts that vLLM was given."""
     num_missed_deadlines: int = 0
     """Drafts that a step waited for in vain."""
     num_sequences: int = 0
-    """Opened on draft replicas."""
+    """Sequences opened on draft replicas."""
     num_proposer_faults: int = 0
-    """Steps without drafts for a fault of our own, on vLLM's thread; the log tells of the first."""
+    """Steps without drafts for a fault of our own, on vLLM's thread; the first is logged."""
     num_drafter_faults: int = 0
-    """The same, on the drafter's thread."""
+    """Steps without drafts for a fault of our own, on the drafter's thread; the first is logged."""

@@ -67,7 +67,7 @@ class RemoteProposer:
         return self._ranks.share(drafts)
 
     def load_model(self, *args: object, **kwargs: object) -> None:
-        """vLLM calls it on every proposer; the model is elsewhere."""
+        """Does nothing: vLLM calls it on every proposer; the model is elsewhere."""
 
     def close(self) -> None:
         """End the connections and their thread; from then on no drafts. At the latest when the worker ends."""
@@ -91,7 +91,7 @@ class RemoteProposer:
             # An error here would end vLLM's engine, and with it every request.
             self.counters.num_proposer_faults += 1
             if self.counters.num_proposer_faults == 1:
-                _log.exception("Pilotfish's proposer failed: vLLM decodes such steps without drafts; told once")
-            # The batch may have been followed and not told: all rows begin anew.
+                _log.exception("Pilotfish's proposer failed: vLLM decodes such steps without drafts; logged once")
+            # The batch may have been followed and not sent: all rows begin anew.
             self._rows.forget()
             return [[] for _ in sampled]

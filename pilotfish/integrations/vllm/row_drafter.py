@@ -22,9 +22,9 @@ from pilotfish.integrations.vllm.step import DraftingStep
 from pilotfish.integrations.vllm.target_model import TargetModel
 
 _MAX_UNREAD: Final = 512
-"""Messages of one loop's turn; more mean a replica out of its mind."""
+"""Unread messages of one loop's turn; more mean that the replica is broken."""
 _STEP_ENDS: Final = Woken(math.inf)
-"""vLLM's step is the deadline of its drafts."""
+"""The end of vLLM's step, which is the deadline of its drafts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class _Place:
 
 
 class RowDrafter:
-    """On one replica at a time, or on none. Event loop only."""
+    """Drafts for one row, on one replica at a time or on none. Event loop only."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class RowDrafter:
         )
         self._exchange = Exchange(None, acquire_timeout_s=0, max_unread=_MAX_UNREAD, on_event=self._hear)
         self._place: _Place | None = None
-        """Of the draft that was asked for and has not come."""
+        """The place of the draft that was asked for and has not come."""
 
     @property
     def is_open(self) -> bool:

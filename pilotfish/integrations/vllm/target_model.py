@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TargetModel:
-    """vLLM's."""
+    """The target as vLLM has it."""
 
     name: str
     vocab_size: int
     """Width of the logits."""
     num_draft_tokens: int
-    """vLLM's num_speculative_tokens."""
+    """The num_speculative_tokens of vLLM."""
     tokenizer: str
     """Folder or hub id."""
     tokenizer_revision: str | None
@@ -41,7 +41,7 @@ class TargetModel:
         )
 
     def fingerprint(self, folder: str) -> str:
-        """Of its tokenizer. Reads a file of some megabytes.
+        """The fingerprint of its tokenizer. Reads a file of some megabytes.
 
         folder: where tokenizer.json is; empty: where vLLM has it from. Raises ModelError kinds.
         """

@@ -32,7 +32,7 @@ class TensorParallelRanks:
 
 
 def tensor_parallel_ranks(size: int) -> TensorParallelRanks:
-    """Of the worker that this process is. size: of vLLM's tensor parallelism."""
+    """The ranks of the worker that this process is. size: vLLM's tensor_parallel_size."""
     if size == 1:
         return TensorParallelRanks(None)
     # By name: outside vLLM's workers there is no vLLM to import.

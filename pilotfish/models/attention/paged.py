@@ -40,7 +40,7 @@ class SequenceSlice(msgspec.Struct, frozen=True):
 
     @property
     def places(self) -> range:
-        """Of the rows in the sequence's blocks."""
+        """Places of the rows in the sequence's blocks."""
         return range(self.first_position, self.first_position + self.num_rows)
 
     @property

@@ -27,8 +27,8 @@ TREE_SPAN = 64
 FEW_ROWS = 128
 """Steps up to so many rows are decodes and verifications of few rows each, and have small tiles."""
 NUM_PROGRAMS = 264
-"""That attention launches where keys can be shared out: two for each of an H100's 132 multiprocessors, which take
-them all at once."""
+"""Programs launched where keys can be shared out: two for each of an H100's 132 multiprocessors, which take them all
+at once."""
 MIN_SHARE = 128
 """Keys below which they are not shared out any further."""
 
@@ -47,13 +47,13 @@ class StepShape:
 
     @classmethod
     def recorded(cls, num_rows: int, max_sequences: int, num_key_heads: int) -> StepShape:
-        """For any step of at most max_sequences sequences."""
+        """The shape for any step of at most max_sequences sequences."""
         most = min(num_rows, max_sequences + num_rows // _tile_rows(num_rows))
         return cls(num_rows, most, num_key_heads)
 
     @classmethod
     def of(cls, step: StepInput, num_key_heads: int) -> StepShape:
-        """Of this step alone."""
+        """The shape of this step alone."""
         num_rows = len(step.token_ids)
         return cls(num_rows, num_tiles(step, _tile_rows(num_rows)), num_key_heads)
 
@@ -74,7 +74,7 @@ class StepShape:
 
 
 def num_tiles(step: StepInput, tile_rows: int) -> int:
-    """That a step takes."""
+    """Tiles that a step takes."""
     return sum(-(-part.num_rows // tile_rows) for part in step.slices)
 
 

@@ -20,7 +20,7 @@ from pilotfish.types import BLOCK_SIZE
 logger = logging.getLogger(__name__)
 
 MAX_ROWS = 512
-"""Of the largest recorded step: beyond it the GPU computes for longer than the host takes to launch."""
+"""Rows of the largest recorded step: beyond it the GPU computes for longer than the host takes to launch."""
 
 RunRows = Callable[[StepRows], None]
 """Runs the model over rows and writes what comes out to buffers of its own."""
@@ -85,7 +85,7 @@ class GraphRunner:
         self._device = device
         self._recorder = plan.recorder or recorder_for(device)
         self.outputs = StaticOutputs(plan.sizes[-1])
-        """That `run` writes to."""
+        """Buffers that `run` writes to."""
         self._recorded: list[tuple[StepRows, Work]] = []
 
     @property

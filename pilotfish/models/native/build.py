@@ -61,9 +61,9 @@ class Variant:
 
     name: str
     flags: tuple[str, ...]
-    """For the compiler."""
+    """Flags for the compiler."""
     needs: frozenset[str]
-    """Of /proc/cpuinfo; the kernels use none beyond these."""
+    """Flags of /proc/cpuinfo that the kernels need; they use none beyond these."""
 
     def library(self, folder: Path) -> Path:
         """Where it lies; another release's sources have another name."""
@@ -123,7 +123,8 @@ def load_kernels(library: Path) -> ctypes.CDLL:
         raise NativeKernelsUnavailableError(f"cannot load {library}: {error}") from error
     for name, arguments, result in _SIGNATURES:
         function = getattr(kernels, f"pilotfish_{name}")
-        function.argtypes, function.restype = arguments, result
+        function.argtypes = arguments
+        function.restype = result
     return kernels
 
 
@@ -135,7 +136,7 @@ def _key(compiler: str) -> str:
 
 
 def _cpuinfo(path: Path, *names: str) -> list[str]:
-    """Its lines that begin with one of the names, each once; nothing where it cannot be read."""
+    """Lines of the file that begin with one of the names, each once; none where it cannot be read."""
     try:
         return sorted({line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith(names)})
     except OSError:
@@ -168,7 +169,7 @@ def find_compiler() -> str | None:
 
 
 def source_digest(*more: bytes) -> str:
-    """Of the sources, and of what else decides the result."""
+    """Digest of the sources, and of what else decides the result."""
     digest = hashlib.sha256()
     for part in (*(path.read_bytes() for path in (SOURCE, *sorted(SOURCE.parent.glob("*.h")))), *more):
         digest.update(part + b"\0")

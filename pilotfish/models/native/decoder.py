@@ -92,4 +92,5 @@ class NativeDecoder:
         self.last_hidden = torch.empty(struct.num_logit_rows, hidden, dtype=self.dtype)
         self.features = torch.empty(struct.rows, len(layers) * hidden, dtype=self.dtype)
         struct.captured_layers, struct.num_captured = layers.buffer_info()
-        struct.features, struct.last_hidden = self.features.data_ptr(), self.last_hidden.data_ptr()
+        struct.features = self.features.data_ptr()
+        struct.last_hidden = self.last_hidden.data_ptr()

@@ -33,6 +33,14 @@ static void forward(Engine& e, const Step& step) {
         });
         run_layer(e.team, m, layer, step, hidden, w);
     }
+    // What leaves the last layer, normed, counts as what would enter one more.
+    for (int64_t f = 0; f < step.num_captured; f++) {
+        if (step.captured_layers[f] != m.num_layers) continue;
+        each_row(e.team, rows, [&](int64_t r) {
+            bf16* feature = step.features + (r * step.num_captured + f) * hidden;
+            rms_norm(w.residual.data() + r * hidden, m.final_norm, m.eps, hidden, feature);
+        });
+    }
     run_output(e.team, m, step, w);
     if (step.last_hidden) memcpy(step.last_hidden, w.input.data(), step.num_logit_rows * hidden * sizeof(bf16));
     e.team.settle();

@@ -24,7 +24,7 @@ GROUP = 32
 """Outputs that lie together in a packed weight."""
 
 _ARENA_WEIGHTS = 32 << 20
-"""bfloat16 in a mapping that many tensors share: most are smaller than a huge page."""
+"""Weights (bfloat16) in a mapping that many tensors share: most are smaller than a huge page."""
 
 MODEL_TYPES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
 """Architectures that are: norm, rotary attention, norm, SwiGLU."""
@@ -202,7 +202,7 @@ class PackedWeights:
 
 
 def layer_struct(packer: Packer, layer: Any, *, quantization: Quantization = "none", **more: int) -> LayerStruct:
-    """Of a decoder layer whose modules have Llama's names; more: other fields of the struct."""
+    """The struct of a decoder layer whose modules have Llama's names. more: other fields of the struct."""
     attention, mlp = layer.self_attn, layer.mlp
     projections = (attention.q_proj, attention.k_proj, attention.v_proj)
     biases = [projection.bias for projection in projections if projection.bias is not None]
@@ -228,7 +228,7 @@ def _sliding_window(attention: Any) -> int | None:
 
 
 def huge_empty(count: int) -> Tensor:
-    """count bfloat16, uninitialised, on huge pages where the kernel gives them: fewer TLB misses per weight."""
+    """A tensor of count bfloat16, uninitialised, in huge pages where the kernel has some: fewer TLB misses."""
     size = count * 2
     mapping = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
@@ -237,7 +237,7 @@ def huge_empty(count: int) -> Tensor:
 
 
 def _rotary_tables(body: Any, max_positions: int) -> tuple[Tensor, Tensor]:
-    """cos and sin [max_positions, D / 2] float32 from the model's own rotary module (scaling included)."""
+    """Tables of cos and sin [max_positions, D / 2] float32 from the model's own rotary module (scaling included)."""
     positions = torch.arange(max_positions)[None]
     cosine, sine = body.rotary_emb(torch.empty(0, dtype=torch.float32), positions)
     half = cosine.shape[-1] // 2

@@ -28,7 +28,7 @@ _LOSSLESS_ORDER: tuple[Kind, ...] = ("int4", "int8")
 
 
 class QuantisedWeight(NamedTuple):
-    """weight = scale * q + minimum, in float32, rounded to bfloat16."""
+    """A quantised weight: scale * q + minimum, in float32, rounded to bfloat16."""
 
     q: Tensor
     """[N, K] int8: -127 to 127 (int8) or 0 to 15 (int4)."""

@@ -20,8 +20,11 @@ class StepRows:
 
     def __init__(self, step: StepInput) -> None:
         self._table_width = max(len(part.block_ids) for part in step.slices)
-        self._tables, self._row_table, self._slots = array("q"), array("q"), array("q")
-        self._roots, self._ancestors = array("q"), array("Q")
+        self._tables = array("q")
+        self._row_table = array("q")
+        self._slots = array("q")
+        self._roots = array("q")
+        self._ancestors = array("Q")
         for index, part in enumerate(step.slices):
             self._tables.extend(part.block_ids)
             self._tables.extend([0] * (self._table_width - len(part.block_ids)))
@@ -35,7 +38,7 @@ class StepRows:
         self._logit_rows = array("q", step.logit_rows)
 
     def struct(self, logits_pointer: int) -> StepStruct:
-        """logits_pointer: float32 [R, V], written by the forward."""
+        """The struct for the kernels. logits_pointer: float32 [R, V], written by the forward."""
         return StepStruct(
             rows=len(self._token_ids),
             num_logit_rows=len(self._logit_rows),

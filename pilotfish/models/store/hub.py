@@ -61,7 +61,7 @@ def _download(name: str, cache_dir: Path, progress: ProgressCallback, patterns: 
 
 
 snapshot: Snapshotter = partial(_download, patterns=_PATTERNS)
-"""huggingface_hub, with its resume, its token and its offline mode."""
+"""The snapshot function of huggingface_hub, with its resume, its token and its offline mode."""
 snapshot_without_weights: Snapshotter = partial(_download, patterns=_TEXTS)
 """Configuration and tokenizer alone: some megabytes instead of up to hundreds of gigabytes."""
 

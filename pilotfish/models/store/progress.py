@@ -1,4 +1,4 @@
-"""What a pull tells while it runs."""
+"""What a pull reports while it runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class PullStage(enum.StrEnum):
 
 @dataclass(frozen=True)
 class PullProgress:
-    """One report. total_bytes of 0: this stage cannot tell how far it is."""
+    """One report. total_bytes of 0: how far this stage is cannot be known."""
 
     stage: PullStage
     completed_bytes: int = 0

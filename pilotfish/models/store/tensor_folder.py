@@ -84,7 +84,7 @@ def write_head(folder: Path, state: Mapping[str, Tensor], config: Mapping[str, A
         weights.chmod(text.stat().st_mode)  # the library lets only the owner read
         weights.replace(folder / "model.safetensors")
         text.replace(folder / "config.json")
-    except SafetensorError as error:  # how the library tells an OSError of writing
+    except SafetensorError as error:  # the library's form of an OSError of writing
         raise OSError(f"cannot write {weights}: {error}") from error
     finally:
         weights.unlink(missing_ok=True)

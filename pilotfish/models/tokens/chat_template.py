@@ -41,8 +41,8 @@ class TemplateOptions:
 
 DEFAULT_OPTIONS = TemplateOptions()
 _OPEN_END = "<pilotfish-goes-on-here> "
-"""Stands behind the last message while it is rendered, where that stays open; the space tells whether it is stripped,
-as many templates do."""
+"""Stands behind the last message while it is rendered, where that stays open; the space shows whether it is
+stripped, as many templates do."""
 _OWN_VARIABLES = {"messages", "tools", "documents", "add_generation_prompt"}
 
 
@@ -71,7 +71,7 @@ class ChatTemplate:
     ) -> str:
         """The prompt text.
 
-        tools: definitions as in the OpenAI API; a template that knows none has them told in the system message.
+        tools: definitions as in the OpenAI API; for a template that knows none the system message describes them.
         Raises: InvalidRequestError when the template refuses the messages.
         """
         if not self._reads_tools:
@@ -107,7 +107,7 @@ def _left_open(text: str) -> str:
 
 
 def _turn(message: ChatMessage) -> dict[str, Any]:
-    """As transformers' templates expect it: what is not there is not named."""
+    """The message as transformers' templates expect it: what is not there is not named."""
     turn: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.tool_calls:
         turn["tool_calls"] = [_call(call) for call in message.tool_calls]
@@ -127,7 +127,7 @@ def _call(call: ToolCall) -> dict[str, Any]:
 
 
 def load_chat_template(folder: Path, file: str = "") -> ChatTemplate | None:
-    """That of `file`, else the folder's (chat_template.jinja, else in tokenizer_config.json); None: it has none.
+    """The template of `file`, else the folder's (chat_template.jinja, else in tokenizer_config.json); None: none.
 
     Raises ConfigError for a file that cannot be read.
     """
@@ -175,7 +175,7 @@ class _GenerationBlock(Extension):
 
 
 def _to_json(value: Any, indent: int | None = None, **options: Any) -> str:
-    """jinja's own tojson escapes for HTML, which models were not trained on.
+    """A tojson that does not escape for HTML as jinja's own does, which models were not trained on.
 
     Half of a surrogate pair, which only an escape can bring in, stays one.
     """

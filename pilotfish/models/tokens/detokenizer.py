@@ -40,12 +40,13 @@ class Detokenizer:
         """The text still held back, when no token will follow. Ends the stream: later tokens start a new one."""
         text = self._utf8.decode(b"", final=True)
         self._utf8.reset()
-        self._bytes, self._is_inside_character = TextBytes(self._token_bytes), False
+        self._bytes = TextBytes(self._token_bytes)
+        self._is_inside_character = False
         return text
 
 
 class TokenOffsets:
-    """Tells where each token begins in that text, in characters. A token may begin within a character that tokens
+    """Finds where each token begins in that text, in characters. A token may begin within a character that tokens
     before it have begun: then it begins where that character does."""
 
     def __init__(self, token_bytes: TokenBytes) -> None:

@@ -44,7 +44,7 @@ class TokenBytes(dict[int, bytes]):
         return result
 
     def at_start(self, token_id: int) -> bytes:
-        """Of a text's first token."""
+        """The bytes of a text's first token."""
         return self._shown(self._backend.id_to_token(token_id), self._decode([token_id]))
 
     def _decode(self, token_ids: Sequence[int]) -> str:
@@ -64,7 +64,7 @@ class TextBytes:
         self._has_begun = token_bytes.is_byte_level
 
     def add(self, token_ids: Sequence[int]) -> list[bytes]:
-        """Of each token; the first that has any is the text's first."""
+        """The bytes of each token; the first that has any is the text's first."""
         pieces = [self._token_bytes[token_id] for token_id in token_ids]
         if not self._has_begun:
             first = next((index for index, piece in enumerate(pieces) if piece), None)

@@ -18,9 +18,9 @@ from pilotfish.models.tokens.token_bytes import TokenBytes
 _ALWAYS_ENCODED_CHARS = 65_536
 """Characters that are tokenised whatever the context: that is cheap, and some callers ask how many tokens they are."""
 _MAX_CONTEXTS, _MAX_BEYOND_TOKENS = 4, 262_144
-"""Of a text that is cut to the context, how much longer it may be: each token takes 150 bytes (measured)."""
+"""Contexts, and tokens, that a text may have that is cut to the context: a token takes 150 bytes (measured)."""
 _PIECE_CHARS, _PIECE_SLACK_TOKENS = 8192, 32
-"""Of what is counted beforehand. A cut may make a few tokens of one, where it is no end of a word."""
+"""Size of the pieces that are counted beforehand, and tokens that cuts within words may add to one."""
 
 
 class Tokenizer:
@@ -137,7 +137,7 @@ class Tokenizer:
 
     @property
     def chat_template(self) -> str:
-        """As it is written; empty: the model has none."""
+        """The template as it is written; empty: the model has none."""
         return "" if self._chat_template is None else self._chat_template.source
 
     @property

@@ -1,4 +1,4 @@
-"""Tools in conversations of models whose chat template knows none: told in the words of Hermes' format. Torch-free.
+"""Tools for models whose chat template knows none: described in the words of Hermes' format. Torch-free.
 
 Hermes' format (NousResearch's, also Qwen's): a call is `<tool_call>`, a JSON object with `name` and
 `arguments`, `</tool_call>`; its result is `<tool_response>`, text, `</tool_response>`.
@@ -38,7 +38,7 @@ def parse_arguments(arguments: str) -> Any:
 
 
 def parse_model_arguments(arguments: str) -> Any:
-    """As `parse_arguments`, of what a model wrote. Of an object that is cut off there is what was written, a last
+    """As `parse_arguments`, for what a model wrote. An object that is cut off is read as far as it was written, a last
     string's beginning included; what cannot be read otherwise stays text."""
     with contextlib.suppress(ValueError, RecursionError):
         return parse_arguments(arguments)
@@ -51,7 +51,7 @@ def parse_model_arguments(arguments: str) -> Any:
 def _finite(number: str) -> float:
     value = float(number)
     if not math.isfinite(value):
-        raise ValueError(f"{number} is no number that JSON can tell")
+        raise ValueError(f"{number} is no number that JSON can hold")
     return value
 
 

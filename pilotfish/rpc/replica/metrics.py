@@ -1,4 +1,4 @@
-"""What a target or draft replica tells Prometheus: its engine's load, and what it answered."""
+"""What a target or draft replica reports to Prometheus: its engine's load, and what it answered."""
 
 from __future__ import annotations
 

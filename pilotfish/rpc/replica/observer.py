@@ -17,25 +17,25 @@ from pilotfish.types import SequenceErrorCode
 
 @dataclass(slots=True)
 class ReplicaCounters:
-    """Since the replica started."""
+    """Counts since the replica started."""
 
     num_sequences: int = 0
-    """Opened."""
+    """Opened sequences."""
     num_prompt_tokens: int = 0
-    """Of these, output that was committed elsewhere before included."""
+    """Prompt tokens of these, output that was committed elsewhere before included."""
     num_cached_tokens: int = 0
-    """Of these, found in the prefix cache."""
+    """Prompt tokens found in the prefix cache."""
     num_output_tokens: int = 0
-    """Decoded or verified."""
+    """Tokens decoded or verified."""
     num_drafts: int = 0
-    """Verified."""
+    """Drafts verified."""
     num_draft_tokens: int = 0
     num_accepted_tokens: int = 0
     num_proposals: int = 0
-    """Made here, of a draft replica."""
+    """Proposals made here, of a draft replica."""
     num_proposed_tokens: int = 0
     num_ahead_tokens: int = 0
-    """Drafted ahead."""
+    """Tokens drafted ahead."""
     errors: dict[str, int] = field(default_factory=lambda: {code.name.lower(): 0 for code in SequenceErrorCode})
 
 
@@ -45,7 +45,7 @@ class SequenceTrace:
 
     span: Span
     attributes: defaultdict[str, Any]
-    """That its span will have."""
+    """Attributes that its span will have."""
 
     def add(self, event: Event) -> None:
         attributes = self.attributes
@@ -64,10 +64,10 @@ class SequenceTrace:
 
 
 class ReplicaObserver:
-    """Used on the event loop of a replica's front."""
+    """Counts and traces sequences and events. Used on the event loop of a replica's front."""
 
     def __init__(self, replica_id: str = "", service: str = "", tracing: Tracing | None = None) -> None:
-        """service: `target` or `draft`, for the names of spans. tracing: None traces nothing."""
+        """service: `target` or `draft`, for the names of spans. tracing: None: no traces."""
         self.counters = ReplicaCounters()
         self._replica_id = replica_id
         self._service = service

@@ -24,7 +24,7 @@ from pilotfish.telemetry.tracing import Tracing
 from pilotfish.types import LoadReport, ModelInfo
 
 STOP_GRACE_S = 1.0
-"""Calls that were told to end get this long to do so."""
+"""Time for calls to end that were asked to."""
 
 
 class ReplicaServer:
@@ -56,8 +56,8 @@ class ReplicaServer:
     ) -> ReplicaServer:
         """Listen and serve; the engine is closed when that fails.
 
-        model: what peers are told instead of engine.model. port_setting: configuration key of the port.
-        metrics_port: of /metrics for Prometheus; 0 takes a free one, -1 serves none.
+        model: sent to peers instead of engine.model. port_setting: configuration key of the port.
+        metrics_port: port of /metrics for Prometheus; 0 takes a free one, -1 serves none.
         security: whom the streams serve.
         Raises: UnavailableError when the address cannot be had.
         """
@@ -91,7 +91,7 @@ class ReplicaServer:
 
     @property
     def address(self) -> str:
-        """host:port it listens on."""
+        """The `host:port` it listens on."""
         return self._server.address
 
     @property
@@ -100,7 +100,7 @@ class ReplicaServer:
 
     @property
     def load(self) -> LoadReport:
-        """As peers are told."""
+        """The load as it is reported to peers."""
         return self.streams.load
 
     async def drain_and_stop(self, grace_s: float) -> None:
@@ -153,7 +153,7 @@ async def start_replica(
 ) -> ReplicaServer:
     """Start the engine, unless one is given, which is then owned, and serve it.
 
-    proposer: what peers are told of an engine that is started here; empty: what it says itself.
+    proposer: the proposer sent to peers of an engine that is started here; empty: what it says itself.
     Raises: what start_engine does; UnavailableError when an address cannot be had; ConfigError when strangers would be
     served.
     """

@@ -47,7 +47,7 @@ class StreamConnection:
         """The latest response of each sequence, among those of the frame that is being filled."""
         self._latest_frame = self._unsent.frame
         self._failure: asyncio.Future[PilotfishError] = asyncio.get_running_loop().create_future()
-        self._told_table = StepTable()
+        self._sent_table = StepTable()
         """The last one that was sent."""
         self.peer = ""
         """What the peer calls itself."""
@@ -181,7 +181,8 @@ class StreamConnection:
         """sequence_id: the peer's."""
         unsent = self._unsent
         if self._latest_frame is not unsent.frame:
-            self._latest_frame, self._latest = unsent.frame, {}
+            self._latest_frame = unsent.frame
+            self._latest = {}
         latest = self._latest.get(sequence_id)
         # While frames wait for the peer, the items in them grow instead of their number.
         if (latest is not None and self._codec.extend(latest, event)) or not self._codec.carries(event):
@@ -201,9 +202,9 @@ class StreamConnection:
     def _news(self) -> LoadReport:
         """The load, for the next frame: without the step table if the peer knows it."""
         load = self._replica.load
-        if load.step_table == self._told_table:
+        if load.step_table == self._sent_table:
             return msgspec.structs.replace(load, step_table=StepTable())
-        self._told_table = load.step_table
+        self._sent_table = load.step_table
         return load
 
     # The end.

@@ -40,7 +40,7 @@ class StreamServer:
         observer: ReplicaObserver | None = None,
         security: LinkSecurity = OPEN_LINKS,
     ) -> None:
-        """observer: hears of every sequence and event; None: one that only counts. security: whom the streams serve."""
+        """observer: gets every sequence and event; None: one that only counts. security: whom the streams serve."""
         self.codec = codec
         self.observer = observer or ReplicaObserver()
         self.welcome = welcome
@@ -50,7 +50,7 @@ class StreamServer:
         self._connections: set[StreamConnection] = set()
         self._is_draining = False
         # The true reason may quote the engine's standard error, which is not for peers.
-        self._told = UnavailableError(f"the engine of replica {welcome.replica_id} has ended")
+        self._end_error = UnavailableError(f"the engine of replica {welcome.replica_id} has ended")
         self._tasks: tuple[asyncio.Task[None], ...] = ()
         self._lost: asyncio.Future[PilotfishError] = asyncio.get_running_loop().create_future()
 
@@ -60,7 +60,7 @@ class StreamServer:
 
     @property
     def load(self) -> LoadReport:
-        """The engine's load, as peers are told."""
+        """The engine's load, as it is reported to peers."""
         load = self._engine.load
         return msgspec.structs.replace(load, draining=True) if self._is_draining else load
 
@@ -76,7 +76,7 @@ class StreamServer:
         async with aborting_on_error(context):
             self._security.check_call(context)
             if self._lost.done():
-                raise self._told
+                raise self._end_error
             connection = StreamConnection(self, context)
             self._connections.add(connection)
             try:
@@ -85,7 +85,7 @@ class StreamServer:
                 self._connections.discard(connection)
 
     async def drain(self, grace_s: float) -> None:
-        """Refuse new sequences, tell the peers, and wait until the open ones end or grace_s is over."""
+        """Refuse new sequences, report so to the peers, and wait until the open ones end or grace_s is over."""
         self._is_draining = True
         self._wake_connections()
         empty = asyncio.create_task(self.table.wait_empty())
@@ -95,7 +95,7 @@ class StreamServer:
             empty.cancel()
 
     def disconnect(self) -> None:
-        """End every stream, telling the peers why."""
+        """End every stream, and let the peers know why."""
         stopped = UnavailableError(f"replica {self.welcome.replica_id} was stopped")
         for connection in self._connections:
             connection.fail(stopped)
@@ -138,4 +138,4 @@ class StreamServer:
         logger.error("the engine of replica %s is lost: %s", self.welcome.replica_id, error)
         self._lost.set_result(error)
         for connection in self._connections:
-            connection.fail(self._told)
+            connection.fail(self._end_error)

@@ -23,7 +23,7 @@ class LookupDraft:
 
     token_ids: tuple[int, ...] = ()
     parents: tuple[int, ...] = ()
-    """As in Proposal: empty for a chain."""
+    """A tree's parents, as in Proposal; empty for a chain."""
     probabilities: tuple[float, ...] = ()
     """For each token, the estimated chance that it and all before it on its path are accepted."""
 
@@ -57,7 +57,7 @@ class LookupIndex(Protocol):
         """
 
     def propose(self, max_depth: int, tree: TreeRequest | None = None) -> LookupDraft:
-        """At most max_depth tokens, one after another, that may follow the tokens held.
+        """A draft of at most max_depth tokens, one after another, that may follow the tokens held.
 
         A chain; with `tree` a tree within its limits, if the index can branch.
         """

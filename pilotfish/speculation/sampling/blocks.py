@@ -31,7 +31,7 @@ class BlockedLogits:
 
     @classmethod
     def of(cls, logits: Tensor, token_ids: Tensor | None = None) -> BlockedLogits:
-        """From logits [R, V] of any float dtype; float32 is not copied. token_ids: see there."""
+        """Blocks of logits [R, V] of any float dtype; float32 is not copied. token_ids: as the field."""
         logits = logits.float()
         if token_ids is not None:
             return cls(logits, logits[:, :1], token_ids)
@@ -63,7 +63,7 @@ class BlockedLogits:
         return BlockedLogits(self.logits[index], self.block_max[index], token_ids)
 
     def max(self) -> Tensor:
-        """[R, 1]: the greatest logit."""
+        """The greatest logit [R, 1]."""
         return self.block_max.amax(-1, keepdim=True)
 
     def argmax(self) -> Tensor:

@@ -19,7 +19,7 @@ from pilotfish.speculation.sampling.noise import Stream, block_gumbel, gumbel, r
 from pilotfish.speculation.sampling.penalties import Row
 
 _NUM_OPENED_BLOCKS = 12
-"""Opened at first; a row whose winner could be elsewhere opens as many as it takes."""
+"""Blocks opened at first; a row whose winner could be elsewhere opens as many as it takes."""
 _NUM_RIVALS = 32
 """Likeliest tokens among which rows look for those that could win, or win beside the one that does."""
 
@@ -57,7 +57,7 @@ def rank_rows(distribution: Distribution, rows: Sequence[Row], width: int) -> tu
     """Token ids and log-probabilities [R, C], at most width of each row, descending: those with the greatest noisy
     scores, whose probability stands for how far they are from each other (a softmax).
 
-    The first is the pick: of all tokens, or of those that the distribution holds where these are the likeliest.
+    The first is the pick among all tokens, or those that the distribution holds where these are the likeliest.
     """
     keys, blocks = keys_of(rows, Stream.COUPLED, distribution.temperature.device), distribution.blocks
     if blocks.token_ids is None:

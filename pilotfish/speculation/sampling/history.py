@@ -66,7 +66,7 @@ class TokenHistory:
         return len(self._output)
 
     def end(self, num_tokens: int, draft_token_ids: Sequence[int] = ()) -> tuple[int, ...]:
-        """At least the last num_tokens of the output followed by drafts, if there are so many."""
+        """The last num_tokens of the output followed by drafts, or more; all if there are fewer."""
         num_before = num_tokens - len(draft_token_ids)
         return (*(self._output[-num_before:] if num_before > 0 else ()), *draft_token_ids)
 

@@ -1,4 +1,4 @@
-"""From logits to the distribution that is sampled: the same code for drafter and target.
+"""Turns logits into the distribution that is sampled: the same code for drafter and target.
 
 Order: penalties, logit bias, temperature, top-k, top-p, min-p. Nothing of the size of the
 vocabulary is made for a row whose parameters do not ask for it: temperature and cut stay beside

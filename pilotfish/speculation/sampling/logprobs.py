@@ -12,7 +12,7 @@ from pilotfish.types import TokenLogprobs
 
 
 def token_logprobs(blocks: BlockedLogits, token_ids: Sequence[int], num_logprobs: Sequence[int]) -> list[TokenLogprobs]:
-    """Of token_ids[r] under row r, with its num_logprobs[r] likeliest tokens, descending.
+    """Log-probabilities of token_ids[r] under row r, with its num_logprobs[r] likeliest tokens, descending.
 
     blocks: raw logits [R, V], before penalties, bias and temperature.
     """

@@ -24,7 +24,7 @@ from pilotfish.speculation.sampling.transfer import to_device
 from pilotfish.types import AcceptanceMode, SamplingParams
 
 _LEAST_SCORE = -1e4
-"""Of a token whose probability is 0, so that its product with that is."""
+"""Score of a token whose probability is 0, so that its product with that is 0, too."""
 
 
 def stands(blocks: BlockedLogits, rows: Sequence[Row], candidates: Sequence[Sequence[int]]) -> list[list[bool]]:

@@ -32,7 +32,7 @@ class Stream(enum.IntEnum):
     """Independent random numbers for independent decisions about one position."""
 
     COUPLED = 0
-    """Shared by drafter and target: what couples them."""
+    """The stream that drafter and target share: what couples them."""
     DRAFT = 1
     ACCEPT = 2
     RECOVER = 3

@@ -34,7 +34,7 @@ class Row(msgspec.Struct, frozen=True):
     constraint: TokenConstraint | None = None
     """The grammar after prompt and output before the drafts; None: the row is free."""
     token_lists: TokenLists | None = None
-    """Those of the parameters; None: they are made for this row."""
+    """Token lists of the parameters; None: they are made for this row."""
 
     @property
     def lists(self) -> TokenLists:
@@ -144,5 +144,5 @@ def _apply_bias_(logits: Tensor, rows: Sequence[Row]) -> None:
 
 
 def _tensor(values: array[int] | array[float], dtype: torch.dtype) -> Tensor:
-    """On the values themselves: they must not change while the tensor is used."""
+    """A tensor on the values themselves: they must not change while it is used."""
     return torch.frombuffer(values, dtype=dtype)

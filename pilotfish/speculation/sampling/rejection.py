@@ -52,7 +52,7 @@ class _Walk:
         self.left: dict[int, float] | None = None
         """Unnormalised residual probability of the tokens where it differs from the target; None: nothing rejected."""
         self.log_norm = 0.0
-        """Of the row where candidates were rejected."""
+        """Log of the normaliser of the row where candidates were rejected."""
 
     @property
     def row(self) -> int:
@@ -79,7 +79,8 @@ class _Walk:
                 mass -= share
             mass = max(0.0, mass)
         self.candidates = []
-        self.left, self.log_norm = left, log_norm
+        self.left = left
+        self.log_norm = log_norm
 
     def _candidates(self, row: int) -> list[tuple[int, float]]:
         """One that its own distribution does not hold counts as never proposed."""

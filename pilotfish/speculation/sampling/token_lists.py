@@ -29,8 +29,8 @@ class EntryTable:
 
 
 class TokenLists:
-    """logit_bias, stop_token_ids, bad_words and allowed_token_ids of one request, made ready once per sequence: a step
-    that went through the lists themselves would take as long as they are."""
+    """The lists of one request (logit_bias, stop_token_ids, bad_words, allowed_token_ids), made ready once per
+    sequence: a step that went through the lists themselves would take as long as they are."""
 
     __slots__ = (
         "_allowed",
@@ -84,7 +84,7 @@ class TokenLists:
         return not self._allowed or self._allowed.issuperset(token_ids)
 
     def allowed_mask(self, num_bytes: int) -> bytes | None:
-        """allowed_token_ids, bit i % 8 of byte i // 8 for token i; None: all are allowed."""
+        """The bits of allowed_token_ids, bit i % 8 of byte i // 8 for token i; None: all are allowed."""
         if not self._allowed:
             return None
         if len(self._mask) < num_bytes:

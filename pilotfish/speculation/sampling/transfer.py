@@ -1,4 +1,4 @@
-"""From host values to tensors on the device that computes, without waiting for what runs there.
+"""Moves host values to tensors on the device that computes, without waiting for what runs there.
 
 A copy from ordinary memory to a GPU makes the host wait for everything queued before it; one from pinned
 memory takes its place in the queue.

@@ -1,7 +1,7 @@
 """Top-k, top-p and min-p as one cut per row.
 
 Each of the three keeps a prefix of the tokens in order of descending logit, equals by ascending
-id. So what a row keeps is told by its last kept (logit, id): a cut. Ties are decided by id, never
+id. So its last kept (logit, id) says what a row keeps: a cut. Ties are decided by id, never
 by the sort at hand.
 
 Shapes: R rows, N rows that a rule applies to, C ranked tokens.

@@ -22,7 +22,7 @@ from pilotfish.speculation.trees.growth import Candidate
 
 
 def branch(logits: Tensor, rows: Sequence[Row], width: int, token_ids: Tensor | None = None) -> list[list[Candidate]]:
-    """At most width candidates per row of logits [R, V], the likeliest first; what is cut is none.
+    """Candidates for each row of logits [R, V], at most width, the likeliest first; what is cut is none.
 
     Greedy rows take the greatest logits. Coupled rows take the greatest of logit and the noise that is
     shared with the target, so the first is the drafter's own pick. Rejection rows take the greatest

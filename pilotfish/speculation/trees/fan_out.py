@@ -34,7 +34,7 @@ class AssumedOutcome:
 def rivals(candidates: Sequence[Candidate], draft_token_id: int | None) -> list[Candidate]:
     """What the target may say where it does not say draft_token_id, with log-probabilities given that it does not.
 
-    candidates: of one position, the likeliest first. draft_token_id: None for the bonus, where there is no draft.
+    candidates: one position's, the likeliest first. draft_token_id: None for the bonus, where there is no draft.
     """
     others = [candidate for candidate in candidates if candidate.token_id != draft_token_id][:MAX_RIVALS]
     if draft_token_id is None:
@@ -48,7 +48,7 @@ def rivals(candidates: Sequence[Candidate], draft_token_id: int | None) -> list[
 def likeliest_outcomes(
     acceptance: Sequence[float], candidates: Sequence[Sequence[Candidate]], max_outcomes: int
 ) -> list[AssumedOutcome]:
-    """At most max_outcomes of them, the likeliest first.
+    """The likeliest outcomes, at most max_outcomes, the likeliest first.
 
     acceptance: element i is the probability that draft i is accepted if all before it are; at least one element,
     the last one stands for further drafts. candidates: K + 1 lists, `rivals` of each position.

@@ -37,7 +37,7 @@ class DraftTree:
     @staticmethod
     @lru_cache
     def chain(num_nodes: int) -> DraftTree:
-        """Each node continues the one before it. The same tree each time, with what it has computed of itself."""
+        """A chain, each node of which continues the one before it. Cached, with what it has computed of itself."""
         return DraftTree(tuple(range(ROOT, num_nodes - 1)))
 
     @classmethod

@@ -66,7 +66,7 @@ def replacing(path: Path) -> Iterator[Path]:
     try:
         yield temporary
         temporary.replace(path)
-    except SafetensorError as error:  # how the library tells an OSError of writing
+    except SafetensorError as error:  # the library's form of an OSError of writing
         raise OSError(f"cannot write {path}: {error}") from error
     finally:
         temporary.unlink(missing_ok=True)
@@ -79,7 +79,7 @@ def write_text_atomically(path: Path, text: str) -> None:
 
 
 def write_json_atomically(path: Path, value: object) -> None:
-    """As write_text_atomically."""
+    """As write_text_atomically, for JSON."""
     write_text_atomically(path, json.dumps(value, indent=2) + "\n")
 
 

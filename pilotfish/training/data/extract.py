@@ -24,7 +24,7 @@ class FeatureExtractor:
     """Runs a decoder over conversations, several in one forward."""
 
     def __init__(self, decoder: Decoder, layers: Sequence[int], max_tokens: int) -> None:
-        """max_tokens: of a conversation; longer ones are cut at their end."""
+        """max_tokens: the most of a conversation; longer ones are cut at their end."""
         self._decoder = decoder
         self._max_tokens = max_tokens
         self._blocks_each = -(-max_tokens // BLOCK_SIZE)

@@ -24,14 +24,14 @@ class Prompt:
 
     text: str
     token_ids: tuple[int, ...]
-    """In the target's chat template, up to where its answer begins."""
+    """The prompt in the target's chat template, up to where its answer begins."""
 
 
 class PromptQueue:
     """Answers that given prompts still wait for, in the prompts' order."""
 
     def __init__(self, prompts: Sequence[Prompt], answers_each: int, max_tokens: int, answered: Counter[int]) -> None:
-        """answered: by the index of a prompt, answers that are done; prompts above max_tokens are left out."""
+        """answered: finished answers, by the index of a prompt. Prompts above max_tokens are left out."""
         usable = [index for index, prompt in enumerate(prompts) if len(prompt.token_ids) <= max_tokens]
         self._prompts = prompts
         self._num_too_long = len(prompts) - len(usable)

@@ -29,8 +29,10 @@ class SummingDecoder:
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
         self.name = decoder.name
-        self.vocab_size, self.max_context_tokens = decoder.vocab_size, decoder.max_context_tokens
-        self.dtype, self.device = decoder.dtype, decoder.device
+        self.vocab_size = decoder.vocab_size
+        self.max_context_tokens = decoder.max_context_tokens
+        self.dtype = decoder.dtype
+        self.device = decoder.device
         self.features = self.last_hidden = torch.empty(0)
         self.choices = torch.empty(0)
         """int64 [R], the argmax of each logit row."""
@@ -49,7 +51,8 @@ class SummingDecoder:
     @torch.inference_mode()
     def forward(self, step: StepInput) -> Tensor:
         logits = self._decoder.forward(step)
-        self.features, self.last_hidden = self._decoder.features, self._decoder.last_hidden
+        self.features = self._decoder.features
+        self.last_hidden = self._decoder.last_hidden
         self.choices = logits.argmax(-1).cpu()
         self.log_mass = logits.float().logsumexp(-1).cpu()
         return logits
@@ -62,7 +65,7 @@ class Recorder(FeatureStore):
         super().__init__(decoder, layers)
         self._sums = decoder
         self._rows: dict[int, list[tuple[Tensor, Tensor, Tensor, Tensor]]] = {}
-        """By sequence, a part for each step that decided a token: features of the rows that are new, then last
+        """Rows by sequence, a part for each step that decided a token: features of the rows that are new, then last
         hidden state, choice and log mass of the last of them."""
 
     def watch(self, sequence_id: int) -> None:
@@ -71,7 +74,7 @@ class Recorder(FeatureStore):
 
     @torch.inference_mode()
     def keep(self, kept: Sequence[KeptRows]) -> None:
-        """As FeatureStore.keep."""
+        """Keep the rows, and those of watched answers for their samples."""
         super().keep(kept)
         for rows in kept:
             parts, row = self._rows.get(rows.sequence.sequence_id), rows.last_logit_row

@@ -22,7 +22,7 @@ from pilotfish.errors import InvalidRequestError
 from pilotfish.training.data.conversations import replacing
 
 SHARD_TOKENS = 8192
-"""Of a shard, or a little more: so much work is lost by a kill."""
+"""Tokens of a shard, or a little more: so much work is lost by a kill."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +31,15 @@ class Sample:
 
     prompt_len: int
     token_ids: Tensor
-    """int64 [T]"""
+    """The conversation, int64 [T]."""
     features: Tensor
     """[T, F * H], the inputs of the captured layers."""
     answer_hidden: Tensor
     """[A, H], after the final norm, from the prompt's last row on."""
     choices: Tensor
-    """int64 [T], the target's argmax after each row; -1 in the prompt."""
+    """The target's argmax after each row, int64 [T]; -1 in the prompt."""
     log_mass: Tensor
-    """float32 [T], logsumexp of the target's logits after each row."""
+    """The logsumexp of the target's logits after each row, float32 [T]."""
 
     @property
     def num_answer_tokens(self) -> int:
@@ -52,7 +52,7 @@ class Sample:
         return torch.cat((self.answer_hidden.new_zeros(num_before, self.answer_hidden.shape[1]), self.answer_hidden))
 
     def to(self, device: torch.device) -> Sample:
-        """On a device; itself where it is there."""
+        """The sample on a device; itself where it is there."""
         tensors = (self.token_ids, self.features, self.answer_hidden, self.choices, self.log_mass)
         return (
             self if self.choices.device == device else Sample(self.prompt_len, *(part.to(device) for part in tensors))
@@ -60,7 +60,7 @@ class Sample:
 
     @property
     def prompt(self) -> tuple[int, ...]:
-        """Its tokens."""
+        """Tokens of the prompt."""
         return tuple(self.token_ids[: self.prompt_len].tolist())
 
 
@@ -75,7 +75,7 @@ class SampleStore:
             torn.unlink()
         self._paths = sorted(folder.glob("shard-*.safetensors"))
         self.num_conversations = 0
-        """Of the data that went into the shards, in its order; also those that were left out of them."""
+        """Conversations of the data that went into the shards, in its order, or were left out of them."""
         self.answered: Counter[int] = Counter()
         """Answers that are done, by the prompt's number; also those that were too short to keep."""
         for path in self._paths:
@@ -95,7 +95,7 @@ class SampleStore:
 
     @property
     def num_bytes(self) -> int:
-        """On disk."""
+        """Bytes on disk."""
         return sum(path.stat().st_size for path in self._paths)
 
     def read(self) -> Iterator[Sample]:

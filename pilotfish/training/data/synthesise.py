@@ -27,7 +27,7 @@ from pilotfish.training.data.task_prompts import OPENINGS, wrap_in_task
 from pilotfish.types import FinishReason, SamplingParams
 
 _MAX_USELESS_TURNS = 1000
-"""So many in a row without a conversation: this target does not write usable turns."""
+"""Turns in a row without a conversation after which the target counts as unable to write usable ones."""
 
 _POOL_SIZE = 512
 """Earlier questions and passages that tasks are made of."""
@@ -42,9 +42,9 @@ class SynthesisConfig:
     num_answer_tokens: int
     """Stop when the store holds so many."""
     answers_per_prompt: int = 1
-    """Of the prompts that were given."""
+    """Answers to each of the given prompts."""
     num_sequences: int = 64
-    """In flight at once."""
+    """Sequences in flight at once."""
     max_question_tokens: int = 160
     max_answer_tokens: int = 256
     min_answer_tokens: int = 8
@@ -78,7 +78,7 @@ class _Turn:
     chat: tuple[ChatMessage, ...]
     """The turns before this one."""
     prompt_index: int | None
-    """Of a given prompt."""
+    """Index of a given prompt; None: the target's own."""
     output: list[int] = field(default_factory=list)
 
 
@@ -93,7 +93,7 @@ class Synthesiser:
         config: SynthesisConfig,
         prompts: Sequence[Prompt] = (),
     ) -> None:
-        """recorder: the core's feature store; prompts: answered before the target's own.
+        """recorder: the core's feature store. prompts: answered before the target's own.
 
         Raises UnsupportedModelError when the target's chat template has no user turn to begin.
         """

@@ -225,8 +225,8 @@ def test_what_a_response_does_not_use_is_named_as_it_was_sent(real_server: Stack
     response = real_server.http.post("/v1/responses", json=body)
     assert response.status_code == 200
     assert response.headers["x-pilotfish-ignored-fields"].split(", ") == [
-        "return_token_ids (responses do not tell it)",
-        "speculation.return_tokens (responses do not tell it)",
-        "stream_options (responses do not tell it)",
+        "return_token_ids (responses do not have it)",
+        "speculation.return_tokens (responses do not have it)",
+        "stream_options (responses do not have it)",
         "reasoning.effort (the chat template does not read it)",
     ]

@@ -92,6 +92,12 @@ class VirtualReplica:
             request.finish_round()
         self.now_s = until_s
 
+    def speed_over_plain(self, request: VirtualRequest, seconds: float) -> float:
+        """Tokens per second of the request from now on, over plain decoding's."""
+        before = request.num_tokens
+        self.run(seconds)
+        return (request.num_tokens - before) * (self.base_s + self.row_s * len(self.requests)) / seconds
+
     def step_s(self) -> float:
         return self.base_s + self.row_s * sum(request.num_rows for request in self.requests)
 

@@ -17,13 +17,6 @@ def decoded_plainly(request, first: int = 0) -> float:
     return sum(not decision.num_draft_tokens for decision in decisions) / len(decisions)
 
 
-def speeds(replica, request, seconds: float) -> float:
-    """Tokens per second over plain decoding's."""
-    before = request.num_tokens
-    replica.run(seconds)
-    return (request.num_tokens - before) * (replica.base_s + replica.row_s * len(replica.requests)) / seconds
-
-
 # Modes and what a request asks for.
 
 
@@ -94,52 +87,6 @@ def test_without_a_place_in_the_draft_pool_it_says_so(virtual_replica, mode) -> 
     assert request.controller.limitation.text == "all are in use"
 
 
-def test_a_drafter_that_failed_is_told_of_until_something_else_limits(virtual_replica) -> None:
-    replica = virtual_replica()
-    request = replica.begin()
-    replica.run(0.5)
-    replica.failing = 1.0
-    replica.run(0.1)
-    replica.failing = 0.0
-    replica.run(0.5)
-    limitation = request.controller.limitation
-    assert request.latest.reason is Reason.FASTEST
-    assert (limitation.reason, limitation.text) == (Reason.DRAFTER_FAILED, "a proposal missed its deadline")
-    replica.facts = {"drafter_absence": "it is gone"}
-    replica.run(0.5)
-    assert (limitation.reason, limitation.text) == (Reason.NO_DRAFTER, "it is gone")
-
-
-def test_a_drafter_that_often_fails_costs_no_more_than_it_brings(virtual_replica) -> None:
-    """Half of the proposals miss a deadline of five steps."""
-    replica = virtual_replica()
-    replica.draft_token_s = 0.0002
-    request = replica.begin()
-    replica.run(1.0)
-    replica.failing, replica.wait_s = 0.5, 0.05
-    replica.run(4.0)
-    assert speeds(replica, request, 60.0) > 0.93
-    replica.failing = 0.0
-    replica.run(60.0)
-    assert speeds(replica, request, 20.0) > 1.7, "it is found out that it is well again"
-
-
-def test_what_failed_proposals_cost_is_remembered_of_a_load(virtual_replica) -> None:
-    """Drafts that come too late among four requests, and in time for one alone."""
-    replica = virtual_replica()
-    replica.wait_s = 0.05
-    replica.begin()
-    for turn in range(3):
-        replica.failing = 0.0
-        replica.run(10.0)
-        others, replica.failing = replica.begin_many(3), 0.5
-        replica.run(0.5)
-        num_drafting = sum(other.latest.num_draft_tokens > 0 for other in others)
-        assert num_drafting == (3 if turn == 0 else 0)
-        replica.run(10.0)
-        replica.end(*others)
-
-
 def test_before_a_replica_has_told_its_costs_it_decodes_plainly(virtual_replica, table) -> None:
     replica = virtual_replica()
     replica.facts = {"step_table": type(table)()}
@@ -188,7 +135,7 @@ def test_drafts_that_are_never_accepted_are_soon_no_longer_made(virtual_replica)
     assert request.controller.limitation.reason is Reason.ACCEPTANCE
     assert "plain decoding is faster" in request.controller.limitation.text
     assert replica.state.num_switches == {False: 1}
-    assert speeds(replica, request, 100.0) > 0.98
+    assert replica.speed_over_plain(request, 100.0) > 0.98
 
 
 def test_a_drafter_that_takes_too_long_is_left_alone_and_tried_again(virtual_replica) -> None:
@@ -198,7 +145,7 @@ def test_a_drafter_that_takes_too_long_is_left_alone_and_tried_again(virtual_rep
     replica.run(3.0)
     assert request.latest.num_draft_tokens == 0
     assert request.controller.limitation.reason is Reason.ROUND_TIME
-    assert speeds(replica, request, 100.0) > 0.97
+    assert replica.speed_over_plain(request, 100.0) > 0.97
     replica.draft_token_s = 0.0005
     replica.run(70.0)
     assert request.latest.reason is Reason.FASTEST
@@ -287,7 +234,7 @@ def test_asking_in_vain_is_worth_while_only_if_it_costs_little(virtual_replica, 
     request = replica.begin(k=2)
     replica.run(20.0)
     before = len(request.decisions)
-    assert speeds(replica, request, 40.0) > (1.1 if pays else 0.97)
+    assert replica.speed_over_plain(request, 40.0) > (1.1 if pays else 0.97)
     assert (decoded_plainly(request, before) < 0.2) is pays
     if pays:
         assert replica.state.acceptance["draft"].empty_share == pytest.approx(0.75, abs=0.15)

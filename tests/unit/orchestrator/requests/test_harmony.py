@@ -77,10 +77,12 @@ def test_an_answer_goes_on_where_the_prompt_ends() -> None:
 
 def test_thoughts_may_be_content() -> None:
     text = f"{ANALYSIS}a<|end|>{TURN}{FINAL}b"
-    assert told(TURN, text, is_told_apart=False) == told(TURN, *text, is_told_apart=False) == ("", "a\nb", [])
+    assert told(TURN, text, splits_thoughts=False) == told(TURN, *text, splits_thoughts=False) == ("", "a\nb", [])
     quoted = f"{ANALYSIS}{CALL}{{}}"
     assert (
-        told(TURN, quoted, is_told_apart=False) == told(TURN, *quoted, is_told_apart=False) == ("", f"{CALL}{{}}", [])
+        told(TURN, quoted, splits_thoughts=False)
+        == told(TURN, *quoted, splits_thoughts=False)
+        == ("", f"{CALL}{{}}", [])
     )
 
 

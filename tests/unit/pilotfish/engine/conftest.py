@@ -10,6 +10,8 @@ from transformers import LlamaForCausalLM
 
 from pilotfish.config import EngineConfig
 from pilotfish.drafters.eagle3.module import Eagle3Head
+from pilotfish.drafters.medusa.config import MedusaConfig
+from pilotfish.drafters.medusa.module import MedusaHeads
 from pilotfish.engine.core import in_target_drafting
 from pilotfish.engine.core.draft_costs import DraftCosts, Thresholds
 from pilotfish.engine.core.engine_core import EngineCore
@@ -48,6 +50,17 @@ def eagle3_module() -> Eagle3Head:
         if parameter.dim() > 1:
             parameter.data.mul_(6.0)  # sure of itself: drafts get long
     return module.eval().requires_grad_(False)
+
+
+@pytest.fixture(scope="session")
+def medusa_heads() -> MedusaHeads:
+    """For the tiny Llama; float32, and never right twice in a row but by luck."""
+    torch.manual_seed(5)
+    heads = MedusaHeads(MedusaConfig(hidden_size=32, vocab_size=VOCAB, num_heads=4, draft_vocab_size=40))
+    heads.token_map.copy_(torch.arange(12, 52))
+    for parameter in heads.parameters():
+        parameter.data.normal_(std=0.5)
+    return heads.eval().requires_grad_(False)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from tests.support.tiny_models import tiny_model
 
 TOKENS = torch.randint(0, 96, (60,), generator=torch.Generator().manual_seed(3)).tolist()
 BLOCKS = [5, 2, 9, 1]
-LAYERS = (3, 1, 1)
+LAYERS = (3, 1, 4)
 
 
 def tiny(kind: str, dtype: torch.dtype) -> PreTrainedModel:
@@ -80,7 +80,7 @@ def test_hidden_states_equal_transformers_own(pair: tuple[PreTrainedModel, Decod
     assert_close(last_hidden, own_last[::2], decoder)
 
 
-@pytest.mark.parametrize("layer", [-1, 4])
+@pytest.mark.parametrize("layer", [-1, 5])
 def test_layers_that_are_not_there_are_refused(pair: tuple[PreTrainedModel, Decoder], layer: int) -> None:
     with pytest.raises(ValueError, match=f"layer {layer} cannot be captured.*0 to 3"):
         pair[1].capture((0, layer))
@@ -98,7 +98,7 @@ def test_who_captures_besides_another_must_want_the_same(pair: tuple[PreTrainedM
     _, decoder = pair
     before = run(decoder, [60])
     decoder.capture(LAYERS)
-    with pytest.raises(ConfigError, match=r"layers \[3, 1, 1\] and of layers \[0, 1, 2\]"):
+    with pytest.raises(ConfigError, match=r"layers \[3, 1, 4\] and of layers \[0, 1, 2\]"):
         decoder.capture((0, 1, 2))
     for ours, theirs in zip(run(decoder, [60]), before, strict=True):
         assert torch.equal(ours, theirs)

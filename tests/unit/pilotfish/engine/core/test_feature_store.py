@@ -182,5 +182,5 @@ def test_a_verdict_carries_the_newest_at_most(make_featured: MakeCore, monkeypat
 
 def test_a_layer_that_the_model_lacks_is_refused(tiny_llama: LlamaForCausalLM) -> None:
     decoder = TransformersDecoder(copy.deepcopy(tiny_llama), deterministic=True, max_context_tokens=CONTEXT)
-    with pytest.raises(ValueError, match="layer 2 cannot be captured"):
-        FeatureStore(decoder, (0, 1, 2))
+    with pytest.raises(ValueError, match="layer 3 cannot be captured"):
+        FeatureStore(decoder, (0, 1, 3))

@@ -12,6 +12,9 @@ import torch
 from pilotfish.drafters.eagle3.draft import build_eagle3_head
 from pilotfish.drafters.eagle3.in_target import Eagle3Drafter
 from pilotfish.drafters.eagle3.module import Eagle3Head
+from pilotfish.drafters.medusa.head import MedusaHead
+from pilotfish.drafters.medusa.in_target import MedusaDrafter
+from pilotfish.drafters.medusa.module import MedusaHeads
 from pilotfish.engine.core.draft_costs import DraftCosts, Thresholds
 from pilotfish.engine.core.drafts import Drafts
 from pilotfish.engine.core.in_target_drafting import DraftWish, InTargetDrafter
@@ -38,8 +41,16 @@ def make_drafted(make_core: MakeCore) -> MakeCore:
     return partial(make_core, max_draft_tokens=12)
 
 
-@pytest.fixture
-def make_drafter(eagle3_module: Eagle3Head) -> MakeDrafter:
+@pytest.fixture(params=["eagle3", "medusa"])
+def make_drafter(request: pytest.FixtureRequest, eagle3_module: Eagle3Head, medusa_heads: MedusaHeads) -> MakeDrafter:
+    def make_medusa(decoder: TransformersDecoder) -> InTargetDrafter:
+        head = MedusaHead(copy.deepcopy(medusa_heads), (2,))
+        decoder.capture(head.feature_layers)
+        return MedusaDrafter(decoder, head, top_m=8)
+
+    if request.param == "medusa":
+        return make_medusa
+
     def make(decoder: TransformersDecoder) -> InTargetDrafter:
         decoder.capture(eagle3_module.config.feature_layers)
         return Eagle3Drafter(decoder, build_eagle3_head(decoder, copy.deepcopy(eagle3_module)), top_m=8)
