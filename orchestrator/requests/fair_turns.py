@@ -33,6 +33,10 @@ class FairTurns:
         self._is_closed = False
         self._queue: FairQueue[_Turn] = FairQueue()
 
+    @property
+    def num_waiting(self) -> int:
+        return len(self._queue)
+
     @contextlib.asynccontextmanager
     async def turn(self, client_id: str) -> AsyncIterator[None]:
         """The block is the client's turn. Raises as `begin`."""

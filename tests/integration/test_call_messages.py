@@ -24,6 +24,8 @@ GENERATE = f"/{SERVICE_NAME}/Generate"
 HEALTH = "/grpc.health.v1.Health/Check"
 MAX_BYTES = 4 * 1024 * 1024
 """Of a message."""
+MAX_UNDER_WAY = 5
+"""With as little memory as can be: four for which nobody waits, and one beside them."""
 
 
 @asynccontextmanager
@@ -76,11 +78,12 @@ async def test_messages_under_way_are_bounded_and_small_ones_are_served_nonethel
             slow[-1].send(message_head(MAX_BYTES) + b"x" * 1000)
         assert (await stack.ask()).token_ids
         ended = {asyncio.create_task(status_of(call)) for call in slow}
-        while len(ended) > 1:
+        while len(ended) > MAX_UNDER_WAY:
             done, ended = await asyncio.wait(ended, return_when=asyncio.FIRST_COMPLETED)
             assert {each.result() for each in done} == {status(grpc.StatusCode.RESOURCE_EXHAUSTED)}
-        assert (await stack.ask()).token_ids, "beside the one that may go on"
-        ended.pop().cancel()
+        assert (await stack.ask()).token_ids, "beside those that may go on"
+        for task in ended:
+            task.cancel()
 
 
 async def test_messages_have_the_size_of_http_bodies(tmp_path: Path) -> None:
@@ -128,6 +131,7 @@ async def test_refused_calls_leave_nothing_for_the_collector(tmp_path: Path) -> 
                 headers = {"authorization": f"Bearer pf-{key}"}
                 async with await RawCall.begin(stack.orchestrator.address, GENERATE, headers) as call:
                     assert await status_of(call) == status(code)
-            assert kept_errors() <= before
+            while not kept_errors() <= before:  # noqa: ASYNC110  # the calls end when they do
+                await asyncio.sleep(0.001)
         finally:
             gc.enable()

@@ -81,7 +81,7 @@ def test_what_is_not_included_is_named(real_client: openai.OpenAI) -> None:
     )
     assert raw.parse().output[0].content[0].logprobs == []
     named = raw.headers["x-pilotfish-ignored-fields"]
-    assert "include (only message.output_text.logprobs is told)" in named
+    assert "include (only message.output_text.logprobs is served)" in named
     assert "top_logprobs (" in named
 
 
