@@ -1,0 +1,42 @@
+"""Many connections that send much hold the loop for as long as one read of each takes."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+import uvloop
+
+from orchestrator.http import protocol
+
+
+class Receiver(asyncio.Protocol):
+    """In place of an HTTP connection."""
+
+    sizes: list[int]
+
+    def __init__(self, config: object) -> None: ...
+
+    def data_received(self, data: bytes) -> None:
+        self.sizes.append(len(data))
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_a_connection_is_read_in_small_pieces_on_any_loop(monkeypatch: pytest.MonkeyPatch, new_loop) -> None:
+    Receiver.sizes = []
+    monkeypatch.setattr(protocol, "LimitedProtocol", Receiver)
+    config = SimpleNamespace(read_buffer=memoryview(bytearray(512)))
+
+    async def send() -> None:
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: protocol.SmallReads(config), "127.0.0.1", 0)  # type: ignore[arg-type]
+        _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        writer.write(b"x" * 100_000)
+        async with asyncio.timeout(10):
+            while sum(Receiver.sizes) < 100_000:
+                await asyncio.sleep(0.001)
+        writer.close()
+        server.close()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(send())
+    assert max(Receiver.sizes) <= 512
