@@ -7,6 +7,7 @@ import pytest
 import uvloop
 
 from orchestrator.http import protocol
+from tests.support.until import until
 
 
 class Receiver(asyncio.Protocol):
@@ -31,9 +32,7 @@ def test_a_connection_is_read_in_small_pieces_on_any_loop(monkeypatch: pytest.Mo
         server = await loop.create_server(lambda: protocol.SmallReads(config), "127.0.0.1", 0)  # type: ignore[arg-type]
         _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
         writer.write(b"x" * 100_000)
-        async with asyncio.timeout(10):
-            while sum(Receiver.sizes) < 100_000:
-                await asyncio.sleep(0.001)
+        await until(lambda: sum(Receiver.sizes) == 100_000)
         writer.close()
         server.close()
 
