@@ -18,6 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 OnLine = Callable[[str, bool], None]
 """Takes a line that a child has written, and whether to its standard error."""
 _STDOUT, _STDERR = 1, 2
+_MAX_LINE_BYTES = 65_536
+"""Length from which a line is passed on in parts."""
 
 
 def tethered(module: str, *arguments: str) -> list[str]:
@@ -92,7 +94,11 @@ class Child(asyncio.SubprocessProtocol):
         await self.wait()
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        *lines, self._partial[fd] = (self._partial[fd] + data).split(b"\n")
+        *lines, rest = (self._partial[fd] + data).split(b"\n")
+        if len(rest) > _MAX_LINE_BYTES:  # a progress bar, or what is no text: it is not kept until its end
+            lines.append(rest)
+            rest = b""
+        self._partial[fd] = rest
         for line in lines:
             self._take(fd, line)
 

@@ -158,7 +158,8 @@ class Controller:
         if gate.is_open:
             gate.add(result.num_committed_tokens - proposer.loss * elapsed_s / plain_s, plain_s, elapsed_s)
         if is_draft_wanted and gate.is_open:
-            costs.add_lost(load, elapsed_s - result.num_plain_tokens * plain_s if result.draft_problem else 0.0)
+            lost_s = elapsed_s - result.num_plain_tokens * plain_s if result.draft_problem else 0.0
+            costs.add_lost(load, max(0.0, lost_s))
             if result.draft_problem:
                 return  # what it took is no part of a round
             if result.num_steps:

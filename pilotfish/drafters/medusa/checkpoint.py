@@ -1,4 +1,4 @@
-"""Reading Medusa heads as their authors, vLLM and Pilotfish write them, and writing them."""
+"""Reading Medusa heads as their authors and Pilotfish write them, and writing them. vLLM names tensors otherwise."""
 
 from __future__ import annotations
 
@@ -48,6 +48,8 @@ def _read(folder: Path) -> dict[str, Tensor]:
         found = torch.load(path, map_location="cpu", weights_only=True)  # runs no code of the file
     except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
         raise ModelError(f"{path} cannot be read: {error}") from error
-    if not isinstance(found, dict) or not all(isinstance(tensor, Tensor) for tensor in found.values()):
+    if not isinstance(found, dict) or not all(
+        isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in found.items()
+    ):
         raise ModelError(f"{path} holds no tensors by name")
     return found

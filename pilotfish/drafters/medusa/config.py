@@ -46,7 +46,7 @@ def read_medusa_config(folder: Path, *, hidden_size: int, vocab_size: int) -> Me
 
 
 def medusa_config_json(config: MedusaConfig) -> dict[str, Any]:
-    """The config.json that read_medusa_config and vLLM understand."""
+    """The config.json that read_medusa_config understands."""
     return {
         "architectures": ["MedusaModel"],
         "model_type": "medusa",

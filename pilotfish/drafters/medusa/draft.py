@@ -49,4 +49,4 @@ def build_standalone(folder: Path, target_folder: Path, engine: EngineConfig, ca
         fingerprint=tokenizer_fingerprint(target_folder),
         source=str(folder),
     )
-    return MedusaHead(heads.to(torch.device(engine.device)), (num_layers,))
+    return MedusaHead(heads.to(torch.device(engine.device)), (num_layers,), deterministic=engine.deterministic)

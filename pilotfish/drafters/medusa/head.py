@@ -28,8 +28,9 @@ class NoPool:
 class MedusaHead:
     """See FeatureHead. Takes over the heads, which are where and in the dtype that states come."""
 
-    def __init__(self, heads: MedusaHeads, feature_layers: tuple[int, ...]) -> None:
-        """feature_layers: the target's number of layers, which stands for the state behind all of them."""
+    def __init__(self, heads: MedusaHeads, feature_layers: tuple[int, ...], *, deterministic: bool = False) -> None:
+        """feature_layers: the target's number of layers, which stands for the state behind all of them. deterministic:
+        what a row comes to does not depend on the rows beside it."""
         self.draft_token_ids = heads.token_map
         self.feature_layers = feature_layers
         self.feature_width = heads.config.hidden_size
@@ -39,7 +40,7 @@ class MedusaHead:
         self.device = parameter.device
         self._heads = heads
         if self.device.type == "cpu":
-            pack_linears(heads, deterministic=False)
+            pack_linears(heads, deterministic=deterministic)
 
     def allocate(self, num_blocks: int) -> NoPool:
         return NoPool(num_blocks)

@@ -121,7 +121,10 @@ def start_from(heads: MedusaHeads, folder: Path, loaded: LoadedModel) -> None:
         source=str(folder),
     )
     if (old.config.num_heads, old.config.num_layers) != (config.num_heads, config.num_layers):
-        raise ModelError(f"{folder} has {old.config.num_heads} heads: train as many (--depths {old.config.num_heads})")
+        raise ModelError(
+            f"{folder} has {old.config.num_heads} heads of {old.config.num_layers} blocks, and {config.num_heads} of "
+            f"{config.num_layers} are to be trained (--depths)"
+        )
     old = old.to(heads.token_map.device)
     place = torch.full((config.vocab_size,), -1, device=heads.token_map.device)
     place[old.token_map] = torch.arange(len(old.token_map), device=place.device)

@@ -165,7 +165,7 @@ class HeadCore(Engine):
             num_logit_rows = int(num_rows == num_pending)
             first = sequence.num_computed_tokens
             scheduled.append(ScheduledRows(sequence, sequence.status, first, num_rows, num_logit_rows))
-            left -= num_rows
+            left = max(0, left - num_rows)
             left_for_prompts -= num_rows if _is_prompt(sequence) else 0
         return scheduled
 

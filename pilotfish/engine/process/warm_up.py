@@ -7,7 +7,17 @@ import torch
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.drafting.head_core import HeadCore
 from pilotfish.errors import InternalError
-from pilotfish.messages import CloseSequence, Command, Decode, OpenSequence, Proposal, Propose, SequenceError, Verify
+from pilotfish.messages import (
+    CloseSequence,
+    Command,
+    Decode,
+    Event,
+    OpenSequence,
+    Proposal,
+    Propose,
+    SequenceError,
+    Verify,
+)
 from pilotfish.models.feature_codec import encode_features
 from pilotfish.types import AcceptanceMode, SamplingParams, SequenceErrorCode, SparseDistribution, TreeRequest
 
@@ -47,7 +57,10 @@ def warm_up_head(core: HeadCore) -> None:
     for sampling in _SAMPLINGS:
         core.submit(OpenSequence(0, token_ids, sampling))
         core.submit(Propose(0, len(token_ids), (), min(2, core.limits.max_draft_tokens), features))
-        if not any(isinstance(event, Proposal) and event.draft_token_ids for event in core.step()):
+        events: list[Event] = []
+        while core.has_work:
+            events.extend(core.step())
+        if not any(isinstance(event, Proposal) and event.draft_token_ids for event in events):
             raise InternalError("the draft head cannot draft; the log says why")
         core.submit(CloseSequence(0))
 

@@ -68,3 +68,12 @@ async def stop_and_give_up() -> None:
     stopping.cancel()
     assert await child.wait() == -signal.SIGKILL
     await child.stop(0)
+
+
+async def test_what_a_child_writes_without_lines_is_passed_on_in_parts() -> None:
+    parts: list[str] = []
+    program = "import sys; sys.stderr.write('x' * 1_000_000)"
+    child = await Child.start([sys.executable, "-c", program], lambda line, _: parts.append(line))
+    assert await child.wait() == 0
+    assert "".join(parts) == "x" * 1_000_000
+    assert len(parts) > 1

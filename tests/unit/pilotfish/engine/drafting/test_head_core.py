@@ -16,6 +16,7 @@ from pilotfish.engine.core.feature_store import FeatureStore
 from pilotfish.engine.core.grammars import Grammars
 from pilotfish.engine.core.in_target_drafting import DraftWish
 from pilotfish.engine.core.step_rows import KeptRows
+from pilotfish.engine.process.warm_up import warm_up_head
 from pilotfish.messages import (
     Decode,
     OpenSequence,
@@ -126,6 +127,23 @@ def test_who_follows_its_rounds_waits_for_no_prompt(target: EngineCore, make_hea
     alone.head.submit(alone.propose(0))
     (expected,) = (event for event in alone.head.step() if isinstance(event, Proposal))
     assert drafts.draft_token_ids == expected.draft_token_ids != ()
+
+
+def test_a_step_that_one_who_follows_fills_leaves_nothing_to_a_prompt(
+    target: EngineCore, make_head_core: MakeHeadCore
+) -> None:
+    long_prompt = tuple(5 + number % 50 for number in range(90))
+    rounds = Rounds(target, make_head_core(max_batch_tokens=9), GREEDY, None)
+    rounds.start([long_prompt, tuple(range(3, 18))])
+    for number in range(2):
+        rounds.head.submit(rounds.propose(number))
+    answers = [event for event in settle(rounds.head) if isinstance(event, Proposal)]
+    assert [event.sequence_id for event in answers] == [1, 0]
+    assert all(event.draft_token_ids for event in answers)
+
+
+def test_a_head_of_small_steps_warms_up(make_head_core: MakeHeadCore) -> None:
+    warm_up_head(make_head_core(max_batch_tokens=9))
 
 
 @pytest.mark.parametrize("tree", [None, TREE], ids=["chains", "trees"])
