@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -25,10 +26,18 @@ class CallGuard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generi
     """Guards all calls of a server. A call of the service without a known key ends before any of its message is read;
     health and reflection need none."""
 
-    def __init__(self, service_name: str, authenticator: Authenticator, messages: CallMessages) -> None:
+    def __init__(
+        self,
+        service_name: str,
+        authenticator: Authenticator,
+        messages: CallMessages,
+        keyless_messages: CallMessages,
+    ) -> None:
+        """messages: takes those of the service's calls. keyless_messages: takes those of health and reflection."""
         self._prefix = f"/{service_name}/"
         self._authenticator = authenticator
         self._messages = messages
+        self._keyless_messages = keyless_messages
 
     async def intercept_service(
         self,
@@ -38,8 +47,9 @@ class CallGuard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generi
         handler = await continuation(handler_call_details)
         if handler is None:
             return None
-        allowance = None
+        allowance, messages = None, self._keyless_messages
         if handler_call_details.method.startswith(self._prefix):
+            messages = self._messages
             metadata = {key: str(value) for key, value in handler_call_details.invocation_metadata or ()}
             try:
                 allowance = self._authenticator.allowance(metadata.get(AUTHORIZATION_KEY, ""))
@@ -47,44 +57,54 @@ class CallGuard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generi
                 return grpc.stream_stream_rpc_method_handler(_refusing(str(error)))
         # gRPC reads the one message of a unary call before any code of ours runs, and waits for it for ever.
         decode, behavior = handler.request_deserializer, handler.unary_stream or handler.unary_unary
-        run = self._answering_all if behavior is None else self._answering_one
+        run = _answering_all if behavior is None else _answering_one
         return grpc.stream_stream_rpc_method_handler(
-            run(behavior or handler.stream_stream, decode, allowance), response_serializer=handler.response_serializer
+            run(behavior or handler.stream_stream, _Messages(messages, decode, allowance)),
+            response_serializer=handler.response_serializer,
         )
 
-    def _answering_one(self, behavior: Behavior, decode: Decode, allowance: Allowance | None) -> Behavior:
-        async def run(_: Any, context: Context) -> None:
-            async with _refusing_on_error(context), self._message(context, decode, allowance) as message:
-                if message is None:
-                    raise InvalidRequestError("the call has no message")
-                if (answer := await behavior(message, context)) is not None:
-                    await context.write(answer)
 
-        return run
+@dataclass(frozen=True)
+class _Messages:
+    """How the messages of a call are taken."""
 
-    def _answering_all(self, behavior: Any, decode: Decode, allowance: Allowance | None) -> Behavior:
-        async def messages(context: Context) -> AsyncGenerator[Any, None]:
-            is_over = False
-            while not is_over:
-                async with self._message(context, decode, allowance) as message:
-                    is_over = message is None
-                    if not is_over:
-                        yield message
+    messages: CallMessages
+    decode: Decode
+    allowance: Allowance | None
 
-        async def run(_: Any, context: Context) -> None:
-            async with _refusing_on_error(context), contextlib.aclosing(messages(context)) as asked:
-                async for answer in behavior(asked, context):
-                    await context.write(answer)
-
-        return run
-
-    def _message(
-        self, context: Context, decode: Decode, allowance: Allowance | None
-    ) -> contextlib.AbstractAsyncContextManager[Any]:
+    def next(self, context: Context) -> contextlib.AbstractAsyncContextManager[Any]:
         """See `CallMessages.taking`: without keys the turns are the connections', and the memory is the hosts'."""
         peer = context.peer()
-        client_id, holder = client_id_of(allowance, "", peer), client_id_of(allowance, "", host_of(peer))
-        return self._messages.taking(context, decode, client_id=client_id, holder=holder)
+        client_id, holder = client_id_of(self.allowance, "", peer), client_id_of(self.allowance, "", host_of(peer))
+        return self.messages.taking(context, self.decode, client_id=client_id, holder=holder)
+
+
+def _answering_one(behavior: Behavior, messages: _Messages) -> Behavior:
+    async def run(_: Any, context: Context) -> None:
+        async with _refusing_on_error(context), messages.next(context) as message:
+            if message is None:
+                raise InvalidRequestError("the call has no message")
+            if (answer := await behavior(message, context)) is not None:
+                await context.write(answer)
+
+    return run
+
+
+def _answering_all(behavior: Any, messages: _Messages) -> Behavior:
+    async def asked_of(context: Context) -> AsyncGenerator[Any, None]:
+        is_over = False
+        while not is_over:
+            async with messages.next(context) as message:
+                is_over = message is None
+                if not is_over:
+                    yield message
+
+    async def run(_: Any, context: Context) -> None:
+        async with _refusing_on_error(context), contextlib.aclosing(asked_of(context)) as asked:
+            async for answer in behavior(asked, context):
+                await context.write(answer)
+
+    return run
 
 
 def _refusing(message: str) -> Behavior:

@@ -19,7 +19,7 @@ from orchestrator.replicas.dialing import dialer, find_tokenizer
 from orchestrator.replicas.directory import NameFollower, ReplicaDirectory
 from orchestrator.replicas.pool import ModelReference, ReplicaPool
 from orchestrator.replicas.routing import make_router
-from orchestrator.requests.body_budget import BodyBudget
+from orchestrator.requests.body_budget import BodyBudget, max_message_bytes
 from orchestrator.requests.call_messages import CallMessages
 from orchestrator.requests.request import PROPOSERS
 from orchestrator.servicer import InferenceServicer
@@ -70,6 +70,9 @@ class OrchestratorServer:
 
         budget = BodyBudget.of(config.orchestrator)
         messages = CallMessages(config.orchestrator, budget, security.request_read_timeout_s)
+        # Calls that need no key take neither turns nor memory from those that do.
+        own_budget = BodyBudget(4 * max_message_bytes(config.orchestrator))
+        keyless_messages = CallMessages(config.orchestrator, own_budget, security.request_read_timeout_s)
 
         def register(server: grpc.aio.Server) -> None:
             servicer = InferenceServicer(service, config.orchestrator, public.authenticator)
@@ -83,7 +86,7 @@ class OrchestratorServer:
             port_setting="orchestrator.port",
             options=public.grpc_options,
             credentials=public.grpc_credentials,
-            interceptors=(CallGuard(SERVICE_NAME, public.authenticator, messages),),
+            interceptors=(CallGuard(SERVICE_NAME, public.authenticator, messages, keyless_messages),),
         )
         self = cls(service, server, config.telemetry.metrics_prefix)
         try:

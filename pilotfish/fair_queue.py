@@ -74,8 +74,11 @@ class FairQueue(Generic[ItemT]):
         return client.client_id, item, cost
 
     def drop(self) -> ItemT:
-        """Take out the newest item of the client that has most of them. Raises ValueError when nothing waits."""
-        client = max(self._backlogged.values(), key=lambda client: len(client.waiting))
+        """Take out the newest item of the client that has most of them, of several the one that came last.
+
+        Raises ValueError when nothing waits.
+        """
+        client = max(reversed(self._backlogged.values()), key=lambda client: len(client.waiting))
         item, _ = client.waiting[-1]
         self.remove(client.client_id, item)
         return item

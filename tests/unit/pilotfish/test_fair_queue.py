@@ -84,3 +84,10 @@ def test_backlogged_clients_get_equal_service_up_to_one_request(pushes) -> None:
                 assert abs(service[one] - service[other]) <= 50
         client_id, _, cost = queue.pop()
         service[client_id] += cost
+
+
+def test_of_clients_that_wait_with_as_many_the_last_to_come_is_dropped() -> None:
+    queue = FairQueue[str]()
+    for name in "abc":
+        queue.push(name, name, 1.0)
+    assert queue.drop() == "c"
