@@ -14,6 +14,7 @@ class Receiver(asyncio.Protocol):
     """In place of an HTTP connection."""
 
     sizes: list[int]
+    num_body_bytes_left = 0
 
     def __init__(self, config: object) -> None: ...
 
@@ -21,11 +22,15 @@ class Receiver(asyncio.Protocol):
         self.sizes.append(len(data))
 
 
+@pytest.mark.parametrize(("num_left", "most"), [(0, 512), (10_000, 10_000)], ids=["anything", "a body of known length"])
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-def test_a_connection_is_read_in_small_pieces_on_any_loop(monkeypatch: pytest.MonkeyPatch, new_loop) -> None:
+def test_a_connection_is_read_in_small_pieces_on_any_loop(
+    monkeypatch: pytest.MonkeyPatch, new_loop, num_left: int, most: int
+) -> None:
     Receiver.sizes = []
+    Receiver.num_body_bytes_left = num_left
     monkeypatch.setattr(protocol, "LimitedProtocol", Receiver)
-    config = SimpleNamespace(read_buffer=memoryview(bytearray(512)))
+    config = SimpleNamespace(read_buffer=memoryview(bytearray(65_536)))
 
     async def send() -> None:
         loop = asyncio.get_running_loop()
@@ -38,4 +43,4 @@ def test_a_connection_is_read_in_small_pieces_on_any_loop(monkeypatch: pytest.Mo
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(send())
-    assert max(Receiver.sizes) <= 512
+    assert max(Receiver.sizes) == most
