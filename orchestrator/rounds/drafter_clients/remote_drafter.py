@@ -232,7 +232,7 @@ class RemoteDrafter(DrafterClient):
         except PilotfishError as error:
             return self._failed(error, now_s)
         self._out.append(Report(peer.replica, "success"))
-        elapsed_s = now_s - asked.asked_s
+        elapsed_s = max(0.0, now_s - asked.asked_s)  # it may have arrived before it was asked for
         self._predrafts.add_ask(elapsed_s)
         return Draft.of(found, needs_probs=self._needs_probs, elapsed_s=elapsed_s)
 
