@@ -21,20 +21,16 @@ from pilotfish.speculation.statistics import SpeculationStats
 class Session:
     """See the module."""
 
-    def __init__(
-        self, machine: RoundMachine, exchange: Exchange, steps: StepRounds | None = None, *, max_unread_tokens: int
-    ) -> None:
-        """steps: what writes the machine's steps of reasoning; None: it has none.
-
-        max_unread_tokens: committed tokens that the client has not taken before the request waits for it.
-        """
+    def __init__(self, machine: RoundMachine, exchange: Exchange, *, max_unread_tokens: int) -> None:
+        """max_unread_tokens: committed tokens that the client has not taken before the request waits for it."""
         self.sequence = machine.sequence
         self.target = machine.target
         self.drafter = machine.drafter
         self.steps = machine.steps
         self._machine = machine
         self._exchange = exchange
-        self._writer = steps
+        self._writer = machine.steps if isinstance(machine.steps, StepRounds) else None
+        """What writes the machine's steps of reasoning; None: it has none."""
         self.chunks = ChunkQueue(max_unread_tokens)
         """What the client has not taken."""
 

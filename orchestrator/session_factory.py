@@ -57,7 +57,6 @@ class SessionFactory:
         controller = InTargetController if drafts_in_target else Controller
         sequence = Sequence(request, OutputText(self._tokenizer, request))
         features, out, wait_s = FeatureFeed(model.feature_layers), list[Command](), config.connect_timeout_s
-        steps = self._steps(request)
         # Of what a client leaves unread, half has been asked for and half committed.
         credit_tokens = max(1, config.slow_reader_tokens // 2)
         machine = RoundMachine(
@@ -69,10 +68,10 @@ class SessionFactory:
             credit_tokens=credit_tokens,
             tree=tree,
             log=rounds,
-            steps=steps,
+            steps=self._steps(request),
         )
         exchange = Exchange(self._targets, acquire_timeout_s=wait_s, max_unread=credit_tokens + _MAX_UNASKED)
-        return Session(machine, exchange, steps, max_unread_tokens=config.slow_reader_tokens - credit_tokens)
+        return Session(machine, exchange, max_unread_tokens=config.slow_reader_tokens - credit_tokens)
 
     def _steps(self, request: GenerationRequest) -> StepRounds | None:
         if request.speculation.level != "step":

@@ -103,7 +103,7 @@ class World:
             steps=steps,
         )
         exchange = Exchange(self.targets, acquire_timeout_s=1, max_unread=run + 512)
-        return Session(self.machine, exchange, steps, max_unread_tokens=max_unread)
+        return Session(self.machine, exchange, max_unread_tokens=max_unread)
 
     def assert_nothing_is_left(self) -> None:
         for link in (*self.targets.links, *self.drafts.links):
