@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 
 class Teacher:
@@ -25,6 +26,12 @@ class Teacher:
         """
         logits = (last_hidden.to(self._head.dtype) @ self._head.T).float()
         return logits.sub_(log_mass.unsqueeze(1)).exp_()
+
+
+def output_rows(target: PreTrainedModel, token_ids: Tensor) -> Tensor:
+    """[V, H]: rows of the target's output projection, a copy."""
+    weight: Tensor = target.get_output_embeddings().get_parameter("weight")
+    return weight.detach()[token_ids].contiguous()
 
 
 class _SoftCrossEntropy(torch.autograd.Function):

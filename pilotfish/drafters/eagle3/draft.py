@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -29,8 +28,7 @@ from pilotfish.models.gpu_factory import choose_attention, graph_plan
 from pilotfish.models.loading import LoadedModel
 from pilotfish.models.native.build import NativeKernelsUnavailableError
 from pilotfish.models.native.decoder import NativeDecoder
-from pilotfish.models.store.folder import read_metadata
-from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
+from pilotfish.models.store.head_config import HeadTarget
 
 logger = logging.getLogger(__name__)
 
@@ -43,14 +41,9 @@ def build_in_target(folder: Path, loaded: LoadedModel, decoder: Decoder, *, top_
 
     Raises: as load_eagle3 does, and ModelError for another target's head.
     """
-    text_config = loaded.model.config.get_text_config()
-    head = load_eagle3(folder, num_target_layers=text_config.num_hidden_layers, dtype=decoder.dtype)
-    head.config.check_target(
-        hidden_size=text_config.hidden_size,
-        vocab_size=loaded.vocab_size,
-        fingerprint=loaded.fingerprint,
-        source=str(folder),
-    )
+    target = HeadTarget.of_model(loaded)
+    head = load_eagle3(folder, num_target_layers=target.num_layers, dtype=decoder.dtype)
+    head.config.check_target(target, source=str(folder))
     decoder.capture(head.config.feature_layers)
     return Eagle3Drafter(decoder, build_eagle3_head(decoder, head), top_m=top_m)
 
@@ -109,21 +102,12 @@ def _with_embeddings(folder: Path, target_folder: Path, dtype: torch.dtype) -> E
 
     See build_standalone.
     """
-    target = read_metadata(target_folder)
-    text_config: dict[str, Any] = {**target.config, **(target.config.get("text_config") or {})}
-    num_layers, hidden_size = text_config.get("num_hidden_layers"), text_config.get("hidden_size")
-    if not isinstance(num_layers, int) or not isinstance(hidden_size, int):
-        raise UnsupportedModelError(f"{target_folder / 'config.json'} lacks num_hidden_layers or hidden_size")
-    head = load_eagle3(folder, num_target_layers=num_layers, dtype=dtype)
-    head.config.check_target(
-        hidden_size=hidden_size,
-        vocab_size=target.vocab_size,
-        fingerprint=tokenizer_fingerprint(target_folder),
-        source=str(folder),
-    )
+    target = HeadTarget.of_folder(target_folder)
+    head = load_eagle3(folder, num_target_layers=target.num_layers, dtype=dtype)
+    head.config.check_target(target, source=str(folder))
     if head.embed_tokens is None:
-        weight = _embeddings(target_folder, (target.vocab_size, hidden_size))
-        head.embed_tokens = nn.Embedding(target.vocab_size, hidden_size, _weight=weight.to(dtype), _freeze=True)
+        weight = _embeddings(target_folder, (target.vocab_size, target.hidden_size))
+        head.embed_tokens = nn.Embedding(target.vocab_size, target.hidden_size, _weight=weight.to(dtype), _freeze=True)
     return head
 
 

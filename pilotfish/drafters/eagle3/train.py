@@ -27,9 +27,10 @@ from pilotfish.errors import ModelError
 from pilotfish.features import default_feature_layers
 from pilotfish.models.feature_head import FIRST_KEY
 from pilotfish.models.loading import LoadedModel
+from pilotfish.models.store.head_config import HeadTarget
 from pilotfish.models.store.tensor_folder import check_tensors
 from pilotfish.training.data.samples import Sample
-from pilotfish.training.distillation import Teacher, soft_cross_entropy
+from pilotfish.training.distillation import Teacher, output_rows, soft_cross_entropy
 from pilotfish.training.request import TrainingRequest
 from pilotfish.training.trainee import Trainee
 from pilotfish.training.vocabulary import chosen_vocabulary
@@ -69,7 +70,7 @@ class Eagle3Objective:
         self._root_share = root_share
         self._embeddings: Tensor = _weight(target.get_input_embeddings()).detach()
         self._token_ids = head.target_token_ids
-        self._teacher = Teacher(_weight(target.get_output_embeddings()).detach()[self._token_ids].contiguous())
+        self._teacher = Teacher(output_rows(target, self._token_ids))
 
     def loss(self, samples: Sequence[Sample], progress: float) -> Tensor:
         """Mean over rows and, weighted, over depths; the first root_share of a run has depth 0 only."""
@@ -210,10 +211,9 @@ def start_from(head: Eagle3Head, folder: Path, loaded: LoadedModel) -> None:
 
     Raises: what load_eagle3 does; ModelError for a head of another target or shape.
     """
-    layers = loaded.model.config.get_text_config().num_hidden_layers
-    old = load_eagle3(folder, num_target_layers=layers, dtype=torch.float32)
-    size, vocab_size = head.config.hidden_size, head.config.vocab_size
-    old.config.check_target(hidden_size=size, vocab_size=vocab_size, fingerprint=loaded.fingerprint, source=str(folder))
+    target = HeadTarget.of_model(loaded)
+    old = load_eagle3(folder, num_target_layers=target.num_layers, dtype=torch.float32)
+    old.config.check_target(target, source=str(folder))
     own, known = head.state_dict(), old.state_dict()
     if old.config.feature_layers != head.config.feature_layers:
         raise ModelError(f"the head in {folder} reads the target's layers {old.config.feature_layers}, not the default")
@@ -242,7 +242,7 @@ def _initialise(head: Eagle3Head, target: PreTrainedModel) -> None:
     head.fc.weight.normal_(std=0.005)
     head.fc.weight[:, 2 * size :] += torch.eye(size)
     head.norm.weight.copy_(body.norm.weight)
-    head.lm_head.weight.copy_(_weight(target.get_output_embeddings())[head.target_token_ids])
+    head.lm_head.weight.copy_(output_rows(target, head.target_token_ids))
 
 
 def _weight(module: Any) -> Tensor:

@@ -10,12 +10,11 @@ from pilotfish.config import EngineConfig
 from pilotfish.drafters.medusa.checkpoint import load_medusa
 from pilotfish.drafters.medusa.head import MedusaHead
 from pilotfish.drafters.medusa.in_target import MedusaDrafter
-from pilotfish.errors import UnsupportedModelError
+from pilotfish.drafters.medusa.module import MedusaHeads
 from pilotfish.models.decoder import Decoder
 from pilotfish.models.device import DTYPES
 from pilotfish.models.loading import LoadedModel
-from pilotfish.models.store.folder import read_metadata
-from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
+from pilotfish.models.store.head_config import HeadTarget
 
 
 def build_in_target(folder: Path, loaded: LoadedModel, decoder: Decoder, *, top_m: int) -> MedusaDrafter:
@@ -23,11 +22,8 @@ def build_in_target(folder: Path, loaded: LoadedModel, decoder: Decoder, *, top_
 
     Raises: as load_medusa does, and ModelError for another target's heads.
     """
-    config = loaded.model.config.get_text_config()
-    sizes = {"hidden_size": int(config.hidden_size), "vocab_size": loaded.vocab_size}
-    heads = load_medusa(folder, **sizes, dtype=decoder.dtype)
-    heads.config.check_target(**sizes, fingerprint=loaded.fingerprint, source=str(folder))
-    head = MedusaHead(heads.to(decoder.device), (int(config.num_hidden_layers),))
+    target = HeadTarget.of_model(loaded)
+    head = MedusaHead(_heads(folder, target, decoder.dtype).to(decoder.device), (target.num_layers,))
     decoder.capture(head.feature_layers)
     return MedusaDrafter(decoder, head, top_m=top_m)
 
@@ -37,16 +33,12 @@ def build_standalone(folder: Path, target_folder: Path, engine: EngineConfig, ca
 
     Raises: as load_medusa does, and ModelError kinds when the heads do not fit the target.
     """
-    target = read_metadata(target_folder)
-    config = {**target.config, **(target.config.get("text_config") or {})}
-    hidden_size, num_layers = config.get("hidden_size"), config.get("num_hidden_layers")
-    if not isinstance(hidden_size, int) or not isinstance(num_layers, int):
-        raise UnsupportedModelError(f"{target_folder / 'config.json'} lacks num_hidden_layers or hidden_size")
-    heads = load_medusa(folder, hidden_size=hidden_size, vocab_size=target.vocab_size, dtype=DTYPES[engine.dtype])
-    heads.config.check_target(
-        hidden_size=hidden_size,
-        vocab_size=target.vocab_size,
-        fingerprint=tokenizer_fingerprint(target_folder),
-        source=str(folder),
-    )
-    return MedusaHead(heads.to(torch.device(engine.device)), (num_layers,), deterministic=engine.deterministic)
+    target = HeadTarget.of_folder(target_folder)
+    heads = _heads(folder, target, DTYPES[engine.dtype]).to(torch.device(engine.device))
+    return MedusaHead(heads, (target.num_layers,), deterministic=engine.deterministic)
+
+
+def _heads(folder: Path, target: HeadTarget, dtype: torch.dtype) -> MedusaHeads:
+    heads = load_medusa(folder, hidden_size=target.hidden_size, vocab_size=target.vocab_size, dtype=dtype)
+    heads.config.check_target(target, source=str(folder))
+    return heads

@@ -17,8 +17,9 @@ from pilotfish.drafters.medusa.config import MedusaConfig
 from pilotfish.drafters.medusa.module import MedusaHeads
 from pilotfish.errors import ModelError
 from pilotfish.models.loading import LoadedModel
+from pilotfish.models.store.head_config import HeadTarget
 from pilotfish.training.data.samples import Sample
-from pilotfish.training.distillation import Teacher, soft_cross_entropy
+from pilotfish.training.distillation import Teacher, output_rows, soft_cross_entropy
 from pilotfish.training.request import TrainingRequest
 from pilotfish.training.trainee import Trainee
 from pilotfish.training.vocabulary import chosen_vocabulary
@@ -114,12 +115,7 @@ def start_from(heads: MedusaHeads, folder: Path, loaded: LoadedModel) -> None:
     """
     config = heads.config
     old = load_medusa(folder, hidden_size=config.hidden_size, vocab_size=config.vocab_size, dtype=torch.float32)
-    old.config.check_target(
-        hidden_size=config.hidden_size,
-        vocab_size=config.vocab_size,
-        fingerprint=loaded.fingerprint,
-        source=str(folder),
-    )
+    old.config.check_target(HeadTarget.of_model(loaded), source=str(folder))
     if (old.config.num_heads, old.config.num_layers) != (config.num_heads, config.num_layers):
         raise ModelError(
             f"{folder} has {old.config.num_heads} heads of {old.config.num_layers} blocks, and {config.num_heads} of "
@@ -133,12 +129,6 @@ def start_from(heads: MedusaHeads, folder: Path, loaded: LoadedModel) -> None:
         new.get_submodule("0").load_state_dict(before.get_submodule("0").state_dict())
         rows = before.get_submodule("1").get_parameter("weight")[place[heads.token_map[known]]]
         new.get_submodule("1").get_parameter("weight")[known] = rows
-
-
-def output_rows(target: PreTrainedModel, token_ids: Tensor) -> Tensor:
-    """[Vd, H]: rows of the target's output projection, a copy."""
-    weight: Tensor = target.get_output_embeddings().get_parameter("weight")
-    return weight.detach()[token_ids].contiguous()
 
 
 def _rows(samples: Sequence[Sample], num_heads: int) -> Iterator[tuple[Sample, Tensor]]:

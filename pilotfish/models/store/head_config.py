@@ -3,8 +3,51 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pilotfish.errors import ModelError, UnsupportedModelError
+from pilotfish.models.store.folder import read_metadata
+from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
+
+if TYPE_CHECKING:
+    from pilotfish.models.loading import LoadedModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadTarget:
+    """What a head has to fit of its target."""
+
+    hidden_size: int
+    num_layers: int
+    vocab_size: int
+    fingerprint: str
+    """The tokenizer's."""
+
+    @classmethod
+    def of_model(cls, loaded: LoadedModel) -> HeadTarget:
+        config = loaded.model.config.get_text_config()
+        return cls(
+            hidden_size=int(config.hidden_size),
+            num_layers=int(config.num_hidden_layers),
+            vocab_size=loaded.vocab_size,
+            fingerprint=loaded.fingerprint,
+        )
+
+    @classmethod
+    def of_folder(cls, folder: Path) -> HeadTarget:
+        """A target that is served elsewhere, by its model folder. Raises: ModelError kinds."""
+        metadata = read_metadata(folder)
+        config: dict[str, Any] = {**metadata.config, **(metadata.config.get("text_config") or {})}
+        hidden_size, num_layers = config.get("hidden_size"), config.get("num_hidden_layers")
+        if not isinstance(hidden_size, int) or not isinstance(num_layers, int):
+            raise UnsupportedModelError(f"{folder / 'config.json'} lacks num_hidden_layers or hidden_size")
+        return cls(
+            hidden_size=hidden_size,
+            num_layers=num_layers,
+            vocab_size=metadata.vocab_size,
+            fingerprint=tokenizer_fingerprint(folder),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,12 +71,12 @@ class HeadConfig:
                 f"a draft vocabulary of {self.draft_vocab_size} tokens does not fit a vocabulary of {self.vocab_size}"
             )
 
-    def check_target(self, *, hidden_size: int, vocab_size: int, fingerprint: str, source: str) -> None:
+    def check_target(self, target: HeadTarget, *, source: str) -> None:
         """Raise ModelError when the head was made for another target or tokenizer; source names the head."""
         other = f"{source} was trained for another target: its"
-        if self.hidden_size != hidden_size:
-            raise ModelError(f"{other} hidden size is {self.hidden_size}, the target's {hidden_size}")
-        if self.vocab_size != vocab_size:
-            raise ModelError(f"{other} vocabulary has {self.vocab_size} tokens, the target's {vocab_size}")
-        if self.tokenizer_fingerprint and self.tokenizer_fingerprint != fingerprint:
+        if self.hidden_size != target.hidden_size:
+            raise ModelError(f"{other} hidden size is {self.hidden_size}, the target's {target.hidden_size}")
+        if self.vocab_size != target.vocab_size:
+            raise ModelError(f"{other} vocabulary has {self.vocab_size} tokens, the target's {target.vocab_size}")
+        if self.tokenizer_fingerprint and self.tokenizer_fingerprint != target.fingerprint:
             raise ModelError(f"{source} was trained with another tokenizer than the target's")

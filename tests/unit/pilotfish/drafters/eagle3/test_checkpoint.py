@@ -1,5 +1,6 @@
 """Heads are written as published ones are, and what does not fit is refused by name."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from pilotfish.drafters.eagle3.checkpoint import load_eagle3, save_eagle3
 from pilotfish.drafters.eagle3.module import Eagle3Head
 from pilotfish.errors import ModelError, ModelNotFoundError, UnsupportedModelError
+from pilotfish.models.store.head_config import HeadTarget
 from tests.support.tiny_models import tiny_eagle3_config
 
 NUM_LAYERS = 8
@@ -177,6 +179,7 @@ def test_missing_and_torn_files_are_named(head: Eagle3Head, tmp_path: Path) -> N
     ],
 )
 def test_heads_of_other_targets_are_refused(head: Eagle3Head, target: dict[str, object], message: str) -> None:
-    head.config.check_target(hidden_size=8, vocab_size=11, fingerprint="abc", source="head")
+    fitting = HeadTarget(hidden_size=8, num_layers=8, vocab_size=11, fingerprint="abc")
+    head.config.check_target(fitting, source="head")
     with pytest.raises(ModelError, match=message):
-        head.config.check_target(source="head", **target)  # type: ignore[arg-type]
+        head.config.check_target(dataclasses.replace(fitting, **target), source="head")  # type: ignore[arg-type]
