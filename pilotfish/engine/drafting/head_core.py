@@ -151,7 +151,8 @@ class HeadCore(Engine):
         scheduled: list[ScheduledRows] = []
         for sequence, task in sorted(waiting, key=lambda pair: (_is_prompt(pair[0]), pair[1].arrival_ns)):
             num_pending = len(sequence.tokens) - sequence.num_computed_tokens
-            num_rows = min(num_pending, left, left_for_prompts) if _is_prompt(sequence) else num_pending
+            is_prompt = _is_prompt(sequence)
+            num_rows = min(num_pending, left, left_for_prompts) if is_prompt else num_pending
             if scheduled and (num_rows > left or (num_pending and not num_rows)):
                 break
             window = sequence.drafter_state
@@ -166,7 +167,7 @@ class HeadCore(Engine):
             first = sequence.num_computed_tokens
             scheduled.append(ScheduledRows(sequence, sequence.status, first, num_rows, num_logit_rows))
             left = max(0, left - num_rows)
-            left_for_prompts -= num_rows if _is_prompt(sequence) else 0
+            left_for_prompts -= num_rows if is_prompt else 0
         return scheduled
 
     def _reserve(self, sequence: EngineSequence, task: ProposeTask) -> bool:
