@@ -41,21 +41,24 @@ def _words(text: str) -> list[str]:
 
 
 class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
-    """How many answers are right. Errors are standard errors over questions; None for a single one."""
+    """How many answers are right. Errors are standard errors over questions."""
 
     num_questions: int
     """Questions whose reference grades answers."""
     right: float
     """Share of right answers: over turns of each question, then over questions."""
     error: float | None
+    """None for a single question."""
     difference: float
     """The share less the baseline's on the same questions."""
-    difference_error: float | None
+    difference_error: float
+    """As if one question more had been lost and one more won, so that few questions prove nothing (Agresti and Min,
+    Statistics in Medicine 24, 2005)."""
 
     @property
     def is_lower(self) -> bool:
         """Whether it is below the baseline's by more than chance: two standard errors."""
-        return self.difference_error is not None and self.difference < -2 * self.difference_error
+        return self.difference < -2 * self.difference_error
 
 
 def accuracy_of(ours: Sequence[float], baseline: Sequence[float]) -> Accuracy | None:
@@ -66,11 +69,12 @@ def accuracy_of(ours: Sequence[float], baseline: Sequence[float]) -> Accuracy | 
     return Accuracy(
         num_questions=len(ours),
         right=statistics.fmean(ours),
-        error=_error(ours),
+        error=_error(ours) if len(ours) > 1 else None,
         difference=statistics.fmean(differences),
-        difference_error=_error(differences),
+        difference_error=_error([*differences, 1.0, -1.0]),
     )
 
 
-def _error(values: Sequence[float]) -> float | None:
-    return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
+def _error(values: Sequence[float]) -> float:
+    """Of their mean."""
+    return statistics.stdev(values) / math.sqrt(len(values))

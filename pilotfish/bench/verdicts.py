@@ -111,13 +111,16 @@ def _sentence(best: Row, conclusion: Conclusion, differing: Sequence[Row]) -> st
         names = ", ".join(row.arm for row in differing)
         return f"{where}: the output of {names} differs from plain decoding's; no speed excuses that"
     median = f"{best.speed_up_median or 0.0:.2f}x in the median"
-    lost = f"{-best.accuracy.difference:.0%} of the answers fewer are right" if best.accuracy is not None else ""
+    accuracy = best.accuracy
+    right = (
+        "" if accuracy is None else f"{accuracy.right:.0%} right, {accuracy.right - accuracy.difference:.0%} plainly"
+    )
     bound = f"{best.speed_up_bound or 0.0:.2f} tokens a step"
     return {
         "pays": f"{where}: speculation earns its keep, {figure}",
         "no difference": f"{where}: speculation makes no difference, {figure} at best",
         "does not pay": f"{where}: speculation does not pay, {figure} at best; leave it off",
-        "costs accuracy": f"{where}: speculation costs accuracy, {figure}, but {lost}",
+        "costs accuracy": f"{where}: speculation costs accuracy, {figure}, but {right}",
         "too short": f"{where}: too short to tell, no answer of {MIN_TIMED_TOKENS} tokens or more; use others",
         "too noisy": f"{where}: too noisy to tell, {figure} by the clock but {bound}; use a quieter machine",
         "unclear": f"{where}: unclear, {figure} in sum but {median}; use more prompts",

@@ -37,8 +37,8 @@ class HashLanguageModel:
     def next_token(self, context: Sequence[int], sampling: SamplingParams, length: int = 0) -> int:
         """The token after `context`. Costs under a microsecond, whatever the length.
 
-        Of tokens that a bias forces, which are a judge's scale from worst to best, it is one of the ends. Where only
-        some are allowed, each is as likely as the others.
+        Of tokens that a bias forces, which are a judge's scale from worst to best, it is one of the ends, by all of the
+        text: only who has that knows which. Where only some are allowed, each is as likely as the others.
         """
         length = length or len(context)
         number = self._hash(context, sampling, length)

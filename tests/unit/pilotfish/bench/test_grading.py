@@ -37,13 +37,23 @@ def test_errors_are_those_of_means_over_questions_and_the_differences_are_paired
     assert accuracy is not None
     assert (accuracy.num_questions, accuracy.right, accuracy.difference) == (4, 0.5, -0.25)
     assert accuracy.error == pytest.approx((0.5 / 3) ** 0.5 / 2)
-    assert accuracy.difference_error == pytest.approx((0.25 / 3) ** 0.5 / 2)
+    assert accuracy.difference_error == pytest.approx((2.3333 / 5) ** 0.5 / 6**0.5, rel=1e-3)
     assert not accuracy.is_lower
 
 
-def test_one_question_has_no_error_and_proves_nothing() -> None:
+@pytest.mark.parametrize(
+    ("num_lost", "num_questions", "is_lower"),
+    [(1, 1, False), (2, 2, False), (3, 3, True), (3, 40, False), (9, 40, True)],
+)
+def test_few_questions_prove_nothing(num_lost: int, num_questions: int, is_lower: bool) -> None:
+    ours = [0.0] * num_lost + [1.0] * (num_questions - num_lost)
+    accuracy = accuracy_of(ours, [1.0] * num_questions)
+    assert accuracy is not None
+    assert accuracy.is_lower is is_lower
+
+
+def test_one_question_has_no_error_and_none_no_share() -> None:
     accuracy = accuracy_of([0.0], [1.0])
     assert accuracy is not None
-    assert accuracy.error is accuracy.difference_error is None
-    assert not accuracy.is_lower
+    assert accuracy.error is None
     assert accuracy_of([], []) is None
