@@ -163,7 +163,8 @@ def run_stations(
                 turns=range(index * settings.num_repeats, (index + 1) * settings.num_repeats),
                 on_answer=progress.advance,
             )
-            if settings.lossy or not settings.keeps_text(info):
+            # An emulated target has no opinion.
+            if not info.emulated and (settings.lossy or not settings.keeps_text(info)):
                 progress.doing("asking the target what it thinks of the answers")
                 run.qualities.update(_qualities(arms, tokenised, settings.max_tokens))
     return run
@@ -200,7 +201,7 @@ def _qualities(arms: Sequence[PilotfishArm], prompts: Sequence[TokenisedPrompt],
     for arm in arms:
         answers = [arm.answer(prompt.token_ids, max_tokens=max_tokens, num_logprobs=1) for prompt in prompts]
         quality = quality_of((answer.token_ids, answer.logprobs) for answer in answers)
-        if quality is not None:  # an emulated target has none
+        if quality is not None:
             qualities[arm.name] = quality
     return qualities
 
