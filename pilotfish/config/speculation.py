@@ -22,8 +22,8 @@ class SpeculationConfig:
     """Draft tokens per round, or depth of a draft tree (vLLM's name). The maximum in mode `auto`."""
     proposer: str = "auto"
     """`auto`: the drafter in the target (`target.drafter`) if there is one, else what `draft.proposer` says. `draft`:
-    the draft pool. `ngram`, `suffix`: a lookup in the orchestrator. `eagle3`, `medusa`: the heads in the
-    target."""
+    the draft pool. `ngram`, `suffix`: a lookup in the orchestrator. `eagle3`, `medusa`, `early_exit`: the drafter
+    in the target."""
     lookup_tokens: NonNegativeInt = 524288
     """Maximum prompt and output tokens that lookups in the orchestrator index at once, of all requests, some 500 bytes
     each. A request that would take more has no lookup. Outputs of ended requests (`draft.suffix_shared_tokens`) come on

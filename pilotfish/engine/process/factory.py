@@ -56,7 +56,7 @@ def build_in_target_drafter(config: Config, loaded: LoadedModel, decoder: Decode
     wanted, drafter = config.target.drafter, None
     if wanted.proposer != "none":  # Config has made `auto` concrete
         build = room(wanted.proposer, "draft").build_in_target
-        drafter = build(head_folder(wanted.model), loaded, decoder, top_m=config.draft.top_m)
+        drafter = build(wanted, loaded, decoder, top_m=config.draft.top_m)
     if wanted.lookup == "none":
         return drafter
     name = wanted.lookup if drafter is None else drafter.name
