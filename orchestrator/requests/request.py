@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from orchestrator.requests.kind import Kind
 from pilotfish.drafter_registry import IN_TARGET_DRAFTERS, LOOKUPS
 from pilotfish.errors import InvalidRequestError, PromptTooLongError, RequestTooLargeError
 from pilotfish.types import SamplingParams
@@ -147,6 +148,7 @@ class GenerationRequest(AnswerOptions):
     speculation: SpeculationOptions
     num_speculative_tokens: int
     """Draft tokens a round; 0 turns speculation off."""
+    kind: Kind = Kind.PLAIN
     request_id: str = ""
     traceparent: str = ""
     """W3C header of the trace that the replicas' part of it belongs to; empty: it is not traced."""
@@ -190,6 +192,7 @@ def bind_request(
     prompt_token_ids: Sequence[int],
     model: ServedModel,
     *,
+    kind: Kind = Kind.PLAIN,
     request_id: str = "",
     traceparent: str = "",
     client: str = "",
@@ -235,6 +238,7 @@ def bind_request(
         ),
         speculation=speculation,
         num_speculative_tokens=num_draft_tokens,
+        kind=kind,
         **{each.name: getattr(options, each.name) for each in fields(AnswerOptions)},
         request_id=request_id,
         traceparent=traceparent,

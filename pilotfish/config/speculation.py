@@ -21,9 +21,9 @@ class SpeculationConfig:
     num_speculative_tokens: PositiveInt = 5
     """Draft tokens per round, or depth of a draft tree (vLLM's name). The maximum in mode `auto`."""
     proposer: str = "auto"
-    """`auto`: the drafter in the target (`target.drafter`) if there is one, else what `draft.proposer` says. `draft`:
-    the draft pool. `ngram`, `suffix`: a lookup in the orchestrator. `eagle3`, `medusa`, `early_exit`: the drafter
-    in the target."""
+    """`auto`: the drafter in the target (`target.drafter`), or the draft pool if that does more than look up; of both,
+    the [faster](controller.md#which-drafter); without them what `draft.proposer` says. `draft`: the pool. `ngram`,
+    `suffix`: a lookup in the orchestrator. `eagle3`, `medusa`, `early_exit`: the drafter in the target."""
     lookup_tokens: NonNegativeInt = 524288
     """Maximum prompt and output tokens that lookups in the orchestrator index at once, of all requests, some 500 bytes
     each. A request that would take more has no lookup. Outputs of ended requests (`draft.suffix_shared_tokens`) come on
