@@ -84,6 +84,13 @@ async def test_the_text_is_that_of_plain_decoding(
                     assert drafted.speculation.reason == ""
 
 
+def test_a_bare_exit_has_no_weights_to_find_room_for(ending_target: Path, tmp_path: Path) -> None:
+    engine = {"compile": False, "num_threads": 1, "kv_cache_tokens": 1024, "quantization": "auto"}
+    target = {"model": str(ending_target), "engine": engine, "drafter": {"proposer": "early_exit", "exit_layer": 1}}
+    core = build_engine(config_from_dict({"target": target, "cache_dir": str(tmp_path)}), "target")
+    assert core.model.proposer == "early_exit"
+
+
 def text_of(token_ids: list[int]) -> str:
     """By ../conftest.py's vocabulary: an end, a space, then all printable characters."""
     return "".join(chr(token_id - 2 + 0x21) for token_id in token_ids)

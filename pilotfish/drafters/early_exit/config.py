@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pilotfish.errors import ModelError, UnsupportedModelError
+from pilotfish.errors import ConfigError, ModelError, UnsupportedModelError
 from pilotfish.models.store.folder import read_json
 from pilotfish.models.store.head_config import HeadConfig, HeadTarget
 from pilotfish.models.store.tensor_folder import positive
@@ -29,6 +29,16 @@ class ExitConfig(HeadConfig):
                 f"{source} was trained for another target: it leaves after {self.exit_layer} layers, and the target "
                 f"has {target.num_layers}"
             )
+
+
+def chosen_layer(wanted: int, num_layers: int, option: str) -> int:
+    """Layers to leave a target of num_layers after; 0 are half of them. Raises ConfigError, which names the option."""
+    chosen = wanted or num_layers // 2
+    if not 1 <= chosen < num_layers:
+        raise ConfigError(
+            f"{option} is {chosen}; a target of {num_layers} layers can be left after 1 to {num_layers - 1}"
+        )
+    return chosen
 
 
 def read_exit_config(folder: Path) -> ExitConfig:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pilotfish.config.shipped_heads import head_folder
 from pilotfish.config.target import InTargetDrafterConfig
 from pilotfish.drafters.early_exit.checkpoint import load_exit
+from pilotfish.drafters.early_exit.config import chosen_layer
 from pilotfish.drafters.early_exit.in_target import EarlyExitDrafter, Exit
 from pilotfish.drafters.early_exit.module import ExitHead
 from pilotfish.drafters.early_exit.native_exit import NativeExit
@@ -24,14 +25,9 @@ def build_in_target(
 
     Raises: as load_exit does; ConfigError for a layer that the target or the trained exit lacks.
     """
-    num_layers = HeadTarget.of_model(loaded).num_layers
     if not wanted.model:
-        exit_layer = wanted.exit_layer or num_layers // 2
-        if not 1 <= exit_layer < num_layers:
-            raise ConfigError(
-                f"target.drafter.exit_layer is {exit_layer}; a target of {num_layers} layers can be left after 1 to "
-                f"{num_layers - 1}"
-            )
+        num_layers = HeadTarget.of_model(loaded).num_layers
+        exit_layer = chosen_layer(wanted.exit_layer, num_layers, "target.drafter.exit_layer")
         return EarlyExitDrafter(decoder, build_exit(decoder, exit_layer, None), top_m=top_m)
     head = load_exit(head_folder(wanted.model), loaded, dtype=decoder.dtype)
     exit_layer = head.config.exit_layer

@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from pilotfish.drafters.early_exit.checkpoint import save_exit
-from pilotfish.drafters.early_exit.config import ExitConfig
+from pilotfish.drafters.early_exit.config import ExitConfig, chosen_layer
 from pilotfish.drafters.early_exit.module import ExitHead, run_layer
 from pilotfish.errors import ConfigError
 from pilotfish.features import default_feature_layers
@@ -103,14 +103,8 @@ def new_head(loaded: LoadedModel, draft_token_ids: Tensor, exit_layer: int) -> E
     draft_token_ids: int64 [Vd]. exit_layer: 0 for half of the layers. Raises ConfigError for one that there is not.
     """
     target = HeadTarget.of_model(loaded)
-    exit_layer = exit_layer or target.num_layers // 2
-    if not 1 <= exit_layer < target.num_layers:
-        raise ConfigError(
-            f"--exit-layer is {exit_layer}; a target of {target.num_layers} layers can be left after 1 to "
-            f"{target.num_layers - 1}"
-        )
     config = ExitConfig(
-        exit_layer=exit_layer,
+        exit_layer=chosen_layer(exit_layer, target.num_layers, "--exit-layer"),
         hidden_size=target.hidden_size,
         vocab_size=target.vocab_size,
         draft_vocab_size=len(draft_token_ids),

@@ -124,6 +124,13 @@ def test_the_exit_goes_on_where_the_target_stopped(case: Case) -> None:
     assert (verified - plain).norm() <= case.tolerance * plain.norm()
 
 
+def test_sizes_that_the_kernels_cannot_cut_are_refused(kernel_cache: Path) -> None:
+    target = tiny_model("llama", torch.bfloat16, intermediate_size=112)
+    decoder = NativeDecoder(target, max_context_tokens=256, num_threads=1, cache_dir=kernel_cache)
+    with pytest.raises(UnsupportedModelError, match=r"intermediate_size is 112.*set engine\.compile to false"):
+        build_exit(decoder, EXIT_LAYER, random_head(target).bfloat16())
+
+
 @pytest.fixture
 def loaded() -> LoadedModel:
     model = tiny_model("llama", torch.float32, num_hidden_layers=NUM_LAYERS, vocab_size=64, hidden_size=32)
