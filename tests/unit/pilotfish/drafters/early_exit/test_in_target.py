@@ -111,6 +111,23 @@ def test_rejection_sampling_gets_its_distributions(make_drafted: MakeCore) -> No
 
 
 @pytest.mark.usefixtures("drafts_are_free")
+def test_where_nothing_follows_the_exit_every_draft_is_accepted(make_core: MakeCore) -> None:
+    """By each rule: draws and their distributions are the target's own."""
+
+    def make(decoder: TransformersDecoder) -> EarlyExitDrafter:
+        for layer in decoder.model.model.layers[EXIT_LAYER:]:
+            layer.self_attn.o_proj.weight.zero_()
+            layer.mlp.down_proj.weight.zero_()
+        return EarlyExitDrafter(decoder, build_exit(decoder, EXIT_LAYER, None), top_m=VOCAB)
+
+    core = make_core(make, max_draft_tokens=12)
+    for sampling in (GREEDY, COUPLED, REJECTION):
+        _, verdicts = decode(core, prompts(2, 3), sampling, 24, 4)
+        assert sum(verdict.num_draft_tokens for verdict in verdicts) > 30
+        assert all(verdict.num_accepted_tokens == verdict.num_draft_tokens for verdict in verdicts)
+
+
+@pytest.mark.usefixtures("drafts_are_free")
 @pytest.mark.parametrize("tree", [None, TREE], ids=["chains", "trees"])
 @pytest.mark.parametrize("kv_cache_tokens", [1024, 160], ids=["roomy", "tight"])
 def test_drafts_are_what_the_exit_says(
