@@ -24,7 +24,7 @@ class SpeculationConfig:
     proposer: str = "auto"
     """`auto`: the drafter in the target (`target.drafter`), or the draft pool if that does more than look up; of both,
     the [faster](controller.md#which-drafter); without them what `draft.proposer` says. `draft`: the pool. `ngram`,
-    `suffix`: a lookup in the orchestrator. `eagle3`, `medusa`: the heads in the target."""
+    `suffix`: a lookup in the orchestrator. `eagle3`, `medusa`, `early_exit`: the drafter in the target."""
     lookup_tokens: NonNegativeInt = 524288
     """Maximum prompt and output tokens that lookups in the orchestrator index at once, of all requests, some 500 bytes
     each. A request that would take more has no lookup. Outputs of ended requests (`draft.suffix_shared_tokens`) come on
