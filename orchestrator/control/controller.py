@@ -40,6 +40,8 @@ class Controller:
         self._state = state
         self._mode = request.speculation.mode
         self._proposer_name = request.speculation.proposer
+        self._drafter = ""
+        """Who drafts: the proposer, or its stand-in. What is learnt is learnt of that one alone."""
         self._max_draft_tokens = request.num_speculative_tokens
         self._is_lossy = request.sampling.acceptance.is_lossy
         self._reason = permanent_reason(request, state.config)
@@ -47,8 +49,6 @@ class Controller:
         self._load = SequenceLoad(state, request, is_governed=self._mode == "auto" and not self._reason)
         self.num_rounds_by_k: Counter[int] = Counter()
         """Rounds by the draft tokens that they asked for; 0: plain runs."""
-        self._shared = state.acceptance[self._proposer_name]
-        self._acceptance = RequestAcceptance(self._shared)
         self._last_s = 0.0
         self._plan: Plan | None = None
         self._k = 0
@@ -60,11 +60,12 @@ class Controller:
         Asking again costs a round trip in which the target waits."""
         self._probe_k = 0
         """Draft tokens of the probe under way; 0: there is none."""
+        self._follow_drafter(self._proposer_name)
 
     @property
     def will_draft_soon(self) -> bool:
         """Whether it is worth while that the drafter reads the prompt now."""
-        return not self._reason and (self._mode == "on" or self._state.is_open(self._proposer_name))
+        return not self._reason and (self._mode == "on" or self._state.is_open(self._drafter))
 
     def decide(self, result: RoundResult) -> Decision:
         """The decision for the next round. result: the last round's, from which it learns."""
@@ -84,7 +85,7 @@ class Controller:
 
     def begin(self, result: RoundResult) -> None:
         """The first token is there: from now on the request is part of its replica's load, however long its run is."""
-        self._load.take(result)
+        self._load.take(result, self._drafter)
 
     def end(self, result: RoundResult) -> None:
         """The last round. A last verification is not learnt from: the answer's end may cut off what was accepted."""
@@ -99,14 +100,27 @@ class Controller:
         """The request has ended. Idempotent."""
         self._load.leave()
 
+    def _follow_drafter(self, name: str) -> bool:
+        """Whether another drafts from now on."""
+        if name == self._drafter:
+            return False
+        self._drafter = name
+        self._shared = self._state.acceptance[name]
+        self._acceptance = RequestAcceptance(self._shared)
+        self._plan = None
+        return True
+
     def _learn(self, result: RoundResult) -> None:
         elapsed_s, self._last_s = result.elapsed_s(self._last_s), result.now_s
-        self._load.take(result)
+        says_nothing = self._follow_drafter(result.stand_in or self._proposer_name) or result.spared_drafter
+        if says_nothing:
+            self._probe_k = 0
+        self._load.take(result, self._drafter)
         if result.is_empty_proposal:
             self._empty_run_tokens = min(2 * self._empty_run_tokens, self._state.config.decode_run_tokens)
         if result.draft_problem:
             self.limitation.note(Reason.DRAFTER_FAILED, result.draft_problem)
-        if self._load.proposer:
+        if self._load.proposer and not says_nothing:
             self._learn_round(self._load.proposer, result, elapsed_s)
 
     def _learn_round(self, proposer: ProposerState, result: RoundResult, elapsed_s: float) -> None:
@@ -263,7 +277,7 @@ class InTargetController(Controller):
         proposer = self._load.proposer
         if proposer is None or not result.step_table.rows:
             k = self._state.max_draft_tokens(result.now_s, self._max_draft_tokens)
-            return Decision(k if self._state.is_open(self._proposer_name) else 0, num_tokens, Reason.FIRST_TOKEN)
+            return Decision(k if self._state.is_open(self._drafter) else 0, num_tokens, Reason.FIRST_TOKEN)
         replica, gate, load = proposer.replica, proposer.gate, proposer.replica.load(result.now_s)
         limit = replica.max_draft_tokens(load, self._max_draft_tokens, self._state.config)
         gain = proposer.costs.in_target_gain(load) if limit else 0.0

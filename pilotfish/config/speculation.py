@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from pilotfish.config.fields import STRICT, Share, require, yaml_word
+from pilotfish.drafter_registry import LOOKUPS
+
+if TYPE_CHECKING:
+    LookupName: TypeAlias = str
+else:
+    LookupName = Literal["none", *LOOKUPS]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +30,10 @@ class SpeculationConfig:
     """`auto`: the drafter in the target (`target.drafter`) if there is one, else what `draft.proposer` says. `draft`:
     the draft pool. `ngram`, `suffix`: a lookup in the orchestrator. `eagle3`, `medusa`: the heads in the
     target."""
+    lookup: LookupName = "none"
+    """A lookup in the orchestrator before the draft pool, which is asked only where the lookup expects fewer than
+    `draft.lookup_min_accepted_tokens` ([proposers](proposers.md#a-lookup-before-another-drafter)). In the target:
+    `target.drafter.lookup`."""
     lookup_tokens: NonNegativeInt = 524288
     """Maximum prompt and output tokens that lookups in the orchestrator index at once, of all requests, some 500 bytes
     each. A request that would take more has no lookup. Outputs of ended requests (`draft.suffix_shared_tokens`) come on
