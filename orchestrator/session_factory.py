@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from orchestrator.answers.output import OutputText
 from orchestrator.answers.sequence import Sequence
-from orchestrator.control.controller import Controller, InTargetController
+from orchestrator.control.controller import Controller
+from orchestrator.control.in_target_controller import InTargetController
 from orchestrator.control.replica_state import ControlState
 from orchestrator.prompt_scoring import PromptScorer
 from orchestrator.replicas.exchange import Exchange

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 
 from orchestrator.control.acceptance import RequestAcceptance
-from orchestrator.control.decision import MEASURABLE_TOKENS, Decision, RoundResult
+from orchestrator.control.decision import Decision, RoundResult
 from orchestrator.control.reasons import Limitation, Reason, permanent_reason
 from orchestrator.control.replica_state import (
     FIRST_PROBE_TOKENS,
@@ -39,6 +39,8 @@ class Controller:
         """state: what all requests of the orchestrator share."""
         self._state = state
         self._mode = request.speculation.mode
+        self._is_limited = state.config.limits_batch_size and (self._mode == "auto" or not request.says_mode)
+        """Whether operators' rules by batch size hold for it."""
         self._proposer_name = request.speculation.proposer
         self._drafter = ""
         """Who drafts: the proposer, or its stand-in. What is learnt is learnt of that one alone."""
@@ -194,12 +196,23 @@ class Controller:
         limit = min(self._max_draft_tokens, num_remaining - 1)
         if limit <= 0:
             return Decision(0, 1, Reason.LAST_TOKEN)
-        if self._mode == "on":
-            return Decision(limit, min(self._empty_run_tokens, num_remaining), Reason.REQUESTED)
         run_tokens = min(self._run_tokens, num_remaining)
+        if self._mode == "on":
+            limit = self._limit(self._load.proposer, result.now_s, limit)
+            if not limit:
+                return Decision(0, run_tokens, Reason.BATCH_SIZE)
+            return Decision(limit, min(self._empty_run_tokens, num_remaining), Reason.REQUESTED)
         if self._load.proposer is None or not result.step_table.rows:
             return Decision(0, run_tokens, Reason.MEASURING)
         return self._by_plan(self._load.proposer, result, limit, run_tokens)
+
+    def _limit(self, proposer: ProposerState | None, now_s: float, limit: int) -> int:
+        """`limit`, or less where an operator's rule for the batch size says so; 0: no drafts."""
+        if not self._is_limited:
+            return limit
+        if proposer is None:
+            return self._state.max_draft_tokens(now_s, limit)
+        return proposer.replica.max_draft_tokens(proposer.replica.load(now_s), limit, self._state.config)
 
     @property
     def _run_tokens(self) -> int:
@@ -245,48 +258,3 @@ class Controller:
             is_refused = plan.is_guarded or plan.reason in (Reason.MEASURING, Reason.BATCH_SIZE, Reason.LOAD)
             is_on = not is_refused and gain >= 1 + _OWN_MARGIN
         self._is_on = is_on and own[0] >= self._state.config.min_acceptance_rate
-
-
-class InTargetController(Controller):
-    """As Controller; learns the time of a token in drafted and in plain runs. A drafted run's first step has no draft,
-    so it is four times as long as a plain run."""
-
-    will_draft_soon = False
-    """There is no drafter to prepare."""
-
-    def _learn_round(self, proposer: ProposerState, result: RoundResult, elapsed_s: float) -> None:  # noqa: ARG002
-        replica, token_s = proposer.replica, result.plain_token_s
-        load, costs, gate = replica.load(result.now_s), proposer.costs, proposer.gate
-        if (
-            not result.is_measurable_run
-            or not replica.table.rows
-            or not gate.is_settled(result.now_s - result.target_s)
-        ):
-            return
-        if result.num_requested_tokens and gate.is_open:
-            costs.add_in_target(load, token_s)
-            proposer.note_speed(result.now_s, result.num_committed_tokens, result.num_committed_tokens * token_s)
-            gate.add(result.num_committed_tokens, costs.plain_s(load, load), result.num_committed_tokens * token_s)
-        elif not result.num_requested_tokens and not gate.is_open:
-            costs.add_plain(load, load, token_s)
-
-    def _decide(self, result: RoundResult) -> Decision:
-        if self._mode == "on":
-            return Decision(self._max_draft_tokens, result.num_remaining_tokens, Reason.REQUESTED)
-        num_tokens = min(max(MEASURABLE_TOKENS, self._run_tokens), result.num_remaining_tokens)
-        proposer = self._load.proposer
-        if proposer is None or not result.step_table.rows:
-            k = self._state.max_draft_tokens(result.now_s, self._max_draft_tokens)
-            return Decision(k if self._state.is_open(self._drafter) else 0, num_tokens, Reason.FIRST_TOKEN)
-        replica, gate, load = proposer.replica, proposer.gate, proposer.replica.load(result.now_s)
-        limit = replica.max_draft_tokens(load, self._max_draft_tokens, self._state.config)
-        gain = proposer.costs.in_target_gain(load) if limit else 0.0
-        trial_s = 2 * num_tokens * proposer.costs.plain_s(load, load)
-        is_open = gate.update(result.now_s, load, gain, can_pay=limit > 0, trial_s=trial_s)
-        if limit and is_open:
-            run = num_tokens if gate.is_trial else min(4 * num_tokens, result.num_remaining_tokens)
-            return Decision(limit, run, Reason.FASTEST)
-        if limit and gate.is_trial:
-            return Decision(0, num_tokens, Reason.MEASURING)
-        details = f"measured: plain decoding is faster ({gain:.2f} of its speed with drafts)" if limit else ""
-        return Decision(0, num_tokens, Reason.ACCEPTANCE if limit else Reason.BATCH_SIZE, details)

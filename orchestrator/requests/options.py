@@ -32,6 +32,7 @@ def options_of(given: Mapping[str, Any], defaults: SpeculationConfig, tokenizer:
     return GenerationOptions(
         sampling=SamplingParams(**_named(SamplingParams.__struct_fields__, given)),
         speculation=SpeculationOptions(**speculation),
+        says_mode="mode" in given,
         **_named(_ANSWER, given),
     )
 

@@ -95,6 +95,8 @@ class GenerationOptions(AnswerOptions):
     sampling: SamplingParams
     """Sampling without the model's end tokens."""
     speculation: SpeculationOptions = SpeculationOptions()
+    says_mode: bool = False
+    """Whether `speculation.mode` is the request's own word, which operators' rules do not limit where it is `on`."""
     ignore_eos: bool = False
 
     def __post_init__(self) -> None:
@@ -145,6 +147,8 @@ class GenerationRequest(AnswerOptions):
     sampling: SamplingParams
     """Sampling with the model's end tokens (unless ignored) and max_tokens cut to the context."""
     speculation: SpeculationOptions
+    says_mode: bool = False
+    """See GenerationOptions."""
     num_speculative_tokens: int
     """Draft tokens a round; 0 turns speculation off."""
     request_id: str = ""
@@ -234,6 +238,7 @@ def bind_request(
             stop_token_ids=tuple(sorted(eos_token_ids.union(sampling.stop_token_ids))),
         ),
         speculation=speculation,
+        says_mode=options.says_mode,
         num_speculative_tokens=num_draft_tokens,
         **{each.name: getattr(options, each.name) for each in fields(AnswerOptions)},
         request_id=request_id,

@@ -57,10 +57,11 @@ class SpeculationConfig:
     """Plain tokens between two decisions while speculation is off. Doubled at 64 sequences per replica, tripled at
     96 and so on."""
     num_speculative_tokens_per_batch_size: tuple[tuple[int, int, int], ...] = ()
-    """For `auto`: [first, last, K] allows at most K draft tokens while first to last sequences decode on a replica
-    (vLLM's name)."""
+    """[first, last, K] allows at most K draft tokens while first to last sequences decode on a replica (vLLM's name).
+    Not for a request that itself says `on`."""
     disable_by_batch_size: NonNegativeInt = 0
-    """For `auto`: no speculation while this many sequences decode on a replica (vLLM's name). 0: no limit."""
+    """No speculation while this many sequences decode on a replica (vLLM's name); 0: no limit. Not for a request that
+    itself says `on`."""
     disable_by_batch_size_hysteresis: Literal["auto"] | NonNegativeInt = "auto"
     """After disable_by_batch_size, speculation resumes below that number minus this. `auto`: a quarter of it, so that
     8 resumes below 6."""
@@ -71,6 +72,11 @@ class SpeculationConfig:
     """For `auto`: no speculation for requests with a smaller max_tokens."""
     allow_lossy: bool = False
     """Requests may ask for [lossy](lossy.md) answers, which need not be the target's own."""
+
+    @property
+    def limits_batch_size(self) -> bool:
+        """Whether there is a rule by the number of sequences that decode on a replica."""
+        return bool(self.disable_by_batch_size or self.num_speculative_tokens_per_batch_size)
 
     @property
     def resumes_below_batch_size(self) -> float:

@@ -11,7 +11,8 @@ import pytest
 
 from orchestrator.answers.output import OutputText
 from orchestrator.answers.sequence import Sequence
-from orchestrator.control.controller import Controller, InTargetController
+from orchestrator.control.controller import Controller
+from orchestrator.control.in_target_controller import InTargetController
 from orchestrator.control.replica_state import ControlState
 from orchestrator.requests.request import GenerationRequest, Mode, SpeculationOptions
 from orchestrator.rounds.commands import Command

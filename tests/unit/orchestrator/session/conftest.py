@@ -10,7 +10,8 @@ import pytest
 
 from orchestrator.answers.output import OutputChunk, OutputText
 from orchestrator.answers.sequence import Sequence
-from orchestrator.control.controller import Controller, InTargetController
+from orchestrator.control.controller import Controller
+from orchestrator.control.in_target_controller import InTargetController
 from orchestrator.control.replica_state import ControlState
 from orchestrator.replicas.exchange import Exchange
 from orchestrator.requests.request import GenerationRequest, SpeculationOptions
