@@ -19,7 +19,8 @@ from orchestrator.request_telemetry.statistics import RequestStatistics
 from orchestrator.requests.caller import Caller
 from orchestrator.requests.fair_threads import FairThreads
 from orchestrator.requests.grammar_check import GrammarCheck
-from orchestrator.requests.prompt import Prompt, Run, token_ids_of
+from orchestrator.requests.kind import Kind, kind_of
+from orchestrator.requests.prompt import ChatPrompt, Prompt, Run, token_ids_of
 from orchestrator.requests.request import GenerationOptions, ServedModel, bind_request, lossy_by_of
 from orchestrator.requests.request_queue import RequestQueue, actual_cost, estimated_cost, grammar_cost
 from orchestrator.session import Session
@@ -176,10 +177,14 @@ class InferenceService:
         """
         token_ids = await self.token_ids_of(prompt, caller.client_id)
         link = await self.ready_target()
+        has_grammar = options.sampling.grammar is not None
+        has_tools = isinstance(prompt, ChatPrompt) and bool(prompt.tools)
+        kind = kind_of(len(token_ids), has_grammar=has_grammar, has_tools=has_tools)
         request = bind_request(
             options,
             token_ids,
-            self._served_model(link),
+            self._served_model(link, kind),
+            kind=kind,
             request_id=caller.identity.request_id,
             traceparent=observed.traceparent,
             client=caller.alias,
@@ -204,19 +209,22 @@ class InferenceService:
         """Under the name that answers use."""
         return msgspec.structs.replace(model, model_id=self.model_names(model)[0])
 
-    def _served_model(self, link: ReplicaLink) -> ServedModel:
+    def _served_model(self, link: ReplicaLink, kind: Kind) -> ServedModel:
         return ServedModel(
             vocab_size=link.model.vocab_size,
             max_context_tokens=link.model.max_context_tokens,
             max_draft_tokens=self.targets.max_draft_tokens,
             default_draft_tokens=self._config.speculation.num_speculative_tokens,
             eos_token_ids=self.tokenizer.eos_token_ids,
-            default_proposer=link.model.proposer or self._default_proposer(),
+            default_proposer=self.sessions.control.choice.choose(kind, self._proposers(link.model)),
             allow_lossy=self._config.speculation.allow_lossy,
             max_listed_tokens=self._config.max_listed_tokens,
         )
 
-    def _default_proposer(self) -> str:
-        """Who drafts where the target does not; a draft pool that does more than look up, whatever is configured."""
-        links = [link for link in self.drafts.links if link.is_connected]
-        return "draft" if any(link.model.proposer not in LOOKUPS for link in links) else self._own_proposer
+    def _proposers(self, target: ModelInfo) -> list[str]:
+        """Who may draft by default: the target, and a draft pool that does more than look up, whatever is configured.
+        Without them what is configured."""
+        proposers = [target.proposer] if target.proposer else []
+        if any(link.model.proposer not in LOOKUPS for link in self.drafts.links if link.is_connected):
+            proposers.append("draft")
+        return proposers or [self._own_proposer]

@@ -1,9 +1,10 @@
 """Who is next among what waits: fair to clients by what they were served.
 
-A start-time fair queue (Goyal et al. 1996) in the currency of the virtual token counter (Sheng et al., "Fairness in
-Serving Large Language Models", OSDI 2024): a client's counter grows by what its requests cost, estimated when one is
-taken out and corrected when it has ended; the client with the smallest counter is next. A client that was
-away starts where the queue stands: it neither saves up service nor owes for what it used while nobody waited.
+A fair queue with virtual time (Goyal et al. 1996) in the currency of the virtual token counter (Sheng et al., "Fairness
+in Serving Large Language Models", OSDI 2024): a client's counter grows by what its requests cost, estimated when one is
+taken out and corrected when it has ended; the client with the smallest counter is next. A client that was away, or has
+a new name, starts where the queue stands, which goes on with every item by what it cost each of those who waited:
+nobody saves up service, owes for what it used while nobody waited, or goes before others for ever by changing its name.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ class FairQueue(Generic[ItemT]):
         self._backlogged: dict[str, _Client[ItemT]] = {}
         """Clients with items that wait."""
         self._start = 0.0
-        """Counter of the client that was served last, before it paid: where the queue stands."""
+        """Where the queue stands while the item that was taken out last is served."""
+        self._step = 0.0
+        """What that item adds to it."""
         self._num_items = 0
 
     def __len__(self) -> int:
@@ -52,7 +55,8 @@ class FairQueue(Generic[ItemT]):
         """Let an item of the client wait. cost: in any unit, the queue's own, as far as it is known."""
         client = self._seen(client_id)
         if not client.waiting:
-            client.counter = max(client.counter, self._start)
+            first = min((other.counter for other in self._backlogged.values()), default=self._start)
+            client.counter = max(client.counter, min(self._start, first))
             self._backlogged[client_id] = client
         client.waiting.append((item, cost))
         self._num_items += 1
@@ -67,9 +71,10 @@ class FairQueue(Generic[ItemT]):
         client = min(self._backlogged.values(), key=lambda client: client.counter)
         item, cost = client.waiting.popleft()
         self._num_items -= 1
+        self._start = max(self._start + self._step, client.counter)
+        self._step = cost / len(self._backlogged)
         if not client.waiting:
             del self._backlogged[client.client_id]
-        self._start = max(self._start, client.counter)
         client.counter += cost
         return client.client_id, item, cost
 
@@ -101,6 +106,8 @@ class FairQueue(Generic[ItemT]):
         client = self._clients.get(client_id)
         if client is not None:
             client.counter += difference
+            if not self._backlogged:
+                self._start = max(self._start, client.counter)
 
     def _seen(self, client_id: str) -> _Client[ItemT]:
         client = self._clients.get(client_id)

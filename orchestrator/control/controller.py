@@ -19,6 +19,7 @@ from orchestrator.control.replica_state import (
     ControlState,
     Plan,
     ProposerState,
+    ReplicaState,
 )
 from orchestrator.control.sequence_load import SequenceLoad
 from orchestrator.requests.request import GenerationRequest
@@ -51,7 +52,9 @@ class Controller:
         self._load = SequenceLoad(state, request, is_governed=self._mode == "auto" and not self._reason)
         self.num_rounds_by_k: Counter[int] = Counter()
         """Rounds by the draft tokens that they asked for; 0: plain runs."""
+        self._kind = request.kind
         self._last_s = 0.0
+        self._plain_s = self._seconds = 0.0
         self._plan: Plan | None = None
         self._k = 0
         """This request's own best K under the plan."""
@@ -101,6 +104,9 @@ class Controller:
     def close(self) -> None:
         """The request has ended. Idempotent."""
         self._load.leave()
+        if not self._reason and not self._is_lossy:
+            self._state.choice.note(self._kind, self._proposer_name, plain_s=self._plain_s, seconds=self._seconds)
+        self._plain_s = 0.0
 
     def _follow_drafter(self, name: str) -> bool:
         """Whether another drafts from now on."""
@@ -122,8 +128,19 @@ class Controller:
             self._empty_run_tokens = min(2 * self._empty_run_tokens, self._state.config.decode_run_tokens)
         if result.draft_problem:
             self.limitation.note(Reason.DRAFTER_FAILED, result.draft_problem)
-        if self._load.proposer and not says_nothing:
-            self._learn_round(self._load.proposer, result, elapsed_s)
+        if self._load.proposer:
+            self._learn_speed(self._load.proposer.replica, result, elapsed_s)
+            if not says_nothing:
+                self._learn_round(self._load.proposer, result, elapsed_s)
+
+    def _learn_speed(self, replica: ReplicaState, result: RoundResult, elapsed_s: float) -> None:
+        """What the answer takes, and what it would take plainly."""
+        if result.num_output_tokens == result.num_committed_tokens:
+            # A first run holds the prefill.
+            elapsed_s = result.num_committed_tokens * result.plain_token_s if result.is_measurable_run else 0.0
+        if elapsed_s and replica.table.rows:
+            self._plain_s += result.num_committed_tokens * replica.table.step_s(replica.load(result.now_s))
+            self._seconds += elapsed_s
 
     def _learn_round(self, proposer: ProposerState, result: RoundResult, elapsed_s: float) -> None:
         proposer.num_plain_tokens += result.num_plain_tokens

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from orchestrator.control.acceptance import ProposerAcceptance
+from orchestrator.control.drafter_choice import DrafterChoice
 from orchestrator.control.gate import NEW_LOAD, Gate
 from orchestrator.control.mixture import Decoding, Mixture, expected_tokens
 from orchestrator.control.reasons import Reason
@@ -216,6 +217,7 @@ class ControlState:
         """Target replicas that answered, by their ids."""
         self.acceptance: dict[str, ProposerAcceptance] = defaultdict(ProposerAcceptance)
         """Acceptance by the proposer's name."""
+        self.choice = DrafterChoice()
         self.num_decisions: Counter[Reason] = Counter()
         self.num_switches: Counter[bool] = Counter()
         """Times that a replica's sequences began (True) and ceased to speculate."""

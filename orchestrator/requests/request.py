@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 import msgspec
 
+from orchestrator.requests.kind import Kind
 from pilotfish.drafter_registry import IN_TARGET_DRAFTERS, LOOKUPS
 from pilotfish.errors import InvalidRequestError, PromptTooLongError, RequestTooLargeError
 from pilotfish.types import SamplingParams
@@ -151,6 +151,7 @@ class GenerationRequest(AnswerOptions):
     """See GenerationOptions."""
     num_speculative_tokens: int
     """Draft tokens a round; 0 turns speculation off."""
+    kind: Kind = Kind.PLAIN
     request_id: str = ""
     traceparent: str = ""
     """W3C header of the trace that the replicas' part of it belongs to; empty: it is not traced."""
@@ -178,11 +179,6 @@ def _check_step_sampling(sampling: SamplingParams) -> None:
             raise InvalidRequestError(f"level step does not go with {name}: leave out one of them", param=name)
 
 
-def draw_seed() -> int:
-    """A seed for a request that names none: below 2^63, so that it fits the API's int64."""
-    return secrets.randbits(63)
-
-
 def check_request_bytes(num_bytes: int, max_bytes: int) -> None:
     """Refuse a request before anything is spent on it. Raises RequestTooLargeError."""
     if num_bytes > max_bytes:
@@ -194,6 +190,7 @@ def bind_request(
     prompt_token_ids: Sequence[int],
     model: ServedModel,
     *,
+    kind: Kind = Kind.PLAIN,
     request_id: str = "",
     traceparent: str = "",
     client: str = "",
@@ -240,6 +237,7 @@ def bind_request(
         speculation=speculation,
         says_mode=options.says_mode,
         num_speculative_tokens=num_draft_tokens,
+        kind=kind,
         **{each.name: getattr(options, each.name) for each in fields(AnswerOptions)},
         request_id=request_id,
         traceparent=traceparent,

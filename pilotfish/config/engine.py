@@ -10,7 +10,7 @@ from pydantic import NonNegativeInt, PositiveInt
 
 from pilotfish.config.fields import STRICT, PositiveShare, require
 
-Quantization = Literal["none", "lossless", "int8", "int4", "fp8"]
+Quantization = Literal["auto", "none", "lossless", "int8", "int4", "fp8"]
 AttentionKernels = Literal["auto", "triton", "sdpa"]
 
 DEFAULT_KV_CACHE_TOKENS = 32768
@@ -27,7 +27,8 @@ class EngineConfig:
     quantization: Quantization = "none"
     """Weight format. CPU: `int8`, `int4` (weights and 8-bit activations in blocks of 32) or `lossless` (packs weights
     that come from GGUF's Q8_0 or Q4_1, same outputs). GPU: `int8` or `fp8` (weights per output channel, activations
-    per token)."""
+    per token). `auto`: the least lossy in which the weights, the drafter beside them and the KV cache fit the memory
+    that is free at start; the log says which."""
     device: str = "cpu"
     """`cpu`, `cuda`, `cuda:N`, or `auto` (the first visible GPU, else the CPU). Under Ray use `cuda`: `auto` reserves
     no GPU."""

@@ -27,9 +27,9 @@ class SpeculationConfig:
     num_speculative_tokens: PositiveInt = 5
     """Draft tokens per round, or depth of a draft tree (vLLM's name). The maximum in mode `auto`."""
     proposer: str = "auto"
-    """`auto`: the drafter in the target (`target.drafter`) if there is one, else what `draft.proposer` says. `draft`:
-    the draft pool. `ngram`, `suffix`: a lookup in the orchestrator. `eagle3`, `medusa`: the heads in the
-    target."""
+    """`auto`: the drafter in the target (`target.drafter`), or the draft pool if that does more than look up; of both,
+    the [faster](controller.md#which-drafter); without them what `draft.proposer` says. `draft`: the pool. `ngram`,
+    `suffix`: a lookup in the orchestrator. `eagle3`, `medusa`: the heads in the target."""
     lookup: LookupName = "none"
     """A lookup in the orchestrator before the draft pool, which is asked only where the lookup expects fewer than
     `draft.lookup_min_accepted_tokens` ([proposers](proposers.md#a-lookup-before-another-drafter)). In the target:

@@ -31,6 +31,15 @@ class MemoryRow(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens of all sequences together: each rank holds its heads of every token."""
 
 
+class DrafterMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """What drafts for the target, in bfloat16 or as it is stored."""
+
+    drafter: str
+    weight_bytes: int
+    share: float
+    """Of the target's weights in bfloat16."""
+
+
 class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What `pilotfish plan --model` finds."""
 
@@ -41,10 +50,20 @@ class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
     """10^9 bytes."""
     usable_share: float
     rows: list[MemoryRow]
+    drafter: DrafterMemory | None = None
 
 
-def plan_memory(model: str, shape: ModelShape, rank_counts: Sequence[int], gpu_memory_gb: float) -> MemoryPlan:
-    """A row for each number of ranks and each kind of weights."""
+def plan_memory(
+    model: str,
+    shape: ModelShape,
+    rank_counts: Sequence[int],
+    gpu_memory_gb: float,
+    *,
+    drafter: str = "",
+    drafter_bytes: int = 0,
+) -> MemoryPlan:
+    """A row for each number of ranks and each kind of weights. drafter: its name; empty: there is none."""
+    target_bytes = shape.num_parameters * _BFLOAT16_BYTES
     usable_bytes = int(gpu_memory_gb * 1e9 * USABLE_SHARE)
     return MemoryPlan(
         model=model,
@@ -52,6 +71,9 @@ def plan_memory(model: str, shape: ModelShape, rank_counts: Sequence[int], gpu_m
         num_parameters=shape.num_parameters,
         gpu_memory_gb=gpu_memory_gb,
         usable_share=USABLE_SHARE,
+        drafter=DrafterMemory(drafter=drafter, weight_bytes=drafter_bytes, share=drafter_bytes / target_bytes)
+        if drafter
+        else None,
         rows=[_row(shape, count, weights, usable_bytes) for weights in WEIGHTS for count in rank_counts],
     )
 

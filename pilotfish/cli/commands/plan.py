@@ -83,6 +83,10 @@ def plan(
             help="Print instead the memory that this target takes, and the KV cache that fits beside it.",
         ),
     ] = None,
+    drafter: Annotated[
+        str,
+        typer.Option("--drafter", metavar="NAME|FOLDER", help="With --model: a draft model or head, and its share."),
+    ] = "",
     gpus: Annotated[
         int | None, typer.Option("--gpus", help="With --model: maximum GPUs per replica (default 1).", min=1)
     ] = None,
@@ -111,14 +115,17 @@ def plan(
 
       pilotfish plan --model llama-3.1-70b --gpus 8                what fits on tensor-parallel GPUs?
 
+      pilotfish plan --model llama-3.1-70b --gpus 8 --drafter llama-3.1-8b
+
       pilotfish profile --out mine.yaml; pilotfish plan -p mine.yaml   your own machine
     """
     if model is not None:
         console = output_console(no_color=no_color)
-        print_memory_plan(model, gpus or 1, gpu_memory_gb or DEFAULT_GPU_MEMORY_GB, as_json=as_json, console=console)
+        memory_gb = gpu_memory_gb or DEFAULT_GPU_MEMORY_GB
+        print_memory_plan(model, gpus or 1, memory_gb, drafter=drafter, as_json=as_json, console=console)
         return
-    if gpus is not None or gpu_memory_gb is not None:
-        raise ConfigError("--gpus and --gpu-memory-gb go with --model: name the model that the GPUs are for")
+    if gpus is not None or gpu_memory_gb is not None or drafter:
+        raise ConfigError("--gpus, --gpu-memory-gb and --drafter go with --model: name the model that they are for")
     drafting = DraftAssumptions(
         acceptance=_rates(acceptance), max_draft_tokens=max_draft_tokens, ahead_tokens=ahead_tokens
     )

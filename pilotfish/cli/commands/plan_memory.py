@@ -7,6 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from pilotfish.config import default_cache_dir
+from pilotfish.config.shipped_heads import head_folder
 from pilotfish.errors import ModelNotFoundError
 from pilotfish.models.store.catalogue import resolve
 from pilotfish.models.store.folder import read_json
@@ -23,18 +24,39 @@ _SHAPES = Path(__file__).parents[2] / "planning" / "data"
 _SHAPES_ARE = "one whose shape comes with Pilotfish:"
 
 
-def print_memory_plan(model: str, num_gpus: int, gpu_memory_gb: float, *, as_json: bool, console: Console) -> None:
-    """Print the table or JSON. Raises ConfigError for a number of GPUs that the model does not go into evenly."""
+def print_memory_plan(
+    model: str, num_gpus: int, gpu_memory_gb: float, *, drafter: str, as_json: bool, console: Console
+) -> None:
+    """Print the table or JSON. drafter: a model, a head or, empty, none.
+
+    Raises ConfigError for a number of GPUs that the model does not go into evenly."""
     folder = _folder(model)
     config = read_json(folder / "config.json")
     sizes = ModelSizes.of_config(config)
     sizes.require(num_gpus, model=model, setting="--gpus")
     counts = [count for count in sizes.rank_counts() if count <= num_gpus]
-    plan = plan_memory(model, ModelShape.of_config(config), counts, gpu_memory_gb)
+    plan = plan_memory(
+        model,
+        ModelShape.of_config(config),
+        counts,
+        gpu_memory_gb,
+        drafter=drafter,
+        drafter_bytes=_drafter_bytes(drafter) if drafter else 0,
+    )
     if as_json:
         print(to_json(plan))
     else:
         show_memory(plan, console)
+
+
+def _drafter_bytes(drafter: str) -> int:
+    """Of its weights as they are stored, or by its shape where they are not here."""
+    try:
+        folder = head_folder(drafter)
+    except ModelNotFoundError:
+        folder = _folder(drafter)
+    stored = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    return stored or 2 * ModelShape.of_config(read_json(folder / "config.json")).num_parameters
 
 
 def _folder(model: str) -> Path:

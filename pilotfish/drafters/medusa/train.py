@@ -44,16 +44,20 @@ class MedusaObjective:
         last_hidden = torch.cat([sample.last_hidden[own] for sample, own in rows]).to(_dtype(self.module))
         total = sum(HEAD_DECAY**index for index in range(self.num_depths))
         loss = last_hidden.new_zeros((), dtype=torch.float32)
+        # Once for all heads: their rows are the same but for the first and the last few.
+        taught = [self._teacher_probs(sample, own) for sample, own in rows]
         for index in range(self.num_depths):
             logits = self.module.logits(index, last_hidden)
-            ahead = [(sample, own + index + 1) for sample, own in rows]
-            probs = self._teacher.probs(
-                torch.cat([sample.last_hidden[at] for sample, at in ahead]),
-                torch.cat([sample.log_mass[at] for sample, at in ahead]),
-            )
+            probs = torch.cat([p[index : index + len(own)] for p, (_, own) in zip(taught, rows, strict=True)])
             weights = probs.new_full((len(logits),), HEAD_DECAY**index / total / max(1, len(logits)))
             loss = loss + soft_cross_entropy(logits, probs, weights)
         return loss
+
+    def _teacher_probs(self, sample: Sample, own: Tensor) -> Tensor:
+        """[rows + depths - 1, Vd]: the distributions that the heads learn at rows `own`, the first head's first."""
+        start = sample.prompt_len
+        ahead = slice(start, start + len(own) + self.num_depths - 1)
+        return self._teacher.probs(sample.last_hidden[ahead], sample.log_mass[ahead])
 
     def agreement(self, samples: Sequence[Sample]) -> Tensor:
         """See loop.Objective; a draft starts at every row that has an answer row for each head."""

@@ -21,6 +21,12 @@ from pilotfish.engine.process.calibration import calibrate
 from pilotfish.engine.process.cores import usable_cores
 from pilotfish.engine.process.gpu import record_graphs, with_kv_cache_tokens
 from pilotfish.engine.process.warm_up import warm_up, warm_up_head
+from pilotfish.engine.process.weight_format import (
+    MemoryNeeds,
+    available_bytes,
+    formats_of,
+    with_weight_format,
+)
 from pilotfish.engine.process.wire import Role
 from pilotfish.errors import ConfigError
 from pilotfish.models.decoder import Decoder
@@ -65,6 +71,7 @@ def build_in_target_drafter(config: Config, loaded: LoadedModel, decoder: Decode
 
 
 def _model_engine(config: Config, role: Role, rank_folder: Path | None) -> EngineCore:
+    config = _with_weight_format(config, role)
     engine = (config.target if role == "target" else config.draft).engine
     loaded, built = _decoder(config, role, rank_folder)
     decoder = built.decoder
@@ -97,7 +104,7 @@ def _head_engine(config: Config) -> HeadCore:
     """Raises: ModelError kinds when the head or the target's folder cannot be had, or do not belong together;
     ConfigError."""
     draft, cache_dir = config.draft, Path(config.cache_dir)
-    if draft.engine.quantization != "none":
+    if draft.engine.quantization not in ("none", "auto"):
         raise ConfigError("draft.engine.quantization does not apply to a head: set it to none")
     device = _enter(draft.engine)
     folder, target_folder = head_folder(draft.head), pull_model(draft.model, cache_dir)
@@ -140,6 +147,26 @@ def _decoder(config: Config, role: Role, rank_folder: Path | None) -> tuple[Load
     loaded = load_model(service.model, cache_dir=config.cache_dir, dtype=DTYPES[engine.dtype], device=loading_device)
     cache_dir = Path(config.cache_dir)
     return loaded, build_decoder(loaded, engine, num_threads=num_threads, cache_dir=cache_dir, device=device)
+
+
+def _with_weight_format(config: Config, role: Role) -> Config:
+    """The configuration with `quantization: auto` decided for the section of that role."""
+    service = config.target if role == "target" else config.draft
+    engine = service.engine
+    if engine.quantization != "auto":
+        return config
+    num_ranks = config.target.tensor_parallel_size if role == "target" else 1
+    wanted = config.target.drafter
+    drafter = head_folder(wanted.model) if role == "target" and wanted.proposer != "none" else None
+    needs = MemoryNeeds.of_model(
+        pull_model(service.model, Path(config.cache_dir)), engine, num_ranks=num_ranks, drafter=drafter
+    )
+    device = resolve_device(engine.device)
+    formats = formats_of(device, engine, num_ranks)
+    engine = with_weight_format(engine, needs, available_bytes(device, engine), formats)
+    if role == "target":
+        return replace(config, target=replace(config.target, engine=engine))
+    return replace(config, draft=replace(config.draft, engine=engine))
 
 
 def _enter(engine: EngineConfig) -> torch.device:

@@ -91,3 +91,27 @@ def test_of_clients_that_wait_with_as_many_the_last_to_come_is_dropped() -> None
     for name in "abc":
         queue.push(name, name, 1.0)
     assert queue.drop() == "c"
+
+
+def test_names_that_are_new_each_time_do_not_keep_a_client_that_was_served_from_its_next_turn() -> None:
+    queue = FairQueue[str]()
+    queue.push("known", "first", 10.0)
+    queue.pop()
+    queue.push("known", "second", 10.0)
+    turns = []
+    for number in range(50):
+        queue.push(f"new{number}", "flood", 10.0)
+        turns.append(queue.pop()[1])
+    assert turns.index("second") <= 3
+
+
+@pytest.mark.parametrize("first", ["alone", "other"])
+def test_a_client_owes_nothing_for_what_it_used_while_nobody_waited(first: str) -> None:
+    queue = FairQueue[str]()
+    queue.push("alone", "long", 1.0)
+    queue.pop()
+    queue.correct("alone", 1000.0)  # it took that much longer
+    for number in range(3):
+        for name in sorted(("alone", "other"), key=lambda name: name != first):
+            queue.push(name, f"{name[0]}{number}", 1.0)
+    assert sorted(drained(queue)[:4]) == ["a0", "a1", "o0", "o1"]

@@ -53,3 +53,11 @@ def test_what_would_be_counted_wrong_is_refused(fields: dict[str, Any], said: st
     config = {name: value for name, value in {**TINY, **fields}.items() if value is not None}
     with pytest.raises(UnsupportedModelError, match=said):
         ModelShape.of_config(config)
+
+
+def test_the_drafter_is_told_as_a_share_of_the_target() -> None:
+    shape = ModelShape.of_config(TINY)
+    drafter = plan_memory("tiny", shape, [1], 80, drafter="head", drafter_bytes=shape.num_parameters // 5).drafter
+    assert drafter is not None
+    assert drafter.share == pytest.approx(0.1, abs=0.001)
+    assert plan(80).drafter is None

@@ -49,7 +49,7 @@ def refusal(command: str) -> str:
         (f"{PLAN} --token-ms 1", "no fleet reaches 1 ms a token"),
         (f"{PLAN} --ttft-ms 2", "reading the prompt alone takes"),
         (f"{PLAN} --rate 1e9", "20,000 are the most that is planned"),
-        ("plan --gpus 2", "--gpus and --gpu-memory-gb go with --model"),
+        ("plan --gpus 2", "--gpus, --gpu-memory-gb and --drafter go with --model"),
         ("plan --model llama-3.1-70b --gpus 6", "--gpus is 6; llama-3.1-70b has 64 heads"),
         ("train eagle3 --epochs 0", "epochs is 0"),
         ("train draft --layers 0", "layers is 0"),

@@ -1,0 +1,137 @@
+"""What `engine.quantization: auto` means for a model on a device: the least lossy format in which the weights, the
+drafter beside them and the KV cache that is asked for fit."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+
+from pilotfish.config import DEFAULT_KV_CACHE_TOKENS, EngineConfig, Quantization
+from pilotfish.errors import ConfigError
+from pilotfish.models.device import FP8_CAPABILITY
+from pilotfish.models.store.folder import read_metadata
+
+logger = logging.getLogger(__name__)
+
+_BYTES: Mapping[Quantization, float] = {"none": 2.0, "fp8": 1.0, "int8": 1.125, "int4": 0.625}
+"""Of a value of a layer's matrices, scales included. Embedding and output projection stay bfloat16."""
+_WORKING_SHARE = 0.9
+"""Share of the CPU's free memory to fill: steps and the interpreter take the rest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryNeeds:
+    """What an engine keeps in memory, but for its steps."""
+
+    matrix_values: int
+    """Values of the layers' matrices."""
+    other_values: int
+    kv_bytes: int
+    drafter_bytes: int = 0
+
+    @classmethod
+    def of_model(
+        cls, folder: Path, engine: EngineConfig, *, num_ranks: int = 1, drafter: Path | None = None
+    ) -> MemoryNeeds:
+        """A rank's part of the model in a folder. drafter: folder of what drafts beside it, on one rank."""
+        matrix_values, other_values = _num_values(folder)
+        metadata = read_metadata(folder)
+        num_tokens = engine.kv_cache_tokens or min(DEFAULT_KV_CACHE_TOKENS, metadata.max_context_tokens)
+        return cls(
+            matrix_values=matrix_values // num_ranks,
+            other_values=other_values // num_ranks,
+            kv_bytes=num_tokens * _kv_values(metadata.config) * 2 // num_ranks,
+            drafter_bytes=0 if drafter is None else sum(path.stat().st_size for path in drafter.glob("*.safetensors")),
+        )
+
+    def num_bytes(self, quantization: Quantization) -> int:
+        """All of it, with the weights in a format."""
+        weights = self.matrix_values * _BYTES[quantization] + 2 * self.other_values
+        return int(weights) + self.kv_bytes + self.drafter_bytes
+
+
+def with_weight_format(
+    engine: EngineConfig, needs: MemoryNeeds, free_bytes: int, formats: Sequence[Quantization]
+) -> EngineConfig:
+    """The engine with the first of the formats that fits. formats: the least lossy first.
+
+    Raises ConfigError, with the numbers, where none does.
+    """
+    sizes = {quantization: needs.num_bytes(quantization) for quantization in formats}
+    listed = ", ".join(f"{name} {size / 1e9:.1f} GB" for name, size in sizes.items())
+    beside = f"{needs.kv_bytes / 1e9:.1f} GB of it KV cache, {needs.drafter_bytes / 1e9:.1f} GB drafter"
+    account = f"{listed} ({beside}); {free_bytes / 1e9:.1f} GB may be taken"
+    chosen = next((quantization for quantization, size in sizes.items() if size <= free_bytes), None)
+    if chosen is None:
+        raise ConfigError(
+            f"engine.quantization auto: no format fits the memory: {account}. Use a smaller model or "
+            "engine.kv_cache_tokens, or more memory"
+        )
+    logger.info("engine.quantization auto: %s. Needed: %s", chosen, account)
+    return replace(engine, quantization=chosen)
+
+
+def formats_of(device: torch.device, engine: EngineConfig, num_ranks: int) -> list[Quantization]:
+    """What the device computes with, the least lossy first."""
+    if engine.dtype != "bfloat16":
+        return ["none"]
+    if device.type == "cuda":
+        has_fp8 = torch.cuda.get_device_capability(device) >= FP8_CAPABILITY
+        return ["none", "fp8", "int8"] if has_fp8 else ["none", "int8"]
+    return ["none", "int8", "int4"] if engine.compile and num_ranks == 1 else ["none"]
+
+
+def available_bytes(device: torch.device, engine: EngineConfig) -> int:
+    """What an engine may take of the device's memory."""
+    if device.type == "cuda":
+        free_bytes, total_bytes = torch.cuda.mem_get_info(device)
+        return min(free_bytes, int(total_bytes * engine.gpu_memory_utilization))
+    return int(_WORKING_SHARE * min(_machine_bytes(), _container_bytes()))
+
+
+def _machine_bytes() -> float:
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(1024.0 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+
+
+def _container_bytes(group: Path = Path("/sys/fs/cgroup")) -> float:
+    """What a limit of the container leaves; infinite without one."""
+    try:
+        return float((group / "memory.max").read_text()) - float((group / "memory.current").read_text())
+    except (OSError, ValueError):  # no such file, or "max"
+        return float("inf")
+
+
+def _num_values(folder: Path) -> tuple[int, int]:
+    """Values of the layers' matrices, and of all else."""
+    matrices = others = 0
+    for path in folder.glob("*.safetensors"):
+        with safe_open(path, "pt") as tensors:
+            for name in tensors.keys():  # noqa: SIM118 -- no mapping
+                shape = tensors.get_slice(name).get_shape()
+                number = torch.Size(shape).numel()
+                if len(shape) > 1 and ".layers." in name:
+                    matrices += number
+                else:
+                    others += number
+    return matrices, others
+
+
+def _kv_values(config: Mapping[str, Any]) -> int:
+    """Keys and values of a token."""
+    fields = {**config, **(config.get("text_config") or {})}
+    try:
+        num_heads = fields["num_attention_heads"]
+        head_dim = fields.get("head_dim") or fields["hidden_size"] // num_heads
+        return int(2 * fields["num_hidden_layers"] * (fields.get("num_key_value_heads") or num_heads) * head_dim)
+    except KeyError as error:
+        raise ConfigError(
+            f"engine.quantization auto cannot size the KV cache of a {fields.get('model_type')!r} model, whose "
+            f"config.json lacks {error}: name a format"
+        ) from None
