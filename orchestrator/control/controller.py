@@ -65,12 +65,22 @@ class Controller:
         Asking again costs a round trip in which the target waits."""
         self._probe_k = 0
         """Draft tokens of the probe under way; 0: there is none."""
+        self._max_tokens = request.sampling.max_tokens
+        # One in the target follows every sequence, and a lookup the text: they have no start to repay.
+        starts_drafter = self._mode == "auto" and self._proposer_name == "draft"
+        median, least = state.answer_lengths.median(self._kind), state.config.min_output_tokens
+        self._num_first_tokens = least if starts_drafter and median < least else 0
+        """Tokens that are decoded before a drafter is started, since answers of its kind rarely are longer."""
         self._follow_drafter(self._proposer_name)
 
     @property
     def will_draft_soon(self) -> bool:
         """Whether it is worth while that the drafter reads the prompt now."""
-        return not self._reason and (self._mode == "on" or self._state.is_open(self._drafter))
+        return (
+            not self._reason
+            and not self._num_first_tokens
+            and (self._mode == "on" or self._state.is_open(self._drafter))
+        )
 
     def decide(self, result: RoundResult) -> Decision:
         """The decision for the next round. result: the last round's, from which it learns."""
@@ -94,6 +104,8 @@ class Controller:
 
     def end(self, result: RoundResult) -> None:
         """The last round. A last verification is not learnt from: the answer's end may cut off what was accepted."""
+        if self._max_tokens >= self._state.config.min_output_tokens:  # else it says nothing of longer ones
+            self._state.answer_lengths.add(self._kind, result.num_output_tokens)
         if not result.num_draft_tokens:
             self._learn(result)
 
@@ -207,6 +219,9 @@ class Controller:
 
     def _decide(self, result: RoundResult) -> Decision:
         num_remaining = result.num_remaining_tokens
+        num_first = self._num_first_tokens - (self._max_tokens - num_remaining)
+        if num_first > 0:
+            return Decision(0, min(num_first, num_remaining), Reason.SHORT_OUTPUT)
         if not result.num_output_tokens:
             return Decision(0, 1, Reason.FIRST_TOKEN)
         # The target adds a token of its own to what it accepts.

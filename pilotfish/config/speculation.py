@@ -69,7 +69,8 @@ class SpeculationConfig:
     """For `auto`: no speculation, except probes, while a smaller share of first draft tokens is accepted. Not for
     drafters in the target."""
     min_output_tokens: PositiveInt = 10
-    """For `auto`: no speculation for requests with a smaller max_tokens."""
+    """For `auto`: no speculation for requests with a smaller max_tokens; and where half of the latest answers of a kind
+    were shorter, none by the draft service before so many tokens."""
     allow_lossy: bool = False
     """Requests may ask for [lossy](lossy.md) answers, which need not be the target's own."""
 
