@@ -69,18 +69,17 @@ class Controller:
         # One in the target follows every sequence, and a lookup the text: they have no start to repay.
         starts_drafter = self._mode == "auto" and self._proposer_name == "draft"
         median, least = state.answer_lengths.median(self._kind), state.config.min_output_tokens
-        self._num_first_tokens = least if starts_drafter and median < least else 0
-        """Tokens that are decoded before a drafter is started, since answers of its kind rarely are longer."""
+        self._is_short = starts_drafter and median < least
+        """Whether the drafter is started only once the answer is longer than those of its kind usually are."""
+        first = state.config.first_chunk_tokens
+        self._num_first_tokens = max(first, least) if self._is_short else first
+        """Tokens that are decoded plainly before speculation begins."""
         self._follow_drafter(self._proposer_name)
 
     @property
     def will_draft_soon(self) -> bool:
         """Whether it is worth while that the drafter reads the prompt now."""
-        return (
-            not self._reason
-            and not self._num_first_tokens
-            and (self._mode == "on" or self._state.is_open(self._drafter))
-        )
+        return not self._reason and not self._is_short and (self._mode == "on" or self._state.is_open(self._drafter))
 
     def decide(self, result: RoundResult) -> Decision:
         """The decision for the next round. result: the last round's, from which it learns."""
@@ -219,11 +218,8 @@ class Controller:
 
     def _decide(self, result: RoundResult) -> Decision:
         num_remaining = result.num_remaining_tokens
-        num_first = self._num_first_tokens - (self._max_tokens - num_remaining)
-        if num_first > 0:
-            return Decision(0, min(num_first, num_remaining), Reason.SHORT_OUTPUT)
-        if not result.num_output_tokens:
-            return Decision(0, 1, Reason.FIRST_TOKEN)
+        if num_first := self._num_first_left(result):
+            return Decision(0, num_first, Reason.SHORT_OUTPUT if self._is_short else Reason.FIRST_TOKEN)
         # The target adds a token of its own to what it accepts.
         limit = min(self._max_draft_tokens, num_remaining - 1)
         if limit <= 0:
@@ -245,6 +241,11 @@ class Controller:
         if proposer is None:
             return self._state.max_draft_tokens(now_s, limit)
         return proposer.replica.max_draft_tokens(proposer.replica.load(now_s), limit, self._state.config)
+
+    def _num_first_left(self, result: RoundResult) -> int:
+        """Tokens of the first ones that are not under way."""
+        num_begun = self._max_tokens - result.num_remaining_tokens
+        return min(max(0, self._num_first_tokens - num_begun), result.num_remaining_tokens)
 
     @property
     def _run_tokens(self) -> int:

@@ -65,6 +65,9 @@ class SpeculationConfig:
     disable_by_batch_size_hysteresis: Literal["auto"] | NonNegativeInt = "auto"
     """After disable_by_batch_size, speculation resumes below that number minus this. `auto`: a quarter of it, so that
     8 resumes below 6."""
+    first_chunk_tokens: PositiveInt = 1
+    """Tokens of an answer that are decoded plainly before speculation begins, in every mode: they wait for no
+    drafter."""
     min_acceptance_rate: Share = 0.0
     """For `auto`: no speculation, except probes, while a smaller share of first draft tokens is accepted. Not for
     drafters in the target."""

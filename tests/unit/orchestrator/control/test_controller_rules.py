@@ -85,6 +85,20 @@ def test_rules_by_batch_size_hold_for_a_mode_that_the_operator_has_set(virtual_r
     assert (request.latest.reason, request.latest.num_draft_tokens) == (Reason.REQUESTED, 3)
 
 
+@pytest.mark.parametrize("mode", ["on", "auto"])
+@pytest.mark.parametrize("kind", [Controller, InTargetController])
+def test_the_first_tokens_are_decoded_plainly(virtual_replica, kind, mode) -> None:
+    replica = virtual_replica(first_chunk_tokens=6)
+    request = replica.begin(mode, kind=kind, max_tokens=60)
+    assert request.latest == Decision(0, 6, Reason.FIRST_TOKEN)
+    replica.run(10.0)
+    assert request.decisions[1].reason is not Reason.FIRST_TOKEN
+    assert any(decision.num_draft_tokens for decision in request.decisions)
+    assert request.num_tokens == 60
+    short = replica.begin(mode, kind=kind, max_tokens=3)
+    assert short.latest.num_decode_tokens == 3
+
+
 @pytest.mark.parametrize(
     ("rule", "sizes", "off"),
     [
