@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 
 from orchestrator.requests.kind import Kind
+from orchestrator.requests.model_limits import ServedModel
 from pilotfish.drafter_registry import IN_TARGET_DRAFTERS, LOOKUPS
 from pilotfish.errors import InvalidRequestError, PromptTooLongError, RequestTooLargeError
 from pilotfish.types import SamplingParams
@@ -122,24 +123,6 @@ class GenerationOptions(AnswerOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServedModel:
-    """The limits that the served model sets to requests."""
-
-    vocab_size: int
-    max_context_tokens: int
-    max_draft_tokens: int
-    """Draft tokens in one round at most."""
-    default_draft_tokens: int
-    """Draft tokens in one round where the request does not say."""
-    eos_token_ids: frozenset[int]
-    default_proposer: str = "draft"
-    """What `auto` means, the drafter in the target included."""
-    allow_lossy: bool = False
-    max_listed_tokens: int = 1024
-    """Entries of logit_bias, stop_token_ids and allowed_token_ids, each, at most."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class GenerationRequest(AnswerOptions):
     """A request that can be served as it stands."""
 
@@ -207,11 +190,7 @@ def bind_request(
         speculation = replace(speculation, proposer=model.default_proposer)
     num_draft_tokens = speculation.num_speculative_tokens
     if num_draft_tokens is None:
-        # A lookup's match says how far to go.
-        is_lookup = speculation.proposer in LOOKUPS
-        num_draft_tokens = (
-            model.max_draft_tokens if is_lookup else min(model.default_draft_tokens, model.max_draft_tokens)
-        )
+        num_draft_tokens = model.draft_tokens_by_default(speculation.mode, speculation.proposer)
     if num_draft_tokens > model.max_draft_tokens:
         raise InvalidRequestError(
             f"num_speculative_tokens is {num_draft_tokens}; the target takes at most {model.max_draft_tokens} a round",

@@ -24,8 +24,9 @@ class SpeculationConfig:
 
     mode: Annotated[Literal["auto", "off", "on"], BeforeValidator(yaml_word)] = "auto"
     """`auto`: draft while that is measured to be faster. `on`: in every round. `off`: never."""
-    num_speculative_tokens: PositiveInt = 5
-    """Draft tokens per round, or depth of a draft tree (vLLM's name). The maximum in mode `auto`."""
+    num_speculative_tokens: Literal["auto"] | PositiveInt = "auto"
+    """Draft tokens per round, or depth of a draft tree (vLLM's name). The maximum in mode `auto`. `auto`: 5, and with
+    the draft pool in mode `auto` as many as 8, where that is measured to be faster."""
     proposer: str = "auto"
     """`auto`: the drafter in the target (`target.drafter`), or the draft pool if that does more than look up; of both,
     the [faster](controller.md#which-drafter); without them what `draft.proposer` says. `draft`: the pool. `ngram`,
@@ -76,6 +77,16 @@ class SpeculationConfig:
     were shorter, none by the draft service before so many tokens."""
     allow_lossy: bool = False
     """Requests may ask for [lossy](lossy.md) answers, which need not be the target's own."""
+
+    @property
+    def default_draft_tokens(self) -> int:
+        """Draft tokens of a round that drafts whatever is measured."""
+        return 5 if self.num_speculative_tokens == "auto" else self.num_speculative_tokens
+
+    @property
+    def max_draft_tokens(self) -> int:
+        """Draft tokens of a round at most, where the controller measures how many are worth while."""
+        return 8 if self.num_speculative_tokens == "auto" else self.num_speculative_tokens
 
     @property
     def limits_batch_size(self) -> bool:

@@ -25,6 +25,17 @@ class BatchRow(msgspec.Struct, frozen=True, kw_only=True):
     """Output of all sequences together."""
 
 
+class AcceptanceRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What drafts of this acceptance are worth in this batch of one replica."""
+
+    acceptance: float
+    """Of each draft token, if those before it were accepted."""
+    batch: int
+    best_k: int
+    """As in BatchRow."""
+    speed_up: float
+
+
 class FleetRow(msgspec.Struct, frozen=True, kw_only=True):
     """A fleet under the workload, simulated."""
 
@@ -59,6 +70,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     crossover_batch: int | None
     """The smallest batch from which on drafts do not pay; None: they pay up to the largest."""
     batches: list[BatchRow]
+    acceptances: list[AcceptanceRow]
+    """By acceptance, and within it by batch: whatever acceptance was asked for."""
     fleets: list[FleetRow]
     """The cheapest that meet the goals, or the one that was asked for."""
     equal_gpus: list[FleetRow]

@@ -2,7 +2,8 @@ import pytest
 
 from orchestrator.answers.output import OutputText
 from orchestrator.conversion import check_request, options_from_proto
-from orchestrator.requests.request import GenerationRequest, ServedModel, SpeculationOptions, bind_request
+from orchestrator.requests.model_limits import ServedModel
+from orchestrator.requests.request import GenerationRequest, SpeculationOptions, bind_request
 from pilotfish.config import SpeculationConfig
 from pilotfish.errors import InvalidRequestError
 from pilotfish.messages import Verdict
@@ -75,7 +76,12 @@ def test_whether_the_mode_is_the_requests_own_is_kept() -> None:
         options = options_from_proto(request, defaults, TOKENIZER)
         assert options.speculation.mode == "on"
         model = ServedModel(
-            vocab_size=300, max_context_tokens=99, max_draft_tokens=8, default_draft_tokens=5, eos_token_ids=frozenset()
+            vocab_size=300,
+            max_context_tokens=99,
+            max_draft_tokens=8,
+            default_draft_tokens=5,
+            measured_draft_tokens=5,
+            eos_token_ids=frozenset(),
         )
         assert bind_request(options, (1,), model).says_mode is expected
 
