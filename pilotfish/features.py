@@ -9,6 +9,7 @@ class FeatureRequest(msgspec.Struct, frozen=True, array_like=True):
     """Features that are wanted with a verdict; see pilotfish.v1.FeatureRequest."""
 
     first_position: int
+    int8: bool = False
 
 
 class Features(msgspec.Struct, frozen=True, array_like=True):
@@ -20,6 +21,10 @@ class Features(msgspec.Struct, frozen=True, array_like=True):
     """The values: as many bytes for each token as for the others."""
 
     @property
+    def token_bytes(self) -> int:
+        return len(self.data) // self.num_tokens
+
+    @property
     def end_position(self) -> int:
         return self.first_position + self.num_tokens
 
@@ -28,8 +33,7 @@ class Features(msgspec.Struct, frozen=True, array_like=True):
         num_skipped = min(max(0, position - self.first_position), self.num_tokens)
         if num_skipped == 0:
             return self
-        row_bytes = len(self.data) // self.num_tokens
-        rest = self.data[num_skipped * row_bytes :]
+        rest = self.data[num_skipped * self.token_bytes :]
         return Features(self.first_position + num_skipped, self.num_tokens - num_skipped, rest)
 
 

@@ -248,6 +248,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     tokenizer_path: str = ""
     feature_layers: tuple[int, ...] = ()
     """Layers of the target whose inputs are its features: those that a target replica keeps, or a drafter needs."""
+    takes_int8_features: bool = False
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

@@ -138,7 +138,7 @@ def feature_request_to_proto(request: FeatureRequest) -> pb.FeatureRequest:
 
 
 def feature_request_from_proto(proto: pb.FeatureRequest) -> FeatureRequest:
-    return FeatureRequest(proto.first_position)
+    return FeatureRequest(proto.first_position, proto.int8)
 
 
 def features_to_proto(features: Features) -> pb.Features:

@@ -43,10 +43,9 @@ class FeatureFeed:
 
     def want(self, drafter: ModelInfo) -> None:
         """Ask the target for what this drafter needs, from the next command on."""
-        known = self._drafter
-        if known is None or known.feature_layers != drafter.feature_layers:
+        known, self._drafter = self._drafter, drafter
+        if known is None or _form(known) != _form(drafter):
             self._pieces.clear()
-            self._drafter = drafter
 
     def stop(self) -> None:
         """Ask the target for none, until a drafter wants them."""
@@ -59,11 +58,13 @@ class FeatureFeed:
         drafter = self._drafter
         if drafter is None or not drafter.feature_layers or self.shortage(drafter):
             return None
-        return FeatureRequest(max(self.end_position, length - WINDOW_TOKENS, 0))
+        return FeatureRequest(max(self.end_position, length - WINDOW_TOKENS, 0), drafter.takes_int8_features)
 
     def add(self, features: Features) -> None:
         """Take in what came with a verdict; where it does not continue what is here, it replaces it."""
-        if features.first_position != self.end_position:
+        # Another target may know another form.
+        is_same_form = not self._pieces or self._pieces[-1].token_bytes == features.token_bytes
+        if features.first_position != self.end_position or not is_same_form:
             self._pieces.clear()
         self._pieces.append(features)
         while len(self._pieces) > 1 and self._pieces[0].end_position + WINDOW_TOKENS <= features.end_position:
@@ -79,3 +80,7 @@ class FeatureFeed:
             sum(part.num_tokens for part in parts),
             b"".join(part.data for part in parts),
         )
+
+
+def _form(drafter: ModelInfo) -> tuple[tuple[int, ...], bool]:
+    return drafter.feature_layers, drafter.takes_int8_features

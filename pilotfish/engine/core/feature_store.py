@@ -71,7 +71,7 @@ class FeatureStore:
         first = max(request.first_position, end - MAX_FEATURE_TOKENS)
         if first >= end:
             return None
-        return encode_features(self.read(sequence, first, end), first)
+        return encode_features(self.read(sequence, first, end), first, num_int8_layers=len(self.layers) * request.int8)
 
     def read(self, sequence: EngineSequence, first: int, end: int) -> Tensor:
         """[end - first, F * H] of the sequence's positions from first on, a copy; they must be computed."""

@@ -131,7 +131,7 @@ class HeadCore(Engine):
     def _take_features(self, sequence: EngineSequence, features: Features) -> None:
         """Features that make no sense are dropped: without them the sequence gets no drafts."""
         try:
-            values = decode_features(features, width=self.feature_width)
+            values = decode_features(features, width=self.feature_width, num_layers=len(self._head.feature_layers))
         except ValueError as error:
             logger.warning("the features of a sequence are dropped: %s", error)
             return

@@ -127,6 +127,7 @@ def _head_engine(config: Config) -> HeadCore:
         proposer=draft.proposer,
         tokenizer_path=str(target_folder),
         feature_layers=head.feature_layers,
+        takes_int8_features=True,
     )
     grammars = Grammars.of_model(target_folder, model.vocab_size)
     core = HeadCore(head, engine, model, top_m=draft.top_m, grammars=grammars)

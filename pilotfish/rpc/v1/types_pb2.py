@@ -24,23 +24,23 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18pilotfish/v1/types.proto\x12\x0cpilotfish.v1\"@\n\x07Grammar\x12\'\n\x04kind\x18\x01 \x01(\x0e\x32\x19.pilotfish.v1.GrammarKind\x12\x0c\n\x04text\x18\x02 \x01(\t\"\xcb\x04\n\x0eSamplingParams\x12\x13\n\x0btemperature\x18\x01 \x01(\x02\x12\r\n\x05top_k\x18\x02 \x01(\r\x12\r\n\x05top_p\x18\x03 \x01(\x02\x12\r\n\x05min_p\x18\x04 \x01(\x02\x12\x1a\n\x12repetition_penalty\x18\x05 \x01(\x02\x12\x18\n\x10presence_penalty\x18\x06 \x01(\x02\x12\x19\n\x11\x66requency_penalty\x18\x07 \x01(\x02\x12+\n\nlogit_bias\x18\x08 \x03(\x0b\x32\x17.pilotfish.v1.LogitBias\x12\x0c\n\x04seed\x18\t \x01(\x06\x12\x30\n\nacceptance\x18\n \x01(\x0e\x32\x1c.pilotfish.v1.AcceptanceMode\x12\x12\n\nmax_tokens\x18\x0b \x01(\r\x12\x16\n\x0estop_token_ids\x18\x0c \x03(\r\x12\x19\n\x0cnum_logprobs\x18\r \x01(\rH\x00\x88\x01\x01\x12&\n\x07grammar\x18\x0e \x01(\x0b\x32\x15.pilotfish.v1.Grammar\x12\x12\n\nmin_tokens\x18\x0f \x01(\r\x12(\n\tbad_words\x18\x10 \x03(\x0b\x32\x15.pilotfish.v1.BadWord\x12\x17\n\x0ftypical_epsilon\x18\x11 \x01(\x01\x12\x15\n\rtypical_delta\x18\x12 \x01(\x01\x12\x17\n\x0ftolerance_top_k\x18\x13 \x01(\r\x12\x17\n\x0ftolerance_delta\x18\x14 \x01(\x01\x12\x19\n\x11\x61llowed_token_ids\x18\x15 \x03(\rB\x0f\n\r_num_logprobs\"\x1c\n\x07\x42\x61\x64Word\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\"+\n\tLogitBias\x12\x10\n\x08token_id\x18\x01 \x01(\r\x12\x0c\n\x04\x62ias\x18\x02 \x01(\x02\"6\n\x12SparseDistribution\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\r\n\x05probs\x18\x02 \x03(\x02\"3\n\x0bTreeRequest\x12\x11\n\tmax_nodes\x18\x01 \x01(\r\x12\x11\n\tbranching\x18\x02 \x01(\r\"(\n\x0e\x46\x65\x61tureRequest\x12\x16\n\x0e\x66irst_position\x18\x01 \x01(\r\"D\n\x08\x46\x65\x61tures\x12\x16\n\x0e\x66irst_position\x18\x01 \x01(\r\x12\x12\n\nnum_tokens\x18\x02 \x01(\r\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"M\n\rTokenLogprobs\x12\x0f\n\x07logprob\x18\x01 \x01(\x02\x12\x15\n\rtop_token_ids\x18\x02 \x03(\r\x12\x14\n\x0ctop_logprobs\x18\x03 \x03(\x02\"N\n\x05Hello\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x1d\n\x15tokenizer_fingerprint\x18\x02 \x01(\t\x12\x0c\n\x04peer\x18\x03 \x01(\t\"\x85\x01\n\x07Welcome\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12&\n\x05model\x18\x02 \x01(\x0b\x32\x17.pilotfish.v1.ModelInfo\x12$\n\x06limits\x18\x03 \x01(\x0b\x32\x14.pilotfish.v1.Limits\x12\x12\n\nreplica_id\x18\x04 \x01(\t\"\xe6\x01\n\tModelInfo\x12\x10\n\x08model_id\x18\x01 \x01(\t\x12\x1d\n\x15tokenizer_fingerprint\x18\x02 \x01(\t\x12\x12\n\nvocab_size\x18\x03 \x01(\r\x12\x1a\n\x12max_context_tokens\x18\x04 \x01(\r\x12\r\n\x05\x64type\x18\x05 \x01(\t\x12\x15\n\rdeterministic\x18\x06 \x01(\x08\x12\x10\n\x08proposer\x18\x07 \x01(\t\x12\x10\n\x08\x65mulated\x18\x08 \x01(\x08\x12\x16\n\x0etokenizer_path\x18\t \x01(\t\x12\x16\n\x0e\x66\x65\x61ture_layers\x18\n \x03(\r\"X\n\x06Limits\x12\x18\n\x10max_draft_tokens\x18\x01 \x01(\r\x12\x15\n\rmax_sequences\x18\x02 \x01(\r\x12\x1d\n\x15takes_prepared_drafts\x18\x03 \x01(\x08\"\xda\x01\n\x0ePreparedDrafts\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\x13\n\x0b\x62\x61se_length\x18\x02 \x01(\r\x12\x1a\n\x12verified_token_ids\x18\x03 \x03(\r\x12\x1b\n\x13num_accepted_tokens\x18\x04 \x03(\r\x12\x15\n\rown_token_ids\x18\x05 \x03(\r\x12\x17\n\x0f\x64raft_token_ids\x18\x06 \x03(\r\x12\x35\n\x0b\x64raft_probs\x18\x07 \x03(\x0b\x32 .pilotfish.v1.SparseDistribution\"\x90\x03\n\nLoadReport\x12\x1d\n\x15num_sequences_running\x18\x01 \x01(\r\x12\x1d\n\x15num_sequences_waiting\x18\x02 \x01(\r\x12\x1a\n\x12num_kv_blocks_used\x18\x03 \x01(\r\x12\x1b\n\x13num_kv_blocks_total\x18\x04 \x01(\r\x12\x14\n\x0cstep_time_ns\x18\x05 \x01(\x04\x12\x10\n\x08\x64raining\x18\x06 \x01(\x08\x12\x17\n\x0fnum_preemptions\x18\x07 \x01(\x04\x12\x1e\n\x16num_sequences_decoding\x18\x08 \x01(\r\x12\x17\n\x0fnum_step_tokens\x18\t \x01(\r\x12\x17\n\x0fprefill_time_ns\x18\x0c \x01(\x04\x12\x1a\n\x12num_grammar_deaths\x18\r \x01(\x04\x12+\n\nstep_table\x18\x0e \x01(\x0b\x32\x17.pilotfish.v1.StepTable\x12\x11\n\tnum_steps\x18\x0f \x01(\x04\x12\x10\n\x08num_rows\x18\x10 \x01(\x04J\x04\x08\n\x10\x0bJ\x04\x08\x0b\x10\x0c\"/\n\tStepTable\x12\x0c\n\x04rows\x18\x01 \x03(\r\x12\x14\n\x0cstep_time_ns\x18\x02 \x03(\x04\"9\n\x07Timings\x12\x15\n\rqueue_time_ns\x18\x01 \x01(\x04\x12\x17\n\x0f\x63ompute_time_ns\x18\x02 \x01(\x04\"\x88\x01\n\rSequenceError\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12-\n\x04\x63ode\x18\x02 \x01(\x0e\x32\x1f.pilotfish.v1.SequenceErrorCode\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x13\n\x0b\x62\x61se_length\x18\x04 \x01(\r\x12\r\n\x05param\x18\x05 \x01(\t\"\xc0\x01\n\x0cOpenSequence\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\x18\n\x10prompt_token_ids\x18\x02 \x03(\r\x12\x18\n\x10output_token_ids\x18\x03 \x03(\r\x12.\n\x08sampling\x18\x04 \x01(\x0b\x32\x1c.pilotfish.v1.SamplingParams\x12\x13\n\x0btraceparent\x18\x05 \x01(\t\x12\x12\n\ncache_salt\x18\x06 \x01(\t\x12\x0e\n\x06\x63lient\x18\x07 \x01(\t\"$\n\rCloseSequence\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04*\x92\x01\n\x0bTokenOrigin\x12\x1c\n\x18TOKEN_ORIGIN_UNSPECIFIED\x10\x00\x12\x16\n\x12TOKEN_ORIGIN_PLAIN\x10\x01\x12\x19\n\x15TOKEN_ORIGIN_ACCEPTED\x10\x02\x12\x1a\n\x16TOKEN_ORIGIN_RECOVERED\x10\x03\x12\x16\n\x12TOKEN_ORIGIN_BONUS\x10\x04*|\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x12\x1b\n\x17\x46INISH_REASON_CANCELLED\x10\x03*\xa9\x01\n\x0e\x41\x63\x63\x65ptanceMode\x12\x1f\n\x1b\x41\x43\x43\x45PTANCE_MODE_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x41\x43\x43\x45PTANCE_MODE_COUPLED\x10\x01\x12\x1d\n\x19\x41\x43\x43\x45PTANCE_MODE_REJECTION\x10\x02\x12\x1b\n\x17\x41\x43\x43\x45PTANCE_MODE_TYPICAL\x10\x03\x12\x1d\n\x19\x41\x43\x43\x45PTANCE_MODE_TOLERANCE\x10\x04*\x96\x01\n\x0bGrammarKind\x12\x1c\n\x18GRAMMAR_KIND_UNSPECIFIED\x10\x00\x12\x1c\n\x18GRAMMAR_KIND_JSON_SCHEMA\x10\x01\x12\x1c\n\x18GRAMMAR_KIND_JSON_OBJECT\x10\x02\x12\x16\n\x12GRAMMAR_KIND_REGEX\x10\x03\x12\x15\n\x11GRAMMAR_KIND_LARK\x10\x04*\x95\x02\n\x11SequenceErrorCode\x12#\n\x1fSEQUENCE_ERROR_CODE_UNSPECIFIED\x10\x00\x12(\n$SEQUENCE_ERROR_CODE_UNKNOWN_SEQUENCE\x10\x01\x12\x1d\n\x19SEQUENCE_ERROR_CODE_STALE\x10\x02\x12\x1f\n\x1bSEQUENCE_ERROR_CODE_INVALID\x10\x03\x12*\n&SEQUENCE_ERROR_CODE_RESOURCE_EXHAUSTED\x10\x04\x12#\n\x1fSEQUENCE_ERROR_CODE_UNAVAILABLE\x10\x05\x12 \n\x1cSEQUENCE_ERROR_CODE_INTERNAL\x10\x06\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18pilotfish/v1/types.proto\x12\x0cpilotfish.v1\"@\n\x07Grammar\x12\'\n\x04kind\x18\x01 \x01(\x0e\x32\x19.pilotfish.v1.GrammarKind\x12\x0c\n\x04text\x18\x02 \x01(\t\"\xcb\x04\n\x0eSamplingParams\x12\x13\n\x0btemperature\x18\x01 \x01(\x02\x12\r\n\x05top_k\x18\x02 \x01(\r\x12\r\n\x05top_p\x18\x03 \x01(\x02\x12\r\n\x05min_p\x18\x04 \x01(\x02\x12\x1a\n\x12repetition_penalty\x18\x05 \x01(\x02\x12\x18\n\x10presence_penalty\x18\x06 \x01(\x02\x12\x19\n\x11\x66requency_penalty\x18\x07 \x01(\x02\x12+\n\nlogit_bias\x18\x08 \x03(\x0b\x32\x17.pilotfish.v1.LogitBias\x12\x0c\n\x04seed\x18\t \x01(\x06\x12\x30\n\nacceptance\x18\n \x01(\x0e\x32\x1c.pilotfish.v1.AcceptanceMode\x12\x12\n\nmax_tokens\x18\x0b \x01(\r\x12\x16\n\x0estop_token_ids\x18\x0c \x03(\r\x12\x19\n\x0cnum_logprobs\x18\r \x01(\rH\x00\x88\x01\x01\x12&\n\x07grammar\x18\x0e \x01(\x0b\x32\x15.pilotfish.v1.Grammar\x12\x12\n\nmin_tokens\x18\x0f \x01(\r\x12(\n\tbad_words\x18\x10 \x03(\x0b\x32\x15.pilotfish.v1.BadWord\x12\x17\n\x0ftypical_epsilon\x18\x11 \x01(\x01\x12\x15\n\rtypical_delta\x18\x12 \x01(\x01\x12\x17\n\x0ftolerance_top_k\x18\x13 \x01(\r\x12\x17\n\x0ftolerance_delta\x18\x14 \x01(\x01\x12\x19\n\x11\x61llowed_token_ids\x18\x15 \x03(\rB\x0f\n\r_num_logprobs\"\x1c\n\x07\x42\x61\x64Word\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\"+\n\tLogitBias\x12\x10\n\x08token_id\x18\x01 \x01(\r\x12\x0c\n\x04\x62ias\x18\x02 \x01(\x02\"6\n\x12SparseDistribution\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\r\n\x05probs\x18\x02 \x03(\x02\"3\n\x0bTreeRequest\x12\x11\n\tmax_nodes\x18\x01 \x01(\r\x12\x11\n\tbranching\x18\x02 \x01(\r\"6\n\x0e\x46\x65\x61tureRequest\x12\x16\n\x0e\x66irst_position\x18\x01 \x01(\r\x12\x0c\n\x04int8\x18\x02 \x01(\x08\"D\n\x08\x46\x65\x61tures\x12\x16\n\x0e\x66irst_position\x18\x01 \x01(\r\x12\x12\n\nnum_tokens\x18\x02 \x01(\r\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"M\n\rTokenLogprobs\x12\x0f\n\x07logprob\x18\x01 \x01(\x02\x12\x15\n\rtop_token_ids\x18\x02 \x03(\r\x12\x14\n\x0ctop_logprobs\x18\x03 \x03(\x02\"N\n\x05Hello\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x1d\n\x15tokenizer_fingerprint\x18\x02 \x01(\t\x12\x0c\n\x04peer\x18\x03 \x01(\t\"\x85\x01\n\x07Welcome\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12&\n\x05model\x18\x02 \x01(\x0b\x32\x17.pilotfish.v1.ModelInfo\x12$\n\x06limits\x18\x03 \x01(\x0b\x32\x14.pilotfish.v1.Limits\x12\x12\n\nreplica_id\x18\x04 \x01(\t\"\x83\x02\n\tModelInfo\x12\x10\n\x08model_id\x18\x01 \x01(\t\x12\x1d\n\x15tokenizer_fingerprint\x18\x02 \x01(\t\x12\x12\n\nvocab_size\x18\x03 \x01(\r\x12\x1a\n\x12max_context_tokens\x18\x04 \x01(\r\x12\r\n\x05\x64type\x18\x05 \x01(\t\x12\x15\n\rdeterministic\x18\x06 \x01(\x08\x12\x10\n\x08proposer\x18\x07 \x01(\t\x12\x10\n\x08\x65mulated\x18\x08 \x01(\x08\x12\x16\n\x0etokenizer_path\x18\t \x01(\t\x12\x16\n\x0e\x66\x65\x61ture_layers\x18\n \x03(\r\x12\x1b\n\x13takes_int8_features\x18\x0b \x01(\x08\"X\n\x06Limits\x12\x18\n\x10max_draft_tokens\x18\x01 \x01(\r\x12\x15\n\rmax_sequences\x18\x02 \x01(\r\x12\x1d\n\x15takes_prepared_drafts\x18\x03 \x01(\x08\"\xda\x01\n\x0ePreparedDrafts\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\x13\n\x0b\x62\x61se_length\x18\x02 \x01(\r\x12\x1a\n\x12verified_token_ids\x18\x03 \x03(\r\x12\x1b\n\x13num_accepted_tokens\x18\x04 \x03(\r\x12\x15\n\rown_token_ids\x18\x05 \x03(\r\x12\x17\n\x0f\x64raft_token_ids\x18\x06 \x03(\r\x12\x35\n\x0b\x64raft_probs\x18\x07 \x03(\x0b\x32 .pilotfish.v1.SparseDistribution\"\x90\x03\n\nLoadReport\x12\x1d\n\x15num_sequences_running\x18\x01 \x01(\r\x12\x1d\n\x15num_sequences_waiting\x18\x02 \x01(\r\x12\x1a\n\x12num_kv_blocks_used\x18\x03 \x01(\r\x12\x1b\n\x13num_kv_blocks_total\x18\x04 \x01(\r\x12\x14\n\x0cstep_time_ns\x18\x05 \x01(\x04\x12\x10\n\x08\x64raining\x18\x06 \x01(\x08\x12\x17\n\x0fnum_preemptions\x18\x07 \x01(\x04\x12\x1e\n\x16num_sequences_decoding\x18\x08 \x01(\r\x12\x17\n\x0fnum_step_tokens\x18\t \x01(\r\x12\x17\n\x0fprefill_time_ns\x18\x0c \x01(\x04\x12\x1a\n\x12num_grammar_deaths\x18\r \x01(\x04\x12+\n\nstep_table\x18\x0e \x01(\x0b\x32\x17.pilotfish.v1.StepTable\x12\x11\n\tnum_steps\x18\x0f \x01(\x04\x12\x10\n\x08num_rows\x18\x10 \x01(\x04J\x04\x08\n\x10\x0bJ\x04\x08\x0b\x10\x0c\"/\n\tStepTable\x12\x0c\n\x04rows\x18\x01 \x03(\r\x12\x14\n\x0cstep_time_ns\x18\x02 \x03(\x04\"9\n\x07Timings\x12\x15\n\rqueue_time_ns\x18\x01 \x01(\x04\x12\x17\n\x0f\x63ompute_time_ns\x18\x02 \x01(\x04\"\x88\x01\n\rSequenceError\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12-\n\x04\x63ode\x18\x02 \x01(\x0e\x32\x1f.pilotfish.v1.SequenceErrorCode\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x13\n\x0b\x62\x61se_length\x18\x04 \x01(\r\x12\r\n\x05param\x18\x05 \x01(\t\"\xc0\x01\n\x0cOpenSequence\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\x18\n\x10prompt_token_ids\x18\x02 \x03(\r\x12\x18\n\x10output_token_ids\x18\x03 \x03(\r\x12.\n\x08sampling\x18\x04 \x01(\x0b\x32\x1c.pilotfish.v1.SamplingParams\x12\x13\n\x0btraceparent\x18\x05 \x01(\t\x12\x12\n\ncache_salt\x18\x06 \x01(\t\x12\x0e\n\x06\x63lient\x18\x07 \x01(\t\"$\n\rCloseSequence\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04*\x92\x01\n\x0bTokenOrigin\x12\x1c\n\x18TOKEN_ORIGIN_UNSPECIFIED\x10\x00\x12\x16\n\x12TOKEN_ORIGIN_PLAIN\x10\x01\x12\x19\n\x15TOKEN_ORIGIN_ACCEPTED\x10\x02\x12\x1a\n\x16TOKEN_ORIGIN_RECOVERED\x10\x03\x12\x16\n\x12TOKEN_ORIGIN_BONUS\x10\x04*|\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x12\x1b\n\x17\x46INISH_REASON_CANCELLED\x10\x03*\xa9\x01\n\x0e\x41\x63\x63\x65ptanceMode\x12\x1f\n\x1b\x41\x43\x43\x45PTANCE_MODE_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x41\x43\x43\x45PTANCE_MODE_COUPLED\x10\x01\x12\x1d\n\x19\x41\x43\x43\x45PTANCE_MODE_REJECTION\x10\x02\x12\x1b\n\x17\x41\x43\x43\x45PTANCE_MODE_TYPICAL\x10\x03\x12\x1d\n\x19\x41\x43\x43\x45PTANCE_MODE_TOLERANCE\x10\x04*\x96\x01\n\x0bGrammarKind\x12\x1c\n\x18GRAMMAR_KIND_UNSPECIFIED\x10\x00\x12\x1c\n\x18GRAMMAR_KIND_JSON_SCHEMA\x10\x01\x12\x1c\n\x18GRAMMAR_KIND_JSON_OBJECT\x10\x02\x12\x16\n\x12GRAMMAR_KIND_REGEX\x10\x03\x12\x15\n\x11GRAMMAR_KIND_LARK\x10\x04*\x95\x02\n\x11SequenceErrorCode\x12#\n\x1fSEQUENCE_ERROR_CODE_UNSPECIFIED\x10\x00\x12(\n$SEQUENCE_ERROR_CODE_UNKNOWN_SEQUENCE\x10\x01\x12\x1d\n\x19SEQUENCE_ERROR_CODE_STALE\x10\x02\x12\x1f\n\x1bSEQUENCE_ERROR_CODE_INVALID\x10\x03\x12*\n&SEQUENCE_ERROR_CODE_RESOURCE_EXHAUSTED\x10\x04\x12#\n\x1fSEQUENCE_ERROR_CODE_UNAVAILABLE\x10\x05\x12 \n\x1cSEQUENCE_ERROR_CODE_INTERNAL\x10\x06\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pilotfish.v1.types_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TOKENORIGIN']._serialized_start=2717
-  _globals['_TOKENORIGIN']._serialized_end=2863
-  _globals['_FINISHREASON']._serialized_start=2865
-  _globals['_FINISHREASON']._serialized_end=2989
-  _globals['_ACCEPTANCEMODE']._serialized_start=2992
-  _globals['_ACCEPTANCEMODE']._serialized_end=3161
-  _globals['_GRAMMARKIND']._serialized_start=3164
-  _globals['_GRAMMARKIND']._serialized_end=3314
-  _globals['_SEQUENCEERRORCODE']._serialized_start=3317
-  _globals['_SEQUENCEERRORCODE']._serialized_end=3594
+  _globals['_TOKENORIGIN']._serialized_start=2760
+  _globals['_TOKENORIGIN']._serialized_end=2906
+  _globals['_FINISHREASON']._serialized_start=2908
+  _globals['_FINISHREASON']._serialized_end=3032
+  _globals['_ACCEPTANCEMODE']._serialized_start=3035
+  _globals['_ACCEPTANCEMODE']._serialized_end=3204
+  _globals['_GRAMMARKIND']._serialized_start=3207
+  _globals['_GRAMMARKIND']._serialized_end=3357
+  _globals['_SEQUENCEERRORCODE']._serialized_start=3360
+  _globals['_SEQUENCEERRORCODE']._serialized_end=3637
   _globals['_GRAMMAR']._serialized_start=42
   _globals['_GRAMMAR']._serialized_end=106
   _globals['_SAMPLINGPARAMS']._serialized_start=109
@@ -54,31 +54,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TREEREQUEST']._serialized_start=829
   _globals['_TREEREQUEST']._serialized_end=880
   _globals['_FEATUREREQUEST']._serialized_start=882
-  _globals['_FEATUREREQUEST']._serialized_end=922
-  _globals['_FEATURES']._serialized_start=924
-  _globals['_FEATURES']._serialized_end=992
-  _globals['_TOKENLOGPROBS']._serialized_start=994
-  _globals['_TOKENLOGPROBS']._serialized_end=1071
-  _globals['_HELLO']._serialized_start=1073
-  _globals['_HELLO']._serialized_end=1151
-  _globals['_WELCOME']._serialized_start=1154
-  _globals['_WELCOME']._serialized_end=1287
-  _globals['_MODELINFO']._serialized_start=1290
-  _globals['_MODELINFO']._serialized_end=1520
-  _globals['_LIMITS']._serialized_start=1522
-  _globals['_LIMITS']._serialized_end=1610
-  _globals['_PREPAREDDRAFTS']._serialized_start=1613
-  _globals['_PREPAREDDRAFTS']._serialized_end=1831
-  _globals['_LOADREPORT']._serialized_start=1834
-  _globals['_LOADREPORT']._serialized_end=2234
-  _globals['_STEPTABLE']._serialized_start=2236
-  _globals['_STEPTABLE']._serialized_end=2283
-  _globals['_TIMINGS']._serialized_start=2285
-  _globals['_TIMINGS']._serialized_end=2342
-  _globals['_SEQUENCEERROR']._serialized_start=2345
-  _globals['_SEQUENCEERROR']._serialized_end=2481
-  _globals['_OPENSEQUENCE']._serialized_start=2484
-  _globals['_OPENSEQUENCE']._serialized_end=2676
-  _globals['_CLOSESEQUENCE']._serialized_start=2678
-  _globals['_CLOSESEQUENCE']._serialized_end=2714
+  _globals['_FEATUREREQUEST']._serialized_end=936
+  _globals['_FEATURES']._serialized_start=938
+  _globals['_FEATURES']._serialized_end=1006
+  _globals['_TOKENLOGPROBS']._serialized_start=1008
+  _globals['_TOKENLOGPROBS']._serialized_end=1085
+  _globals['_HELLO']._serialized_start=1087
+  _globals['_HELLO']._serialized_end=1165
+  _globals['_WELCOME']._serialized_start=1168
+  _globals['_WELCOME']._serialized_end=1301
+  _globals['_MODELINFO']._serialized_start=1304
+  _globals['_MODELINFO']._serialized_end=1563
+  _globals['_LIMITS']._serialized_start=1565
+  _globals['_LIMITS']._serialized_end=1653
+  _globals['_PREPAREDDRAFTS']._serialized_start=1656
+  _globals['_PREPAREDDRAFTS']._serialized_end=1874
+  _globals['_LOADREPORT']._serialized_start=1877
+  _globals['_LOADREPORT']._serialized_end=2277
+  _globals['_STEPTABLE']._serialized_start=2279
+  _globals['_STEPTABLE']._serialized_end=2326
+  _globals['_TIMINGS']._serialized_start=2328
+  _globals['_TIMINGS']._serialized_end=2385
+  _globals['_SEQUENCEERROR']._serialized_start=2388
+  _globals['_SEQUENCEERROR']._serialized_end=2524
+  _globals['_OPENSEQUENCE']._serialized_start=2527
+  _globals['_OPENSEQUENCE']._serialized_end=2719
+  _globals['_CLOSESEQUENCE']._serialized_start=2721
+  _globals['_CLOSESEQUENCE']._serialized_end=2757
 # @@protoc_insertion_point(module_scope)

@@ -428,16 +428,20 @@ class FeatureRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     FIRST_POSITION_FIELD_NUMBER: _builtins.int
+    INT8_FIELD_NUMBER: _builtins.int
     first_position: _builtins.int
     """Send those of all committed, computed positions from this one on."""
+    int8: _builtins.bool
+    """Send them in int8. Ignored by targets that do not know it: the number of bytes tells."""
     def __init__(
         self,
         *,
         first_position: _builtins.int = ...,
+        int8: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_position", b"first_position"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_position", b"first_position", "int8", b"int8"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -457,7 +461,9 @@ class Features(_message.Message):
     num_tokens: _builtins.int
     """Consecutive tokens in data."""
     data: _builtins.bytes
-    """num_tokens in bfloat16, little-endian: of a token each layer in turn, lowest layer first."""
+    """num_tokens, of each the layers in turn, lowest layer first. In bfloat16, little-endian; or in int8, with a scale in
+    float32 for each layer behind the token's values.
+    """
     def __init__(
         self,
         *,
@@ -589,6 +595,7 @@ class ModelInfo(_message.Message):
     EMULATED_FIELD_NUMBER: _builtins.int
     TOKENIZER_PATH_FIELD_NUMBER: _builtins.int
     FEATURE_LAYERS_FIELD_NUMBER: _builtins.int
+    TAKES_INT8_FEATURES_FIELD_NUMBER: _builtins.int
     model_id: _builtins.str
     """Catalogue name, hub id or folder the model came from."""
     tokenizer_fingerprint: _builtins.str
@@ -607,6 +614,8 @@ class ModelInfo(_message.Message):
     """True if the engine emulates hardware: timings are modelled."""
     tokenizer_path: _builtins.str
     """Folder with tokenizer.json, a hint for processes on the same machine."""
+    takes_int8_features: _builtins.bool
+    """Whether a draft replica takes features in int8."""
     @_builtins.property
     def feature_layers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Target layers whose inputs are the features: on a target replica those it keeps, on a draft replica those its
@@ -626,10 +635,11 @@ class ModelInfo(_message.Message):
         emulated: _builtins.bool = ...,
         tokenizer_path: _builtins.str = ...,
         feature_layers: _abc.Iterable[_builtins.int] | None = ...,
+        takes_int8_features: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deterministic", b"deterministic", "dtype", b"dtype", "emulated", b"emulated", "feature_layers", b"feature_layers", "max_context_tokens", b"max_context_tokens", "model_id", b"model_id", "proposer", b"proposer", "tokenizer_fingerprint", b"tokenizer_fingerprint", "tokenizer_path", b"tokenizer_path", "vocab_size", b"vocab_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deterministic", b"deterministic", "dtype", b"dtype", "emulated", b"emulated", "feature_layers", b"feature_layers", "max_context_tokens", b"max_context_tokens", "model_id", b"model_id", "proposer", b"proposer", "takes_int8_features", b"takes_int8_features", "tokenizer_fingerprint", b"tokenizer_fingerprint", "tokenizer_path", b"tokenizer_path", "vocab_size", b"vocab_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

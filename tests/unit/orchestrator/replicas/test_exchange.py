@@ -170,3 +170,12 @@ async def test_what_may_be_dropped_is_dropped_where_a_replica_does_not_read(link
     sequence.send(Decode(1, 3, 4))
     with pytest.raises(UnavailableError, match="does not read"):
         await sequence.receive()
+
+
+async def test_after_the_close_nothing_wakes(link: SilentLink) -> None:
+    events: list[object] = []
+    carried = Exchange(None, acquire_timeout_s=1.0, max_unread=8, on_event=events.append)
+    carried.run([Wake(time.monotonic() + 0.01)])
+    carried.close()
+    await asyncio.sleep(0.03)
+    assert not events

@@ -7,7 +7,7 @@ import torch
 from pilotfish.features import Features
 from pilotfish.models.feature_codec import decode_features, encode_features
 
-WIDTH = 48
+WIDTH, LAYERS = 48, 3
 
 
 @pytest.fixture
@@ -20,14 +20,26 @@ def test_they_come_back_bit_for_bit(values: torch.Tensor) -> None:
     features = encode_features(values, 11)
     assert (features.first_position, features.end_position) == (11, 18)
     assert len(features.data) == 7 * WIDTH * 2
-    assert torch.equal(decode_features(features, width=WIDTH), values)
+    assert torch.equal(decode_features(features, width=WIDTH, num_layers=LAYERS), values)
+
+
+def test_in_int8_they_take_a_byte_each_and_a_layer_is_exact_to_a_hundredth_of_its_largest(values: torch.Tensor) -> None:
+    values[:, :16] *= 100  # the lowest layer
+    values[2] = 0
+    features = encode_features(values, 11, num_int8_layers=LAYERS)
+    assert len(features.data) == 7 * (WIDTH + 4 * LAYERS)
+    decoded = decode_features(features, width=WIDTH, num_layers=LAYERS)
+    errors = (decoded - values).abs().view(7, LAYERS, -1).amax(-1)
+    assert (errors <= values.abs().view(7, LAYERS, -1).amax(-1) / 100).all()
+    assert torch.equal(decode_features(features.since(15), width=WIDTH, num_layers=LAYERS), decoded[4:])
 
 
 def test_rows_can_be_cut_off_undecoded(values: torch.Tensor) -> None:
     features = encode_features(values, 20)
     rest = features.since(24)
     assert (rest.first_position, rest.num_tokens) == (24, 3)
-    assert torch.equal(decode_features(rest, width=WIDTH), decode_features(features, width=WIDTH)[4:])
+    whole = decode_features(features, width=WIDTH, num_layers=LAYERS)
+    assert torch.equal(decode_features(rest, width=WIDTH, num_layers=LAYERS), whole[4:])
     assert features.since(3) is features
     assert features.since(99).num_tokens == 0
 
@@ -35,12 +47,12 @@ def test_rows_can_be_cut_off_undecoded(values: torch.Tensor) -> None:
 def test_another_width_is_refused(values: torch.Tensor) -> None:
     features = encode_features(values, 0)
     with pytest.raises(ValueError, match="bytes for 7 tokens"):
-        decode_features(features, width=WIDTH + 3)
+        decode_features(features, width=WIDTH + 3, num_layers=LAYERS)
     cut = msgspec.structs.replace(features, data=features.data[:-1])
     with pytest.raises(ValueError, match="bytes for 7 tokens"):
-        decode_features(cut, width=WIDTH)
+        decode_features(cut, width=WIDTH, num_layers=LAYERS)
 
 
 def test_values_that_are_no_numbers_are_refused() -> None:
     with pytest.raises(ValueError, match="finite"):
-        decode_features(Features(0, 2, b"\xff" * (2 * WIDTH * 2)), width=WIDTH)
+        decode_features(Features(0, 2, b"\xff" * (2 * WIDTH * 2)), width=WIDTH, num_layers=LAYERS)

@@ -79,3 +79,33 @@ def test_a_drafter_with_other_needs_starts_with_nothing(feed: FeatureFeed) -> No
     feed.want(model(proposer="eagle3", feature_layers=LAYERS[:1]))
     assert feed.is_empty
     assert feed.request(TARGET, 9) is None
+
+
+def test_what_no_window_reaches_is_dropped(feed: FeatureFeed) -> None:
+    feed.add(features(0, 10))
+    feed.add(features(10, WINDOW_TOKENS - 1))
+    kept = feed.since(0)
+    assert kept is not None
+    assert kept.first_position == 0, "its last token is within reach"
+    feed.add(features(9 + WINDOW_TOKENS, 1))
+    kept = feed.since(0)
+    assert kept is not None
+    assert kept.first_position == 10
+
+
+def test_after_a_stop_nothing_is_asked_for_and_nothing_is_left(feed: FeatureFeed) -> None:
+    feed.add(features(0, 10))
+    feed.stop()
+    assert feed.request(TARGET, 40) is None
+    assert feed.since(0) is None
+
+
+def test_int8_is_asked_for_where_the_drafter_takes_it_and_forms_are_not_mixed(feed: FeatureFeed) -> None:
+    feed.add(features(0, 10))
+    feed.want(model(proposer="eagle3", feature_layers=LAYERS, takes_int8_features=True))
+    assert feed.request(TARGET, 40) == FeatureRequest(0, int8=True), "what another drafter got is of no use"
+    feed.add(features(0, 10))
+    feed.add(Features(10, 3, bytes(3)))
+    kept = feed.since(0)
+    assert kept is not None
+    assert (kept.first_position, kept.token_bytes) == (10, 1), "the target is another one"
