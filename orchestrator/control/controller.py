@@ -65,7 +65,8 @@ class Controller:
         Asking again costs a round trip in which the target waits."""
         self._probe_k = 0
         """Draft tokens of the probe under way; 0: there is none."""
-        self._max_tokens = request.sampling.max_tokens
+        self._num_allowed_tokens = 0
+        """Output tokens of the whole answer, at most; known from the first decision on."""
         # One in the target follows every sequence, and a lookup the text: they have no start to repay.
         starts_drafter = self._mode == "auto" and self._proposer_name == "draft"
         median, least = state.answer_lengths.median(self._kind), state.config.min_output_tokens
@@ -83,6 +84,8 @@ class Controller:
 
     def decide(self, result: RoundResult) -> Decision:
         """The decision for the next round. result: the last round's, from which it learns."""
+        if not result.num_output_tokens:
+            self._num_allowed_tokens = result.num_remaining_tokens
         self._learn(result)
         if self._reason:
             decision = Decision(0, result.num_remaining_tokens, self._reason)
@@ -103,7 +106,7 @@ class Controller:
 
     def end(self, result: RoundResult) -> None:
         """The last round. A last verification is not learnt from: the answer's end may cut off what was accepted."""
-        if self._max_tokens >= self._state.config.min_output_tokens:  # else it says nothing of longer ones
+        if self._num_allowed_tokens >= self._state.config.min_output_tokens:  # else it says nothing of longer ones
             self._state.answer_lengths.add(self._kind, result.num_output_tokens)
         if not result.num_draft_tokens:
             self._learn(result)
@@ -244,7 +247,7 @@ class Controller:
 
     def _num_first_left(self, result: RoundResult) -> int:
         """Tokens of the first ones that are not under way."""
-        num_begun = self._max_tokens - result.num_remaining_tokens
+        num_begun = self._num_allowed_tokens - result.num_remaining_tokens
         return min(max(0, self._num_first_tokens - num_begun), result.num_remaining_tokens)
 
     @property
