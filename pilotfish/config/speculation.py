@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from pilotfish.config.fields import STRICT, Share, require, yaml_word
+from pilotfish.config.steps import StepsConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +62,8 @@ class SpeculationConfig:
     """For `auto`: no speculation for requests with a smaller max_tokens."""
     allow_lossy: bool = False
     """Requests may ask for [lossy](lossy.md) answers, which need not be the target's own."""
+    steps: StepsConfig = field(default_factory=StepsConfig)
+    """Steps of reasoning."""
 
     @property
     def resumes_below_batch_size(self) -> float:
