@@ -89,7 +89,8 @@ class Intake:
             message = f"{len(command.draft_token_ids)} draft tokens with {len(command.draft_probs)} distributions"
             return SequenceError(command.sequence_id, SequenceErrorCode.INVALID, message, command.base_length)
         if drafts or sequence.run is None:
-            sequence.verify(drafts, command.features, now_ns)
+            asked_of_run = None if sequence.run is None else sequence.feature_request
+            sequence.verify(drafts, command.features or asked_of_run, now_ns)
         return None
 
     def _drafts(
@@ -130,7 +131,7 @@ class Intake:
         drafts = None if draft is None else self._drafts(sequence, draft.draft_token_ids, draft.draft_probs)
         if not drafts:
             return verdict
-        sequence.verify(drafts, None, now_ns)
+        sequence.verify(drafts, sequence.feature_request, now_ns)
         return msgspec.structs.replace(verdict, num_next_draft_tokens=len(drafts))
 
     def decode(self, command: Decode, now_ns: int) -> SequenceError | None:

@@ -55,7 +55,7 @@ class EngineSequence:
     lookup: SequenceLookup | None = None
     """What a lookup in the target keeps of the tokens."""
     feature_request: FeatureRequest | None = None
-    """What the next verdict that ends a task brings along."""
+    """What the next verdict that ends a task brings along. It stands until the next command, for what follows."""
     is_opened: bool = False
     """Whether its Opened event was sent."""
     is_preempted: bool = False
@@ -135,10 +135,10 @@ class EngineSequence:
         return now_ns - self.last_served_ns if self.is_idle else 0
 
     def verify(self, drafts: Drafts, features: FeatureRequest | None, now_ns: int) -> None:
-        """Decode one step with these drafts, whatever was asked before. features: besides those asked for so far."""
+        """Decode one step with these drafts, whatever was asked before. features: what its verdict brings along."""
         goal = len(self.tokens) + 1
         self.task = DecodeTask(status=Status.VERIFYING, goal_length=goal, drafts=drafts, arrival_ns=now_ns)
-        self.feature_request = features or self.feature_request
+        self.feature_request = features
 
     def decode(self, command: Decode, now_ns: int) -> None:
         """Decode as far as the command says: the run in progress goes on, or one begins."""
@@ -190,11 +190,6 @@ class EngineSequence:
         growth = None if self.task is None else self.task.growth
         if growth is not None:
             growth.num_computed = end_place - self.num_computed_tokens
-
-    def take_feature_request(self) -> FeatureRequest | None:
-        """What is asked for, which is answered with it."""
-        request, self.feature_request = self.feature_request, None
-        return request
 
     def suggest(self, drafts: Drafts) -> None:
         """The run, if there is one, verifies these in its next step: drafts of the drafter in the target."""
