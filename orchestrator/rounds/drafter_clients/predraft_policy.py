@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from pilotfish.drafter_registry import LOOKUPS
+from pilotfish.drafter_registry import DRAFTERS
 from pilotfish.speculation.trees.fan_out import MAX_STEP_ROWS
 from pilotfish.types import LoadReport, ModelInfo
 
@@ -115,8 +115,9 @@ class PredraftPolicy:
 
         num_draft_tokens: the length of the round's own draft.
         """
-        if self._mode == "off" or model.feature_layers or model.proposer in LOOKUPS:  # no time to hide
-            return NOTHING  # features come with the verdict
+        kind = DRAFTERS.get(model.proposer)
+        if self._mode == "off" or (kind is not None and not kind.drafts_ahead):
+            return NOTHING
         if self._mode == "on":
             return Budget(self._max_tokens)
         # Several requests share a step.

@@ -54,7 +54,7 @@ def _add_to_chain(sequence: EngineSequence, task: ProposeTask, drafted: Drafted)
     if task.ahead is not None:
         # The drafts stay where they are in the KV cache, as the first nodes of a tree.
         sequence.truncate(task.base_length)
-        sequence.draft_ahead(task.chain, task.ahead)
+        sequence.draft_ahead(task.chain, task.ahead, task.num_draft_tokens)
     if task.is_prepared:
         return None
     return task.chain.drafts.proposal(sequence.sequence_id, task.base_length, task.timings)

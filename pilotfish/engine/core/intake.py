@@ -50,7 +50,8 @@ class Intake:
         max_context_tokens: int,
         move_kv: MoveKV | None = None,
     ) -> None:
-        """move_kv: the decoder's; without it nothing that was drafted ahead is kept."""
+        """move_kv: the decoder's; None: a head's, which keeps no keys and values of what was drafted ahead, as those of
+        committed tokens come from features."""
         self._sequences = sequences
         self._kv_cache = kv_cache
         self._max_context_tokens = max_context_tokens
@@ -159,11 +160,13 @@ class Intake:
         if branch is not None and len(branch.drafts) >= command.num_draft_tokens:
             drafts = branch.drafts.first(command.num_draft_tokens)
             if ahead is not None:
-                sequence.draft_ahead(drafts, ahead)
+                sequence.draft_ahead(drafts, ahead, command.num_draft_tokens)
             return None if command.is_prepared else drafts.drafts.proposal(sequence.sequence_id, command.base_length)
         if branch is None:
             # The last token's logits are wanted even if drafting already computed it.
             self._kv_cache.recompute_from(sequence, len(sequence.tokens) - 1)
+            if command.is_prepared and self._move_kv is None:
+                return None  # what a head would draft now is not what is being verified
         else:  # in the middle of the draft: no step was in vain
             sequence.append(branch.drafts.token_ids, committed=False)
             sequence.mark_computed(len(sequence.tokens) - 1)
@@ -192,15 +195,19 @@ class Intake:
         if not isinstance(task, PredraftTask):
             return None
         sequence.rest()
-        if self._move_kv is None or start != len(sequence.tokens):
+        if start != len(sequence.tokens):
             return None
         path, branch = task.growth.follow(command.new_token_ids)
+        if command.tree is not None:
+            branch = None
+        if self._move_kv is None:
+            return branch and branch.to_follow(command.num_draft_tokens)
         if moves := self._kv_cache.path_moves(sequence, start, path):
             self._move_kv(moves)
         num_known = min(len(path), len(command.new_token_ids))
         sequence.append(command.new_token_ids[:num_known], committed=True)
         sequence.mark_computed(sequence.num_computed_tokens + num_known)
-        return branch if command.tree is None else None
+        return branch
 
     def _ahead(self, command: Propose) -> PredraftRequest | None:
         """What may be drafted ahead: nothing of trees, and nothing past the end of the context."""

@@ -156,9 +156,9 @@ class EngineSequence:
         """Draft what a peer waits for."""
         self.task = task
 
-    def draft_ahead(self, chain: DraftedChain, request: PredraftRequest) -> None:
-        """Go on behind the drafts, which the KV cache holds behind the tokens, the last of them left out."""
-        growth = PredraftGrowth(chain, request)
+    def draft_ahead(self, chain: DraftedChain, request: PredraftRequest, num_draft_tokens: int) -> None:
+        """Go on behind the drafts, with drafts of num_draft_tokens; see PredraftGrowth."""
+        growth = PredraftGrowth(chain, request, num_draft_tokens)
         self.task = PredraftTask(growth=growth) if growth.has_room else None
 
     def rest(self) -> None:

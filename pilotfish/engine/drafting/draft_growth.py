@@ -79,7 +79,8 @@ class _Chain:
     def plan(self) -> DraftPlan:
         sequence = self._wish.sequence
         draws = needs_draft_probs(sequence.sampling)
-        return DraftPlan([row_of(sequence, num_drafts=len(self._chain))], draws, num_candidates=0 if draws else 1)
+        row = row_of(sequence, (), len(sequence.tokens), num_drafts=len(self._chain))
+        return DraftPlan([row], draws, num_candidates=0 if draws else 1)
 
     def extend(self, drafted: Drafted) -> None:
         if drafted.drafts:
@@ -189,11 +190,14 @@ def _extend(growths: Sequence[_Chain | _Tree], logits: Tensor, vocabulary: Draft
     plans = [growth.plan for growth in growths]
     ends = list(accumulate(len(plan.rows) for plan in plans))
     first_rows = [0, *ends[:-1]]
-    scores, token_ids = vocabulary.ranked(logits, [row.sampling for plan in plans for row in plan.rows])
-    results = draft_next(scores, plans, top_m, token_ids)
-    for growth, result in zip(growths, results, strict=True):
+    for growth, result in zip(growths, _next(plans, logits, vocabulary, top_m), strict=True):
         growth.extend(result)
     return first_rows
+
+
+def _next(plans: Sequence[DraftPlan], logits: Tensor, vocabulary: DraftVocabulary, top_m: int) -> list[Drafted]:
+    scores, token_ids = vocabulary.ranked(logits, [row.sampling for plan in plans for row in plan.rows])
+    return draft_next(scores, plans, top_m, token_ids)
 
 
 class HeadGrowth:
@@ -228,3 +232,7 @@ class HeadGrowth:
         if (most := self._head.max_draft_tokens) is not None:
             wishes = [replace(wish, num_draft_tokens=min(wish.num_draft_tokens, most)) for wish in wishes]
         return grow_drafts(wishes, output.logits, expand, self._vocabulary, top_m=self._top_m)
+
+    def next(self, plans: Sequence[DraftPlan], logits: Tensor) -> list[Drafted]:
+        """What follows for each plan by the logits [R, V_d] of its rows."""
+        return _next(plans, logits, self._vocabulary, self._top_m)

@@ -58,6 +58,11 @@ def test_where_it_makes_rounds_longer_it_stops_and_looks_again() -> None:
 
 
 @pytest.mark.parametrize("mode", ["on", "auto"])
-@pytest.mark.parametrize("changes", [{"proposer": "suffix"}, {"feature_layers": (1, 2)}])
+@pytest.mark.parametrize("changes", [{"proposer": "suffix"}, {"proposer": "medusa", "feature_layers": (30,)}])
 def test_who_cannot_or_need_not_is_not_asked(mode, changes) -> None:
     assert PredraftPolicy(mode, 60).budget(model(**changes), IDLE, 5).num_tokens == 0
+
+
+def test_a_head_that_follows_its_own_states_is_asked() -> None:
+    head = model(proposer="eagle3", feature_layers=(1, 2, 3))
+    assert PredraftPolicy("on", 60).budget(head, IDLE, 5).num_tokens == 60
