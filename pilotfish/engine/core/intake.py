@@ -166,7 +166,8 @@ class Intake:
             # The last token's logits are wanted even if drafting already computed it.
             self._kv_cache.recompute_from(sequence, len(sequence.tokens) - 1)
             if command.is_prepared and self._move_kv is None:
-                return None  # what a head would draft now is not what is being verified
+                sequence.rest()  # what a head would draft now is not what is being verified
+                return None
         else:  # in the middle of the draft: no step was in vain
             sequence.append(branch.drafts.token_ids, committed=False)
             sequence.mark_computed(len(sequence.tokens) - 1)

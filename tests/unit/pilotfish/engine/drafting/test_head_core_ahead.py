@@ -109,3 +109,57 @@ def test_after_hits_and_misses_it_answers_as_if_it_had_drafted_nothing_ahead(
         prepared = prepared_of(events)
         assert prepared.base_length == len(text)
         assert prepared.verified_token_ids == expected.draft_token_ids
+
+
+@pytest.mark.parametrize("num_steps", range(1, 2 * K + 2))
+def test_a_proposal_waits_for_no_more_than_the_step_in_flight(
+    make_head_core, asked, features_of, num_steps: int
+) -> None:
+    core, sampling, text = make_head_core(), MODES["greedy"], PROMPTS[0]
+    begun(core, text, sampling, features_of(text))
+    for _ in range(num_steps):
+        assert not [event for event in core.step() if isinstance(event, Predrafted)]
+    assert core.has_work
+    new = (*asked(text, sampling).draft_token_ids[:2], 60)
+    core.submit(Propose(1, len(text) + 3, new, K, features_of((*text, *new), len(text) - 1)))
+    core.submit(OpenSequence(2, PROMPTS[1], sampling))
+    core.submit(Propose(2, len(PROMPTS[1]), (), K, features_of(PROMPTS[1])))
+    answers = {event.sequence_id: event.draft_token_ids for event in proposals_of(core.step())}
+    assert answers == {
+        1: asked((*text, *new), sampling).draft_token_ids,
+        2: asked(PROMPTS[1], sampling).draft_token_ids,
+    }
+    assert not core.has_work
+
+
+def test_of_a_hit_that_it_does_not_know_it_drafts_nothing_ahead(make_head_core, asked, features_of) -> None:
+    core, sampling, text = make_head_core(), MODES["greedy"], PROMPTS[0]
+    begun(core, text, sampling, features_of(text))
+    settle(core)
+    core.submit(Propose(1, len(text) + 1, (62,), K, ahead=AHEAD, is_prepared=True))
+    assert not core.has_work
+    text = (*text, 62, 9)
+    core.submit(Propose(1, len(text), (9,), K, features_of(text, len(PROMPTS[0]) - 1)))
+    assert proposals_of(settle(core)) == [asked(text, sampling)]
+
+
+@pytest.mark.parametrize("changes", [{"kv_cache_tokens": 48}, {"max_batch_tokens": 9}], ids=["cache", "step"])
+def test_where_there_is_no_room_it_proposes_and_drafts_nothing_ahead(
+    make_head_core, asked, features_of, changes
+) -> None:
+    core, sampling = make_head_core(**changes), MODES["greedy"]
+    begun(core, PROMPTS[0], sampling, features_of(PROMPTS[0]))
+    events = settle(core)
+    assert proposals_of(events)[0].draft_token_ids == asked(PROMPTS[0], sampling).draft_token_ids
+    assert not [event for event in events if isinstance(event, Predrafted)]
+    core.submit(CloseSequence(1))
+    assert core.kv_cache.pool.num_used == 0
+
+
+def test_its_blocks_go_to_whoever_asks_for_a_proposal(make_head_core, asked, features_of) -> None:
+    core, sampling = make_head_core(kv_cache_tokens=80), MODES["greedy"]
+    core.submit(OpenSequence(2, PROMPTS[2], sampling))
+    begun(core, PROMPTS[0], sampling, features_of(PROMPTS[0]))
+    prepared_of(settle(core))
+    core.submit(Propose(2, len(PROMPTS[2]), (), K, features_of(PROMPTS[2])))
+    assert proposals_of(settle(core))[0].draft_token_ids == asked(PROMPTS[2], sampling).draft_token_ids
