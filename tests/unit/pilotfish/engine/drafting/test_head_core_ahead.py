@@ -111,6 +111,28 @@ def test_after_hits_and_misses_it_answers_as_if_it_had_drafted_nothing_ahead(
         assert prepared.verified_token_ids == expected.draft_token_ids
 
 
+def test_after_a_hit_it_goes_by_the_features_that_have_come(make_head_core, features_of) -> None:
+    """Where it would now draft what is being verified, it foresees the same as a core that knows of no hit."""
+    sampling, num_compared = MODES["greedy"], 0
+    for prompt in PROMPTS:
+        first = make_head_core()
+        begun(first, prompt, sampling, features_of(prompt), k=1)
+        prepared = prepared_of(settle(first))
+        for outcome in prepared.outcomes:
+            text, fresh, core = (*prompt, *outcome), make_head_core(), make_head_core()
+            begun(fresh, text, sampling, features_of(text), k=1)
+            events = settle(fresh)
+            if proposals_of(events)[0].draft_token_ids != prepared_after(prepared, outcome).draft_token_ids:
+                continue
+            begun(core, prompt, sampling, features_of(prompt), k=1)
+            settle(core)
+            features = features_of(text, len(prompt) - 1)
+            core.submit(Propose(1, len(text), outcome, 1, features, ahead=AHEAD, is_prepared=True))
+            assert settle(core) == [prepared_of(events)]
+            num_compared += 1
+    assert num_compared > 2
+
+
 @pytest.mark.parametrize("num_steps", range(1, 2 * K + 2))
 def test_a_proposal_waits_for_no_more_than_the_step_in_flight(
     make_head_core, asked, features_of, num_steps: int
