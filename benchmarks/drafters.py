@@ -33,6 +33,7 @@ DRAFTERS = (
     f"eagle3-tree={HEADS}-eagle3",
     f"eagle3-suffix={HEADS}-eagle3",
     f"eagle3-suffix-tree={HEADS}-eagle3",
+    f"early_exit={HEADS}-early_exit",
 )
 """One line each, with the weights that it needs."""
 QUICK_DRAFTERS = ("ngram", "suffix")

@@ -81,7 +81,7 @@ class SessionFactory:
             return None
         drafter = StepDrafter(DraftModels(self._drafts), self._draft_deadline_s)
         marks = reasoning_marks(self._config.http.reasoning_parser, self._tokenizer.chat_template)
-        return step_rounds(request, drafter, self.scorer(), self._tokenizer, marks)
+        return step_rounds(request, drafter, self.scorer(), self._tokenizer, marks, self._config.speculation.steps)
 
     def _drafter(
         self,

@@ -16,13 +16,14 @@ import msgspec
 from orchestrator.answers.sequence import Sequence
 from orchestrator.prompt_scoring import PromptScorer
 from orchestrator.requests.request import GenerationRequest
+from pilotfish.config import StepsConfig
 from pilotfish.errors import InternalError, InvalidRequestError
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.types import SamplingParams, TokenLogprobs
 
-QUESTION = "\n\nHow correct and useful is the last step, from 0 (wrong) to 9 (right)? \\boxed{"
 _MOST_BIAS = 100.0
-"""Bias of the digits: makes all other tokens as good as impossible."""
+"""Bias of the scale's answers: makes all other tokens as good as impossible."""
+_LEAST_LOGPROB = -1.0
 
 
 class Judgement(NamedTuple):
@@ -37,8 +38,10 @@ class Judgement(NamedTuple):
 class StepJudge(ABC):
     """Asks what the target thinks of steps."""
 
-    def __init__(self, scorer: PromptScorer) -> None:
+    def __init__(self, scorer: PromptScorer, least_mark: float) -> None:
         self._scorer = scorer
+        self.least_mark = least_mark
+        """Steps are kept from this mark on, where the request has no threshold."""
 
     @abstractmethod
     async def judge(self, sequence: Sequence, step: tuple[int, ...]) -> Judgement:
@@ -55,31 +58,36 @@ class StepJudge(ABC):
 
 
 class ScoreJudge(StepJudge):
-    """Judges by the target's answer to a short question behind the step: a digit."""
+    """Judges by the target's answer to a question behind the step: a place on a scale."""
 
-    def __init__(self, scorer: PromptScorer, tokenizer: Tokenizer) -> None:
-        """Raises InvalidRequestError for a tokenizer that has no token for each digit."""
-        super().__init__(scorer)
-        self._question = tuple(tokenizer.encode(QUESTION, add_special_tokens=False))
-        digits = [tokenizer.encode(str(digit), add_special_tokens=False) for digit in range(10)]
-        if any(len(token_ids) != 1 for token_ids in digits):
+    def __init__(self, scorer: PromptScorer, tokenizer: Tokenizer, config: StepsConfig) -> None:
+        """Raises InvalidRequestError for a tokenizer that has no token of its own for each answer."""
+        super().__init__(scorer, config.least_score)
+        self._question = tuple(tokenizer.encode(config.question, add_special_tokens=False))
+        answers = [tokenizer.encode(answer, add_special_tokens=False) for answer in config.scale]
+        self._scores = {token_ids[0]: score for score, token_ids in enumerate(answers) if len(token_ids) == 1}
+        if len(self._scores) < len(answers):
             raise InvalidRequestError(
-                "the model has no token for each digit, so it gives no scores: use logprob", param="step_judge"
+                "the model has no token for each answer of orchestrator.speculation.steps.scale, so it gives no "
+                "scores: use logprob",
+                param="step_judge",
             )
-        self._scores = {token_id: digit for digit, (token_id,) in enumerate(digits)}
 
     async def judge(self, sequence: Sequence, step: tuple[int, ...]) -> Judgement:
         bias = tuple((token_id, _MOST_BIAS) for token_id in self._scores)
         sampling = SamplingParams(temperature=0, max_tokens=1, logit_bias=bias)
         token_id = await self._scorer.next_token(_prompt(sequence, step + self._question, sampling))
         if token_id not in self._scores:
-            raise InternalError(f"the target's score is token {token_id}, which is no digit")
+            raise InternalError(f"the target's score is token {token_id}, which is not on the scale")
         wants_logprobs = sequence.request.sampling.num_logprobs is not None
         return Judgement(self._scores[token_id], await self._logprobs(sequence, step) if wants_logprobs else ())
 
 
 class LogprobJudge(StepJudge):
     """Judges by the mean log-probability of the step's tokens."""
+
+    def __init__(self, scorer: PromptScorer) -> None:
+        super().__init__(scorer, _LEAST_LOGPROB)
 
     async def judge(self, sequence: Sequence, step: tuple[int, ...]) -> Judgement:
         logprobs = await self._logprobs(sequence, step)

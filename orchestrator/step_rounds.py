@@ -24,11 +24,12 @@ from orchestrator.rounds.drafter_clients.sequence_pool import DraftReplicas
 from orchestrator.rounds.peer import Replica
 from orchestrator.rounds.steps import NoSteps
 from orchestrator.step_judges import LogprobJudge, ScoreJudge, StepJudge
+from pilotfish.config import StepsConfig
 from pilotfish.drafter_registry import LOOKUPS
 from pilotfish.errors import PilotfishError
 from pilotfish.messages import Verdict
 from pilotfish.models.tokens.tokenizer import Tokenizer
-from pilotfish.speculation.reasoning_steps import CHUNK_TOKENS, STEP_END, StepText
+from pilotfish.speculation.reasoning_steps import CHUNK_TOKENS, StepText
 from pilotfish.types import Timings
 
 _log = logging.getLogger(__name__)
@@ -91,7 +92,7 @@ class StepRounds(NoSteps):
         *,
         token_bytes: Mapping[int, bytes],
         thoughts: ReasoningParser | None = None,
-        ends: abc.Sequence[bytes] = (STEP_END,),
+        ends: abc.Sequence[bytes],
     ) -> None:
         """drafter: writes the steps, and nothing else. thoughts: finds where reasoning ends; None: only the request
         says so. ends: the marks that end a step."""
@@ -99,6 +100,8 @@ class StepRounds(NoSteps):
         self._options = request.speculation
         self._drafter = drafter
         self._judge = judge
+        threshold = request.speculation.step_threshold
+        self._least_mark = judge.least_mark if threshold is None else threshold
         self._token_bytes = token_bytes
         self._thoughts = thoughts
         self._ends = ends
@@ -202,7 +205,7 @@ class StepRounds(NoSteps):
             self.limitation.note(Reason.NO_STEPS, f"a step was not judged: {error}")
             return None
         self.num_steps += 1
-        if judgement.mark < self._options.least_mark:
+        if judgement.mark < self._least_mark:
             return None
         self.num_accepted_steps += 1
         num_tokens = len(step.token_ids)
@@ -224,13 +227,14 @@ def step_rounds(
     scorer: PromptScorer,
     tokenizer: Tokenizer,
     marks: ReasoningMarks | None,
+    config: StepsConfig,
 ) -> StepRounds:
     """The steps of a request to a model that thinks between marks, or does not say where it thinks.
 
     Raises InvalidRequestError for a model that cannot judge as the request wants it.
     """
     is_scored = request.speculation.step_judge == "score"
-    ends, thoughts = [STEP_END], None
+    ends, thoughts = [end.encode() for end in config.ends], None
     if marks is not None:
         prompt_end = tokenizer.decode(request.prompt_token_ids[-MAX_MARK_TOKENS:], skip_special=False)
         thoughts = ReasoningParser(marks, is_inside=prompt_end.rstrip().endswith(marks.begin))
@@ -238,7 +242,7 @@ def step_rounds(
     return StepRounds(
         request,
         drafter,
-        ScoreJudge(scorer, tokenizer) if is_scored else LogprobJudge(scorer),
+        ScoreJudge(scorer, tokenizer, config) if is_scored else LogprobJudge(scorer),
         token_bytes=tokenizer.bytes_by_token(skip_special=False),
         thoughts=thoughts,
         ends=ends,

@@ -2,8 +2,8 @@
 
 A drafter NAME is a room, the package `pilotfish.drafters.NAME`, and a row here:
 - `draft.py`. Of Needs.TEXT it has `lookup` (see speculation.lookup.index.Lookup); of Needs.FEATURES
-  `build_in_target` and `build_standalone`, as in `eagle3`; of Needs.MODEL there is none, because the
-  engine runs any causal LM.
+  `build_in_target` and `build_standalone`, as in `eagle3`; of Needs.LAYERS `build_in_target`; of Needs.MODEL
+  there is none, because the engine runs any causal LM.
 - `train.py`, if `trained_as` is given: `new_trainee` (see training.trainee).
 
 Rooms stand above those who ask for them, and some import torch: they are imported by name, when they are needed.
@@ -28,6 +28,8 @@ class Needs(enum.Enum):
     """The tokens alone: a lookup."""
     FEATURES = enum.auto()
     """Hidden states of the target, and weights trained for it."""
+    LAYERS = enum.auto()
+    """The target's own first layers; weights trained for it, if any."""
     MODEL = enum.auto()
     """A model of its own, with the target's tokenizer."""
 
@@ -81,6 +83,12 @@ DRAFTERS: Mapping[str, DrafterKind] = MappingProxyType(
             feature_layers=lambda num_layers: (num_layers,),
             trained_as="medusa",
         ),
+        "early_exit": DrafterKind(
+            needs=Needs.LAYERS,
+            runs_in=(Location.TARGET,),
+            gives_trees=True,
+            trained_as="early_exit",
+        ),
     }
 )
 """Drafters by the names that the configuration and requests use."""
@@ -92,8 +100,8 @@ def drafters_of(needs: Needs, location: Location) -> tuple[str, ...]:
 
 
 LOOKUPS = drafters_of(Needs.TEXT, Location.ORCHESTRATOR)
-IN_TARGET_DRAFTERS = drafters_of(Needs.FEATURES, Location.TARGET)
-"""Drafters that live in the target, because they look at its hidden states."""
+IN_TARGET_DRAFTERS = (*drafters_of(Needs.FEATURES, Location.TARGET), *drafters_of(Needs.LAYERS, Location.TARGET))
+"""Drafters that live in the target, because they look into it."""
 
 METHODS: Mapping[str, str] = MappingProxyType(
     {kind.trained_as: name for name, kind in DRAFTERS.items() if kind.trained_as}

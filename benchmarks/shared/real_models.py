@@ -34,12 +34,12 @@ def options_parser(description: str | None, *, lengths: Sequence[int]) -> argpar
     return result
 
 
-def asked(options: argparse.Namespace) -> tuple[list[Prompt], Settings]:
-    """The prompts, and what every arm is asked."""
+def asked(options: argparse.Namespace, *, with_auto: bool = True) -> tuple[list[Prompt], Settings]:
+    """The prompts, and what every arm is asked. with_auto: an arm of mode auto beside the lengths."""
     prompts = load_prompts(options.dataset, per_category=options.prompts or (1 if options.quick else 2))
     settings = Settings(
         lengths=tuple(options.k),
-        with_auto=True,
+        with_auto=with_auto,
         max_tokens=32 if options.quick else options.max_tokens,
         num_repeats=options.repeats,
         options=GenerateOptions(temperature=options.temperature, seed=SEED),

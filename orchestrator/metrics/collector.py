@@ -12,6 +12,7 @@ from orchestrator.control.replica_state import ControlState
 from orchestrator.inference import InferenceService
 from orchestrator.metrics.fleet import FleetCounters, cache_families, fleet_families
 from orchestrator.request_telemetry.statistics import RequestStatistics, RequestTotals
+from orchestrator.requests.kind import Kind
 from orchestrator.requests.request_queue import RequestQueue
 from orchestrator.rounds.drafter_clients.predraft_policy import PredraftCounters
 from pilotfish.telemetry.families import counter, gauge, info, labelled_counter, labelled_gauge
@@ -102,8 +103,20 @@ def _queue(request_queue: RequestQueue) -> Iterator[Metric]:
 def _speculation(totals: RequestTotals, control: ControlState, ahead: PredraftCounters) -> Iterator[Metric]:
     """Families of speculation in all requests, those that still run included."""
     yield counter("spec_decode_num_drafts", "Drafts verified.", totals.num_rounds)
-    yield counter("spec_decode_num_draft_tokens", "Draft tokens verified.", totals.num_draft_tokens)
-    yield counter("spec_decode_num_accepted_tokens", "Draft tokens accepted.", totals.num_accepted_tokens)
+    yield counter("spec_decode_num_draft_tokens", "Draft tokens verified.", totals.num_draft_tokens.total())
+    yield counter("spec_decode_num_accepted_tokens", "Draft tokens accepted.", totals.num_accepted_tokens.total())
+    yield labelled_counter(
+        "spec_decode_kind_draft_tokens",
+        "Draft tokens verified, by kind of request.",
+        "kind",
+        {kind.value: totals.num_draft_tokens[kind] for kind in Kind},
+    )
+    yield labelled_counter(
+        "spec_decode_kind_accepted_tokens",
+        "Draft tokens accepted, by kind of request.",
+        "kind",
+        {kind.value: totals.num_accepted_tokens[kind] for kind in Kind},
+    )
     yield labelled_counter(
         "spec_decode_num_accepted_tokens_per_pos",
         "Drafts of which the token at this position was accepted.",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from prometheus_client import Histogram
 
+from orchestrator.requests.kind import Kind
 from orchestrator.requests.request import lossy_by_of
 from orchestrator.session import Session
 from pilotfish.types import FinishReason
@@ -35,8 +36,9 @@ class RequestTotals:
     """Output tokens decoded without a draft."""
     num_rounds: int = 0
     """Verifications of a draft."""
-    num_draft_tokens: int = 0
-    num_accepted_tokens: int = 0
+    num_draft_tokens: Counter[Kind] = field(default_factory=Counter)
+    """By kind of request."""
+    num_accepted_tokens: Counter[Kind] = field(default_factory=Counter)
     num_accepted_per_position: list[int] = field(default_factory=list)
     """Element i: rounds in which draft token i was accepted."""
     num_missed_deadlines: int = 0
@@ -60,15 +62,20 @@ class RequestTotals:
             self.num_lossy_output_tokens += sequence.num_output_tokens
         self.num_plain_tokens += sequence.num_plain_tokens
         self.num_rounds += statistics.num_rounds
-        self.num_draft_tokens += statistics.num_draft_tokens
-        self.num_accepted_tokens += statistics.num_accepted_tokens
+        self.num_draft_tokens[sequence.request.kind] += statistics.num_draft_tokens
+        self.num_accepted_tokens[sequence.request.kind] += statistics.num_accepted_tokens
         self._add_positions(statistics.num_accepted_tokens_per_position)
         self.num_missed_deadlines += session.drafter.num_missed_deadlines
         self.num_failovers += target.num_failovers
 
     def copy(self) -> RequestTotals:
         """A copy to add more to."""
-        return replace(self, num_accepted_per_position=list(self.num_accepted_per_position))
+        return replace(
+            self,
+            num_draft_tokens=self.num_draft_tokens.copy(),
+            num_accepted_tokens=self.num_accepted_tokens.copy(),
+            num_accepted_per_position=list(self.num_accepted_per_position),
+        )
 
     def _add_positions(self, counts: tuple[int, ...]) -> None:
         own = self.num_accepted_per_position

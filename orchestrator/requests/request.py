@@ -25,8 +25,7 @@ orchestrator; drafters in the target."""
 
 
 LEVELS = ("token", "step")
-STEP_JUDGES = {"score": 7.0, "logprob": -1.0}
-"""Judges of steps, and the default mark from which on each lets a step stand."""
+STEP_JUDGES = ("score", "logprob")
 STEP_FIELDS = ("level", "step_judge", "step_threshold", "step_max_tokens", "step_tokens")
 """Names of fields of SpeculationOptions, as the APIs call them."""
 
@@ -59,18 +58,13 @@ class SpeculationOptions:
     """Output tokens behind which no further step is drafted: the rest of the answer is exact."""
 
     def __post_init__(self) -> None:
-        for name, known in (("proposer", PROPOSERS), ("level", LEVELS), ("step_judge", tuple(STEP_JUDGES))):
+        for name, known in (("proposer", PROPOSERS), ("level", LEVELS), ("step_judge", STEP_JUDGES)):
             if (value := getattr(self, name)) not in known:
                 raise InvalidRequestError(f"{name} {value!r} is unknown; known are {', '.join(known)}", param=name)
         for name in ("step_max_tokens", "step_tokens"):
             check_number(name, getattr(self, name), 1)
         if self.step_threshold is not None and not math.isfinite(self.step_threshold):
             raise InvalidRequestError("step_threshold must be a number", param="step_threshold")
-
-    @property
-    def least_mark(self) -> float:
-        """The mark from which on a step stands."""
-        return STEP_JUDGES[self.step_judge] if self.step_threshold is None else self.step_threshold
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -73,6 +73,7 @@ class PilotfishArm:
         """Answer once. Raises PilotfishError."""
         arrivals: list[Arrival] = []
         token_ids: list[int] = []
+        texts: list[str] = []
         logprobs: list[TokenLogprobs] = []
         summary: Summary | None = None
         salt = self._options.cache_salt and secrets.token_hex(8)
@@ -82,12 +83,18 @@ class PilotfishArm:
         for message in self._client.generate(prompt, options, timeout_s=self._timeout_s):
             if isinstance(message, Summary):
                 summary = message
-            elif message.token_ids:
+                continue
+            texts.append(message.text)
+            if message.token_ids:
                 arrivals.append(Arrival(time.perf_counter() - start, len(message.token_ids)))
                 token_ids += message.token_ids
                 logprobs += message.logprobs
         if summary is None:
             raise InternalError("the answer broke off before its summary")
         return Measurement(
-            token_ids=tuple(token_ids), arrivals=tuple(arrivals), summary=summary, logprobs=tuple(logprobs)
+            token_ids=tuple(token_ids),
+            arrivals=tuple(arrivals),
+            text="".join(texts),
+            summary=summary,
+            logprobs=tuple(logprobs),
         )

@@ -30,6 +30,8 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
 
     token_ids: tuple[int, ...]
     arrivals: tuple[Arrival, ...]
+    text: str | None = None
+    """None: the contestant does not report it."""
     summary: Summary | None = None
     """How the answer came about, speculation included; None: the contestant does not report it."""
     logprobs: tuple[TokenLogprobs, ...] = ()

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from pilotfish.bench.grading import Accuracy, accuracy_of
 from pilotfish.bench.measurement import Measurement
 from pilotfish.bench.runner import Sample
 from pilotfish.speculation.statistics import SpeculationStats
@@ -121,11 +122,15 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """Ratio of tokens_per_s to the baseline's."""
     ttft_ms: float
     """Median time to first token."""
+    total_ms: float
+    """Median time to the last token."""
     itl_p50_ms: float | None
     itl_p99_ms: float | None
     """Gaps between arrivals; tokens that come together have one gap."""
     drafts: DraftMetrics | None
     """Draft metrics; None: the contestant does not report them."""
+    accuracy: Accuracy | None = None
+    """Right answers; None: no prompt has a reference that tells."""
     num_identical: int
     """Answers equal, token by token, to the baseline's first answer to the same prompt."""
 
@@ -178,11 +183,28 @@ def _row(samples: Sequence[Sample], baseline: Sequence[Sample], category: str) -
         speed_up_bound=drafts.tokens_per_step if drafts is not None else None,
         total_speed_up=_ratio(total, plain_total),
         ttft_ms=statistics.median(each.time_to_first_token_s for each in measurements) * 1e3,
+        total_ms=statistics.median(each.total_s for each in measurements) * 1e3,
         itl_p50_ms=_quantile_ms(gaps, 0.5),
         itl_p99_ms=_quantile_ms(gaps, 0.99),
         num_identical=sum(sample.measurement.token_ids == first[sample.prompt_index].token_ids for sample in samples),
         drafts=drafts,
+        accuracy=_accuracy(samples, baseline),
     )
+
+
+def _accuracy(samples: Sequence[Sample], baseline: Sequence[Sample]) -> Accuracy | None:
+    ours, theirs = _right_by_question(samples), _right_by_question(baseline)
+    questions = [question for question in ours if question in theirs]
+    return accuracy_of([ours[question] for question in questions], [theirs[question] for question in questions])
+
+
+def _right_by_question(samples: Sequence[Sample]) -> dict[int, float]:
+    """Share of right answers over the turns of each question."""
+    grades: dict[int, list[bool]] = defaultdict(list)
+    for sample in samples:
+        if sample.is_right is not None:
+            grades[sample.prompt_index].append(sample.is_right)
+    return {question: statistics.fmean(each) for question, each in grades.items()}
 
 
 def _total_rate(measurements: Iterable[Measurement]) -> float | None:

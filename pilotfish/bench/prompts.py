@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +17,8 @@ from pilotfish.bench.text_file import read_lines, read_records
 from pilotfish.errors import ConfigError
 
 OWN_PROMPTS = Path(__file__).with_name("prompts.jsonl")
-"""Spec-Bench's categories; the texts are ours."""
+"""Five kinds of task (code, chat, creative writing, factual questions, translation) and others of Spec-Bench; the texts
+are ours."""
 TEXT_CATEGORY = "text"
 """The category of prompts from a plain text list."""
 
@@ -26,6 +28,12 @@ class Prompt(msgspec.Struct, frozen=True):
 
     category: str
     text: str
+    reference: str = ""
+    """The right answer; empty: nobody knows."""
+
+
+Reference = str | int | float | list[str] | None
+"""Spec-Bench has one for each turn."""
 
 
 class _Record(msgspec.Struct):
@@ -33,22 +41,36 @@ class _Record(msgspec.Struct):
 
     category: Annotated[str, msgspec.Meta(min_length=1)]
     turns: Annotated[list[str], msgspec.Meta(min_length=1)]
+    question_id: int | str | None = None
+    reference: Reference = None
 
 
-def load_prompts(path: Path | None = None, *, per_category: int | None = None) -> list[Prompt]:
+class _ReferenceRecord(msgspec.Struct):
+    """A line of a file of references; other fields are ignored, so that Spec-Bench's own file is one."""
+
+    question_id: int | str
+    reference: Reference = None
+
+
+def load_prompts(
+    path: Path | None = None, *, per_category: int | None = None, references: Path | None = None
+) -> list[Prompt]:
     """The prompts of a file, category by category in turn; None: our own set.
 
-    `*.jsonl` is read as Spec-Bench's (`category`, `turns`), anything else as a list with a prompt on each line.
-    per_category: the first so many of each category. Raises ConfigError, naming the line, for a file that cannot
-    be used.
+    `*.jsonl` is read as Spec-Bench's (`category`, `turns`, `reference`), anything else as a list with a prompt on each
+    line. per_category: the first so many of each category. references: lines of `question_id` and `reference`, before
+    the prompts' own. Raises ConfigError, naming the line, for a file that cannot be used.
     """
     path = path or OWN_PROMPTS
+    known = {} if references is None else _read_references(references)
     if path.suffix == ".jsonl":
-        prompts = _read_jsonl(path)
+        prompts = _read_jsonl(path, known)
     else:
         prompts = [Prompt(TEXT_CATEGORY, line.strip()) for line in read_lines(path, "prompts from") if line.strip()]
     if not prompts:
         raise ConfigError(f"{path} holds no prompts")
+    if references is not None and not any(prompt.reference for prompt in prompts):
+        raise ConfigError(f"{references} holds a reference for none of the prompts of {path}")
     by_category: dict[str, list[Prompt]] = defaultdict(list)
     for prompt in prompts:
         by_category[prompt.category].append(prompt)
@@ -56,10 +78,23 @@ def load_prompts(path: Path | None = None, *, per_category: int | None = None) -
     return [prompt for prompts_of_a_round in rounds for prompt in prompts_of_a_round if prompt is not None]
 
 
-def _read_jsonl(path: Path) -> list[Prompt]:
+def _read_references(path: Path) -> dict[int | str, str]:
+    records = (record for _, record in read_records(path, _ReferenceRecord, "references from"))
+    return {record.question_id: _first(record.reference) for record in records}
+
+
+def _first(reference: Reference) -> str:
+    """That of the first turn."""
+    if isinstance(reference, list):
+        reference = reference[0] if reference else None
+    return "" if reference is None else str(reference)
+
+
+def _read_jsonl(path: Path, references: Mapping[int | str, str]) -> list[Prompt]:
     prompts = []
     for number, record in read_records(path, _Record, "prompts from"):
         if not record.turns[0].strip():
             raise ConfigError(f"{path} line {number}: the first turn is empty")
-        prompts.append(Prompt(record.category, record.turns[0]))
+        reference = "" if record.question_id is None else references.get(record.question_id, "")
+        prompts.append(Prompt(record.category, record.turns[0], reference or _first(record.reference)))
     return prompts

@@ -1,4 +1,4 @@
-"""What lossy answers cost, by the target's own probabilities."""
+"""What answers that may differ from plain decoding's are worth, by the target's own probabilities."""
 
 from __future__ import annotations
 

@@ -12,9 +12,8 @@ from pilotfish.bench.machine import Machine, this_machine
 from pilotfish.bench.metrics import Row, rows_of
 from pilotfish.bench.quality import Quality
 from pilotfish.bench.suite import Run, Settings
-from pilotfish.bench.verdicts import CategoryVerdict, verdicts_of
+from pilotfish.bench.verdicts import Verdict, arm_verdicts_of, verdicts_of
 from pilotfish.client.answer import GenerateOptions, ServiceInfo
-from pilotfish.types import AcceptanceMode
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,9 +25,12 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     conditions: dict[str, str | int | float | bool]
     """Model, prompts, lengths, sampling: what the figures hold for."""
     rows: list[Row]
-    verdicts: list[CategoryVerdict]
+    verdicts: list[Verdict]
+    """One for each category, of its fastest exact arm."""
+    arm_verdicts: list[Verdict]
+    """One for each arm that drafts, over all categories."""
     qualities: dict[str, Quality] = {}
-    """Qualities by arm, where lossy ones were run."""
+    """Qualities by arm, where texts may differ."""
     baseline: str
     """The arm that speed-ups are over."""
 
@@ -53,18 +55,15 @@ def result_of(
     run: Run, settings: Settings, *, prompts_from: str, overrides: Sequence[str] = (), baseline: str = PLAIN
 ) -> Result:
     """The result of a run that ends now; overrides: what was set apart from the proposers' own."""
-    info, options = run.infos[0], settings.options
     rows = rows_of(run.samples, baseline)
-    # Rejection sampling keeps the distribution, not the text; without `deterministic` near ties fall either way.
-    must_be_identical = info.deterministic and (
-        options.acceptance is AcceptanceMode.COUPLED or options.temperature == 0
-    )
+    must_be_identical = all(settings.keeps_text(info) for info in run.infos)
     return Result(
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         machine=this_machine(),
         conditions=_conditions(run, settings) | {"prompts from": prompts_from, "set": " ".join(overrides) or "-"},
         rows=rows,
         verdicts=verdicts_of(rows, run.variants, must_be_identical=must_be_identical),
+        arm_verdicts=arm_verdicts_of(rows, run.variants, must_be_identical=must_be_identical),
         qualities=run.qualities,
         baseline=baseline,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from pilotfish.bench.grading import is_right
 from pilotfish.bench.measurement import Arm, Measurement
 from pilotfish.bench.prompts import Prompt
 
@@ -27,6 +28,8 @@ class Sample:
     turn: int
     """Answers of one turn to one prompt were measured next to each other: they are what is compared."""
     measurement: Measurement
+    is_right: bool | None = None
+    """None: the prompt has no reference that tells, or the contestant no text."""
 
 
 def run_arms(
@@ -52,6 +55,7 @@ def run_arms(
             first = (index * len(turns) + count) % len(arms)
             for arm in (*arms[first:], *arms[:first]):
                 measurement = arm.answer(prompt.token_ids, max_tokens=max_tokens)
-                samples.append(Sample(arm.name, prompt.prompt.category, index, turn, measurement))
+                graded = None if measurement.text is None else is_right(measurement.text, prompt.prompt.reference)
+                samples.append(Sample(arm.name, prompt.prompt.category, index, turn, measurement, graded))
                 on_answer()
     return samples

@@ -20,6 +20,7 @@ from pilotfish.config import Config
 from pilotfish.drafter_registry import IN_TARGET_DRAFTERS
 from pilotfish.errors import ConfigError, UnavailableError
 from pilotfish.launch.local_stack import LocalStack
+from pilotfish.types import AcceptanceMode
 
 STACK_DEFAULTS = (
     "target.engine.prefix_caching=false",
@@ -61,6 +62,15 @@ class Settings:
         if any(length < 1 for length in self.lengths):
             raise ConfigError(f"draft lengths must be at least 1, not {min(self.lengths)}")
 
+    def keeps_text(self, info: ServiceInfo) -> bool:
+        """Whether exact arms must answer as plain decoding does, token by token.
+
+        Rejection sampling keeps the distribution, not the text; without `deterministic` near ties fall either way.
+        """
+        return info.deterministic and (
+            self.options.acceptance is AcceptanceMode.COUPLED or self.options.temperature == 0
+        )
+
     def variants(self, proposers: Sequence[Proposer]) -> list[Variant]:
         """The speculative ones."""
         lengths = (*self.lengths, *((None,) if self.with_auto else ()))
@@ -94,7 +104,7 @@ class Run:
     variants: dict[str, Variant] = field(default_factory=dict)
     """Our own arms by name."""
     qualities: dict[str, Quality] = field(default_factory=dict)
-    """Qualities of our own arms, where some are lossy."""
+    """Qualities of our own arms, where texts may differ."""
 
 
 class Progress:
@@ -153,7 +163,8 @@ def run_stations(
                 turns=range(index * settings.num_repeats, (index + 1) * settings.num_repeats),
                 on_answer=progress.advance,
             )
-            if settings.lossy:
+            # An emulated target has no opinion.
+            if not info.emulated and (settings.lossy or not settings.keeps_text(info)):
                 progress.doing("asking the target what it thinks of the answers")
                 run.qualities.update(_qualities(arms, tokenised, settings.max_tokens))
     return run
@@ -190,7 +201,7 @@ def _qualities(arms: Sequence[PilotfishArm], prompts: Sequence[TokenisedPrompt],
     for arm in arms:
         answers = [arm.answer(prompt.token_ids, max_tokens=max_tokens, num_logprobs=1) for prompt in prompts]
         quality = quality_of((answer.token_ids, answer.logprobs) for answer in answers)
-        if quality is not None:  # an emulated target has none
+        if quality is not None:
             qualities[arm.name] = quality
     return qualities
 

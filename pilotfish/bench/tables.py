@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from pilotfish.bench.grading import Accuracy
 from pilotfish.bench.metrics import ALL, DraftMetrics, Row
 from pilotfish.bench.result import Result
-from pilotfish.bench.verdicts import CategoryVerdict
+from pilotfish.bench.verdicts import Verdict
 
 STYLES = {
     "pays": "green",
     "does not pay": "yellow",
+    "costs accuracy": "yellow",
     "unclear": "yellow",
     "too noisy": "yellow",
     "too short": "yellow",
@@ -22,15 +26,14 @@ MISSING = "-"
 
 
 def show(result: Result, console: Console) -> None:
-    """Conditions, one table for each category, the verdicts."""
+    """Conditions, one table for each category, one of what each arm comes to, the verdicts."""
     conditions = ", ".join(f"{key} {value}" for key, value in result.conditions.items())
     console.print(conditions, style="dim", soft_wrap=True, markup=False)
     for category in result.categories:
         console.print(
             category_table([row for row in result.rows if row.category == category], heading(result, category))
         )
-    if result.qualities:
-        console.print(_quality_table(result))
+    console.print(_arms_table(result))
     for verdict in result.verdicts:
         console.print(verdict_line(verdict), soft_wrap=True)
 
@@ -46,8 +49,8 @@ def category_table(rows: list[Row], title: str) -> Table:
     """One row for each arm."""
     # Two lines each, so that eighty columns hold them.
     headings = (
-        *("tok/s\n", "speed\nup", "TTFT\nms", "ITL\np50", "ms\np99", "acc.\nrate", "acc.\nlen."),
-        *("drafted\n", "wasted\n", "same\ntext"),
+        *("tok/s\n", "speed\nup", "total\nms", "TTFT\nms", "acc.\nrate", "acc.\nlen."),
+        *("accepted\n", "rejected\n", "same\ntext"),
     )
     table = Table(title=escape(title), title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("", overflow="fold")
@@ -58,20 +61,41 @@ def category_table(rows: list[Row], title: str) -> Table:
     return table
 
 
-def _quality_table(result: Result) -> Table:
-    """What the speed of lossy arms costs."""
-    table = Table(title="what the target thinks of the answers", title_justify="left", box=None, padding=(0, 1, 0, 0))
-    for heading in ("", "speed up", "tokens a step", "mean log-prob.", "not its first choice"):
-        table.add_column(heading, justify="right" if heading else "left")
-    for row in result.overall:
-        if quality := result.qualities.get(row.arm):
-            steps = None if row.drafts is None else row.drafts.tokens_per_step
-            figures = (number(row.speed_up, ".2f", "x"), number(steps, ".2f"))
-            table.add_row(row.arm, *figures, f"{quality.mean_logprob:.2f}", f"{quality.other_tokens:.0%}")
+def _arms_table(result: Result) -> Table:
+    """Quality and verdict of every arm, over all categories; what no arm has is left out."""
+    conclusions = {verdict.arm: verdict.conclusion for verdict in result.arm_verdicts}
+    columns: dict[str, list[str]] = {
+        "speed\nup": [number(row.speed_up, ".2f", "x") for row in result.overall],
+        "tokens\na step": [number(row.speed_up_bound, ".2f") for row in result.overall],
+        "right\nanswers": [_right(row.accuracy) for row in result.overall],
+        "mean log-\nprobability": [_opinion(result, row, "mean_logprob", ".2f") for row in result.overall],
+        "not the\nfirst choice": [_opinion(result, row, "other_tokens", ".0%") for row in result.overall],
+    }
+    known = {heading: cells for heading, cells in columns.items() if set(cells) != {MISSING}}
+    table = Table(title="every arm", title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("", overflow="fold")
+    for heading in known:
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("verdict\n", no_wrap=True)
+    for row, *cells in zip(result.overall, *known.values(), strict=True):
+        conclusion = conclusions.get(row.arm, MISSING)
+        table.add_row(escape(row.arm), *cells, conclusion, style=STYLES.get(conclusion))
     return table
 
 
-def verdict_line(verdict: CategoryVerdict) -> str:
+def _right(accuracy: Accuracy | None) -> str:
+    """The share with its standard error, if there is one."""
+    if accuracy is None:
+        return MISSING
+    return f"{accuracy.right:.0%}" + ("" if accuracy.error is None else f" +-{100 * accuracy.error:.0f}")
+
+
+def _opinion(result: Result, row: Row, name: Literal["mean_logprob", "other_tokens"], form: str) -> str:
+    quality = result.qualities.get(row.arm)
+    return MISSING if quality is None else format(getattr(quality, name), form)
+
+
+def verdict_line(verdict: Verdict) -> str:
     """The sentence, coloured."""
     style = STYLES.get(verdict.conclusion, "")
     return f"[{style}]{escape(verdict.sentence)}[/]" if style else escape(verdict.sentence)
@@ -82,9 +106,8 @@ def _cells(row: Row) -> tuple[str, ...]:
         escape(row.arm),
         number(row.tokens_per_s, ".1f"),
         number(row.speed_up, ".2f", "x"),
+        number(row.total_ms, ".0f"),
         number(row.ttft_ms, ".0f"),
-        number(row.itl_p50_ms, ".1f"),
-        number(row.itl_p99_ms, ".1f"),
         *_draft_cells(row.drafts),
         identical(row),
     )
@@ -96,7 +119,7 @@ def _draft_cells(drafts: DraftMetrics | None) -> tuple[str, str, str, str]:
     return (
         number(drafts.acceptance_rate, ".0%"),
         number(drafts.mean_acceptance_length, ".2f"),
-        str(drafts.num_draft_tokens),
+        str(drafts.num_accepted_tokens),
         str(drafts.num_wasted_tokens),
     )
 

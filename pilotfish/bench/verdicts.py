@@ -13,16 +13,18 @@ from pilotfish.bench.metrics import ALL, MIN_TIMED_TOKENS, Row
 NOISE = 0.05
 """Ratios this near to 1 are within what a busy machine varies by."""
 
-Conclusion = Literal["pays", "no difference", "does not pay", "unclear", "too noisy", "too short", "differs"]
+Conclusion = Literal[
+    "pays", "no difference", "does not pay", "costs accuracy", "unclear", "too noisy", "too short", "differs"
+]
 
 
-class CategoryVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What to do in one category."""
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What to do in one category, or what to think of one arm over all."""
 
     category: str
     conclusion: Conclusion
     arm: str
-    """The fastest one; where no answer has a speed, the first."""
+    """Of a category: the fastest one; where no answer has a speed, the first."""
     proposer: str
     """The proposer to use; empty: leave speculation off."""
     num_speculative_tokens: int | None
@@ -31,15 +33,13 @@ class CategoryVerdict(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str
 
 
-def verdicts_of(
-    rows: Sequence[Row], variants: Mapping[str, Variant], *, must_be_identical: bool
-) -> list[CategoryVerdict]:
+def verdicts_of(rows: Sequence[Row], variants: Mapping[str, Variant], *, must_be_identical: bool) -> list[Verdict]:
     """One for each category, then one over all.
 
     variants: what each of our own arms is, by its name. must_be_identical: every output must equal plain
     decoding's, so one that does not decides the verdict (not where sampling or near ties may differ). Draft
     lengths are chosen among the arms with a fixed one; where only `auto` was run, among those. Lossy arms are not
-    judged: whether their speed is worth its price is for people.
+    chosen: whether their speed is worth its price is for people.
     """
     categories = dict.fromkeys(row.category for row in rows)
     speculative = {name: each for name, each in variants.items() if not each.is_plain and not each.lossy_by}
@@ -54,10 +54,22 @@ def verdicts_of(
     return verdicts
 
 
-def _judge(best: Row, variant: Variant, differing: Sequence[Row]) -> CategoryVerdict:
+def arm_verdicts_of(rows: Sequence[Row], variants: Mapping[str, Variant], *, must_be_identical: bool) -> list[Verdict]:
+    """One for each arm that drafts, the lossy ones included, over all categories. See verdicts_of."""
+    *_, last = dict.fromkeys(row.category for row in rows)
+    verdicts = []
+    for row in rows:
+        variant = variants.get(row.arm)
+        if row.category == last and variant is not None and not variant.is_plain:
+            differs = must_be_identical and not variant.lossy_by and not row.is_identical
+            verdicts.append(_judge(row, variant, [row] if differs else []))
+    return verdicts
+
+
+def _judge(best: Row, variant: Variant, differing: Sequence[Row]) -> Verdict:
     conclusion = _conclusion(best, differing)
     use = conclusion in ("pays", "unclear")
-    return CategoryVerdict(
+    return Verdict(
         category=best.category,
         conclusion=conclusion,
         arm=best.arm,
@@ -77,6 +89,8 @@ def _believable(row: Row) -> float:
 def _conclusion(best: Row, differing: Sequence[Row]) -> Conclusion:
     if differing:
         return "differs"
+    if best.accuracy is not None and best.accuracy.is_lower:
+        return "costs accuracy"
     if best.speed_up is None:
         return "too short"
     if best.speed_up > _believable(best) * (1 + NOISE):
@@ -97,11 +111,16 @@ def _sentence(best: Row, conclusion: Conclusion, differing: Sequence[Row]) -> st
         names = ", ".join(row.arm for row in differing)
         return f"{where}: the output of {names} differs from plain decoding's; no speed excuses that"
     median = f"{best.speed_up_median or 0.0:.2f}x in the median"
+    accuracy = best.accuracy
+    right = (
+        "" if accuracy is None else f"{accuracy.right:.0%} right, {accuracy.right - accuracy.difference:.0%} plainly"
+    )
     bound = f"{best.speed_up_bound or 0.0:.2f} tokens a step"
     return {
         "pays": f"{where}: speculation earns its keep, {figure}",
         "no difference": f"{where}: speculation makes no difference, {figure} at best",
         "does not pay": f"{where}: speculation does not pay, {figure} at best; leave it off",
+        "costs accuracy": f"{where}: speculation costs accuracy, {figure}, but {right}",
         "too short": f"{where}: too short to tell, no answer of {MIN_TIMED_TOKENS} tokens or more; use others",
         "too noisy": f"{where}: too noisy to tell, {figure} by the clock but {bound}; use a quieter machine",
         "unclear": f"{where}: unclear, {figure} in sum but {median}; use more prompts",

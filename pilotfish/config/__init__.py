@@ -22,6 +22,7 @@ from pilotfish.config.orchestrator import HttpConfig, OrchestratorConfig, Routin
 from pilotfish.config.paths import with_absolute_paths
 from pilotfish.config.security import InternalSecurityConfig, PublicSecurityConfig, SecurityConfig
 from pilotfish.config.speculation import SpeculationConfig
+from pilotfish.config.steps import StepsConfig
 from pilotfish.config.target import InTargetDrafterConfig, TargetConfig
 from pilotfish.config.telemetry import TelemetryConfig, TracingConfig
 
@@ -46,6 +47,7 @@ __all__ = [
     "ScaledPoolConfig",
     "SecurityConfig",
     "SpeculationConfig",
+    "StepsConfig",
     "TargetConfig",
     "TelemetryConfig",
     "TracingConfig",

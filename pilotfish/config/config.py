@@ -24,7 +24,7 @@ from pilotfish.config.shipped_heads import shipped_head
 from pilotfish.config.target import InTargetDrafterConfig, TargetConfig
 from pilotfish.config.telemetry import TelemetryConfig
 from pilotfish.config.yaml_file import read_yaml
-from pilotfish.drafter_registry import IN_TARGET_DRAFTERS
+from pilotfish.drafter_registry import IN_TARGET_DRAFTERS, Location, Needs, drafters_of
 from pilotfish.errors import ConfigError
 
 
@@ -77,7 +77,7 @@ class Config:
                     lookup = "suffix" if drafter.lookup == "auto" else drafter.lookup
                     return InTargetDrafterConfig(proposer=proposer, lookup=lookup, model=head)
         model = drafter.model
-        if drafter.proposer in IN_TARGET_DRAFTERS and not model:
+        if drafter.proposer in drafters_of(Needs.FEATURES, Location.TARGET) and not model:
             model = shipped_head(target.model, drafter.proposer)
             require(
                 bool(model),

@@ -23,10 +23,12 @@ class EmulationConfig:
     acceptance: Share | Annotated[tuple[Share, ...], Field(min_length=1)] = 0.8
     """Probability that a draft token is accepted if all before it were. A list has one per position, the last for all
     further ones."""
+    step_acceptance: Share = 0.8
+    """Probability that a step of reasoning ([lossy](lossy.md)) gets the best score, else it gets the worst."""
     time_scale: PositiveFloat = 1.0
     """Factor on every step's time. If speed-ups at 1 and 5 differ, this machine's CPU limits the result."""
     seed: NonNegativeInt = 0
-    """Decides which tokens are accepted; does not change the text."""
+    """Decides which tokens and steps are accepted; does not change the target's own text."""
     max_sequences: NonNegativeInt = 0
     """Open sequences per replica; 0: as the profile says."""
     max_batch_tokens: NonNegativeInt = 0

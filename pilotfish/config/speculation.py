@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from pilotfish.config.fields import STRICT, Share, require, yaml_word
+from pilotfish.config.steps import StepsConfig
 from pilotfish.drafter_registry import LOOKUPS
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class SpeculationConfig:
     proposer: str = "auto"
     """`auto`: the drafter in the target (`target.drafter`), or the draft pool if that does more than look up; of both,
     the [faster](controller.md#which-drafter); without them what `draft.proposer` says. `draft`: the pool. `ngram`,
-    `suffix`: a lookup in the orchestrator. `eagle3`, `medusa`: the heads in the target."""
+    `suffix`: a lookup in the orchestrator. `eagle3`, `medusa`, `early_exit`: the drafter in the target."""
     lookup: LookupName = "none"
     """A lookup in the orchestrator before the draft pool, which is asked only where the lookup expects fewer than
     `draft.lookup_min_accepted_tokens` ([proposers](proposers.md#a-lookup-before-another-drafter)). In the target:
@@ -77,6 +78,8 @@ class SpeculationConfig:
     were shorter, none by the draft service before so many tokens."""
     allow_lossy: bool = False
     """Requests may ask for [lossy](lossy.md) answers, which need not be the target's own."""
+    steps: StepsConfig = field(default_factory=StepsConfig)
+    """Steps of reasoning."""
 
     @property
     def default_draft_tokens(self) -> int:

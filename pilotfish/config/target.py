@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from pydantic import PositiveInt
+from pydantic import NonNegativeInt, PositiveInt
 
 from pilotfish.config.engine import EngineConfig
 from pilotfish.config.fields import STRICT, OptionalPort, Port, require
@@ -29,20 +29,28 @@ class InTargetDrafterConfig:
     __pydantic_config__ = STRICT
 
     proposer: ProposerName = "auto"
-    """`eagle3`, `medusa`: heads trained for this target. `auto`: the head that comes with Pilotfish. It is `none` if
-    there is no such head, `draft.proposer` or `feature_layers` is set, the target has several ranks, or engines are
-    emulated."""
+    """`eagle3`, `medusa`: heads trained for this target. `early_exit`: its own first layers. `auto`: the head that
+    comes with Pilotfish. It is `none` if there is no such head, `draft.proposer` or `feature_layers` is set, the target
+    has several ranks, or engines are emulated."""
     lookup: LookupName = "auto"
     """A lookup before the proposer, which drafts only where the lookup expects fewer than
     `draft.lookup_min_accepted_tokens`. `auto`: `suffix` if proposer `auto` found a head, else `none`."""
     model: HeadOrPath = ""
-    """The head: a folder, or the name of a head that comes with Pilotfish. Empty: the one for the target."""
+    """The head: a folder, or the name of a head that comes with Pilotfish. Empty: the one for the target. Of
+    `early_exit`: a trained exit; empty: bare, for targets trained for it (LayerSkip)."""
+    exit_layer: NonNegativeInt = 0
+    """Layers that `early_exit` runs. 0: those that the trained exit was made for; bare, half of them."""
 
     def __post_init__(self) -> None:
         require(
             not self.model or self.proposer != "auto",
             "target.drafter.model is given without target.drafter.proposer: set it to "
             + " or ".join(IN_TARGET_DRAFTERS),
+        )
+        require(
+            not self.exit_layer or self.proposer == "early_exit",
+            f"target.drafter.exit_layer is {self.exit_layer}, and proposer {self.proposer} has none: "
+            "set target.drafter.proposer to early_exit",
         )
 
 
@@ -77,10 +85,14 @@ class TargetConfig:
 
     def __post_init__(self) -> None:
         proposer = self.drafter.proposer
+        is_head = proposer in drafters_of(Needs.FEATURES, Location.DRAFT_SERVICE)
+        advice = (
+            f"let the draft pool run the head (draft.proposer: {proposer})" if is_head else "choose another drafter"
+        )
         require(
             self.tensor_parallel_size == 1 or proposer in ("auto", "none"),
             f"target.drafter.proposer {proposer} runs on a target in one process: with target.tensor_parallel_size "
-            f"{self.tensor_parallel_size} let the draft pool run the head (draft.proposer: {proposer})",
+            f"{self.tensor_parallel_size} {advice}",
         )
         require(
             self.tensor_parallel_size == 1 or self.engine.quantization != "int4",

@@ -204,7 +204,10 @@ def start_emulated_engine(config: Config, role: Role) -> EmulatedEngine:
     return EmulatedEngine(
         role,
         language_model=HashLanguageModel(
-            vocab_size=spoken.stop, first_token_id=spoken.start, acceptance_seed=emulation.seed
+            vocab_size=spoken.stop,
+            first_token_id=spoken.start,
+            acceptance_seed=emulation.seed,
+            step_acceptance=emulation.step_acceptance,
         ),
         acceptance=emulation.acceptance,
         step_cost=ScaledCost(profile.target if role == "target" else profile.draft, emulation.time_scale),

@@ -31,20 +31,27 @@ class HashLanguageModel:
     """Ids below it are never said: special tokens, usually."""
     acceptance_seed: int = 0
     """Seed of what a drafter gets right; the text is the same with any."""
+    step_acceptance: float = 0.8
+    """Probability that the best of some tokens is said that a bias forces, else the worst."""
 
     def next_token(self, context: Sequence[int], sampling: SamplingParams, length: int = 0) -> int:
         """The token after `context`. Costs under a microsecond, whatever the length.
 
-        Where a bias forces some tokens, or only some are allowed, each is as likely as the others.
+        Of tokens that a bias forces, which are a judge's scale from worst to best, it is one of the ends, by all of the
+        text: only who has that knows which. Where only some are allowed, each is as likely as the others.
         """
         length = length or len(context)
         number = self._hash(context, sampling, length)
         allowed = sampling.allowed_token_ids
         forced = [token_id for token_id, bias in sampling.logit_bias if bias >= _FORCING_BIAS]
-        if choices := [token_id for token_id in forced if not allowed or token_id in allowed] or allowed:
-            # What it is asked may always be the same: the length makes the answers differ.
+        if scale := [token_id for token_id in forced if not allowed or token_id in allowed]:
+            # The question at the end is always the same: what it is about makes the answers differ.
+            draw = (hash((self.acceptance_seed, *context)) & _MASK) * _RANK_FACTOR & _MASK
+            return scale[-1 if draw < self.step_acceptance * 2**64 else 0]
+        if allowed:
+            # The text may run in circles: the length makes the tokens differ.
             draw = (hash((number, length)) & _MASK) * _RANK_FACTOR & _MASK
-            return choices[(draw >> 20) % len(choices)]
+            return allowed[(draw >> 20) % len(allowed)]
         return self._token(number)
 
     def draft_token(self, context: Sequence[int], sampling: SamplingParams, acceptance: float, length: int = 0) -> int:

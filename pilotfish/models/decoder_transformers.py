@@ -108,12 +108,12 @@ class TransformersDecoder:
         self.max_context_tokens = max_context_tokens
         self.dtype: torch.dtype = model.dtype
         self.device: torch.device = model.device
-        self._layers = attention_shapes(model)
-        self._model = model
+        self.layers = attention_shapes(model)
+        self.model = model
         self._deterministic = deterministic
         self.row_attention = row_attention
         self.graph_plan = graphs
-        self._pool: TensorPool | None = None
+        self.pool: TensorPool | None = None
         model.set_attn_implementation(ATTENTION_NAME)
         if config._attn_implementation != ATTENTION_NAME:
             raise unsupported(model.config, "it takes no attention implementation but transformers' own")
@@ -122,19 +122,19 @@ class TransformersDecoder:
         self._hidden_states = HiddenStates(model)
         self._captures = False
         self._graphs: GraphRunner | None = None
-        self._num_key_heads = max(layer.num_kv_heads for layer in self._layers)
+        self._num_key_heads = max(layer.num_kv_heads for layer in self.layers)
         if graphs is not None:
             self._graphs = GraphRunner(self._run_static, graphs, num_key_heads=self._num_key_heads, device=self.device)
 
     @property
     def input_embeddings(self) -> nn.Module:
         """Token ids to what enters the first layer."""
-        embeddings: nn.Module = self._model.get_input_embeddings()
+        embeddings: nn.Module = self.model.get_input_embeddings()
         return embeddings
 
     @property
     def num_layers(self) -> int:
-        return len(self._layers)
+        return len(self.layers)
 
     @property
     def num_graphs(self) -> int:
@@ -152,9 +152,9 @@ class TransformersDecoder:
 
     def allocate(self, num_blocks: int) -> TensorPool:
         self._forget_graphs()
-        self._pool = None  # its memory is free before the next pool's is taken
-        self._pool = TensorPool(self._layers, num_blocks, self.dtype, self.device)
-        return self._pool
+        self.pool = None  # its memory is free before the next pool's is taken
+        self.pool = TensorPool(self.layers, num_blocks, self.dtype, self.device)
+        return self.pool
 
     @torch.inference_mode()
     def record_graphs(self) -> None:
@@ -165,12 +165,12 @@ class TransformersDecoder:
 
     @torch.inference_mode()
     def move_kv(self, moves: Sequence[tuple[int, int]]) -> None:
-        if self._pool is not None and moves:
-            self._pool.move(moves)
+        if self.pool is not None and moves:
+            self.pool.move(moves)
 
     @torch.inference_mode()
     def forward(self, step: StepInput) -> Tensor:
-        if self._pool is None:
+        if self.pool is None:
             raise RuntimeError("allocate a KV pool before the first forward")
         if self.row_attention is not None:
             if self._graphs is not None and self._graphs.replay(step):
@@ -194,14 +194,14 @@ class TransformersDecoder:
 
     def _run_model(self, token_ids: Tensor, positions: Tensor, logit_rows: Tensor, attention: AttentionBatch) -> Tensor:
         """token_ids and positions [T], logit_rows [R]; returns logits [R, V]."""
-        assert self._pool is not None
-        logits: Tensor = self._model(
+        assert self.pool is not None
+        logits: Tensor = self.model(
             input_ids=token_ids[None],
             position_ids=positions[None],
             use_cache=False,
             logits_to_keep=logit_rows,
             paged_batch=attention,
-            paged_pools=self._pool.tensors,
+            paged_pools=self.pool.tensors,
         ).logits
         return logits[0]
 

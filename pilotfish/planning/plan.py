@@ -12,6 +12,7 @@ from pilotfish.planning.draft_assumptions import Placement
 from pilotfish.planning.fleet import Goals, quantile
 from pilotfish.planning.planner import Fleet, Planner
 from pilotfish.planning.result import AcceptanceRow, BatchRow, FleetRow, Plan, judge
+from pilotfish.planning.steps import step_rows
 
 _QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 _ACCEPTANCES, _BATCHES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9), (1, 8, 32)
@@ -45,6 +46,7 @@ def make_plan(planner: Planner, goals: Goals, fleet: Fleet | None = None) -> Pla
         goals=str(goals),
         crossover_batch=rates.crossover_batch,
         batches=batches,
+        steps=list(step_rows(rates.model, rates.num_draft_tokens[1])),
         acceptances=_acceptance_rows(planner),
         fleets=rows,
         equal_gpus=equal,

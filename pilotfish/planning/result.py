@@ -25,6 +25,16 @@ class BatchRow(msgspec.Struct, frozen=True, kw_only=True):
     """Output of all sequences together."""
 
 
+class StepRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Lossy decoding by steps of reasoning: one sequence alone."""
+
+    step_acceptance: float
+    """Share of the drafter's steps that the target keeps."""
+    token_ms: float
+    speed_up: float
+    """Speed-up over plain decoding."""
+
+
 class AcceptanceRow(msgspec.Struct, frozen=True, kw_only=True):
     """What drafts of this acceptance are worth in this batch of one replica."""
 
@@ -70,6 +80,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     crossover_batch: int | None
     """The smallest batch from which on drafts do not pay; None: they pay up to the largest."""
     batches: list[BatchRow]
+    steps: list[StepRow]
+    """What steps of reasoning gain, by the share that is kept."""
     acceptances: list[AcceptanceRow]
     """By acceptance, and within it by batch: whatever acceptance was asked for."""
     fleets: list[FleetRow]

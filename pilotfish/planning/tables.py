@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from pilotfish.planning.memory import MemoryPlan
-from pilotfish.planning.result import AcceptanceRow, BatchRow, FleetRow, Plan
+from pilotfish.planning.result import AcceptanceRow, BatchRow, FleetRow, Plan, StepRow
+from pilotfish.planning.steps import STEP_TOKENS
 from pilotfish.types import BLOCK_SIZE
 
 _QUANTILES = ("p50", "p95", "p99")
@@ -34,6 +35,7 @@ def show(plan: Plan, console: Console) -> None:
     console.print(conditions, style="dim", soft_wrap=True, markup=False)
     console.print(f"goals: {plan.goals}", style="dim", soft_wrap=True, markup=False)
     console.print(_batch_table(plan.batches))
+    console.print(_step_table(plan.steps))
     console.print(_acceptance_table(plan.acceptances))
     console.print(_fleet_table("Fleets", plan.fleets))
     if plan.equal_gpus:
@@ -55,6 +57,15 @@ def _batch_table(rows: Sequence[BatchRow]) -> Table:
             f"{row.speed_up:.2f}x",
             f"{row.tokens_per_s:.0f}",
         )
+    return table
+
+
+def _step_table(rows: Sequence[StepRow]) -> Table:
+    table = Table(title="Lossy: steps of reasoning, alone", title_justify="left", box=None)
+    for name in (f"steps of {STEP_TOKENS}\ntokens kept", "ms/token\n", "speed-up\n"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(f"{row.step_acceptance:.0%}", f"{row.token_ms:.2f}", f"{row.speed_up:.2f}x")
     return table
 
 

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 CHUNK_TOKENS = 16
 """Tokens of a step asked of a drafter at once: what comes behind the step's end is drafted in vain, and every
 request is a round trip."""
-STEP_END = b"\n\n"
-"""Mark between two steps: an empty line."""
 
 
 class StepText:
     """One step in the making. Space before its first word is no end."""
 
-    def __init__(self, ends: Sequence[bytes] = (STEP_END,)) -> None:
+    def __init__(self, ends: Sequence[bytes]) -> None:
+        """ends: marks of which one ends it; at least one."""
         self._ends = ends
         self._text = b""
 

@@ -45,6 +45,8 @@ class TrainingRequest:
     """Draft depths that eagle3 unrolls, heads of medusa, and what a draft's chains are judged by."""
     num_layers: int = 4
     """Layers of a draft model."""
+    exit_layer: int = 0
+    """Layers of the target before the block of early_exit; 0: half of them."""
     num_sequences: int = 64
     """Sequences synthesised at once."""
     num_threads: int = 0
@@ -72,11 +74,14 @@ class TrainingRequest:
             "minutes": self.max_minutes,
             "draft vocabulary": self.draft_vocab_size,
             "threads": self.num_threads,
+            "exit layer": self.exit_layer,
         }.items():
             if not value >= 0:
                 raise ConfigError(f"{name} is {value}; it must be at least 0")
         if self.start_from is not None and DRAFTERS[METHODS[self.method]].needs is not Needs.FEATURES:
             raise ConfigError(f"--start-from takes a head; {self.method} begins with the target's own weights")
+        if self.exit_layer and DRAFTERS[METHODS[self.method]].needs is not Needs.LAYERS:
+            raise ConfigError(f"--exit-layer is of early_exit; {self.method} has none")
         if self.data and self.prompts:
             raise ConfigError("--data has answers already and --prompts asks for them: give one of the two")
 

@@ -64,6 +64,8 @@ class Workspace:
         shape = {name: getattr(request, name) for name in _SHAPE}
         if request.start_from is not None:
             shape["start_from"] = str(request.start_from.absolute())
+        if request.exit_layer:
+            shape["exit_layer"] = request.exit_layer
         data = self.features(request).name
         return self.root / "runs" / f"{request.method}-{_digest([json.dumps([shape, data]).encode()])}"
 

@@ -10,6 +10,8 @@ from pilotfish.config import EngineConfig
 from pilotfish.drafters.eagle3.draft import build_eagle3_head
 from pilotfish.drafters.eagle3.in_target import Eagle3Drafter
 from pilotfish.drafters.eagle3.module import Eagle3Head
+from pilotfish.drafters.early_exit.draft import build_exit
+from pilotfish.drafters.early_exit.in_target import EarlyExitDrafter
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.in_target_drafting import InTargetDrafter
 from pilotfish.engine.process.gpu import record_graphs, with_kv_cache_tokens
@@ -29,7 +31,7 @@ GREEDY = SamplingParams(temperature=0, max_tokens=400)
 Make = Callable[..., TransformersDecoder]
 
 
-def core_of(decoder: TransformersDecoder, head_hidden_size: int = 0) -> EngineCore:
+def core_of(decoder: TransformersDecoder, head_hidden_size: int = 0, exit_layer: int = 0) -> EngineCore:
     info = ModelInfo(model_id="tiny", tokenizer_fingerprint="none", vocab_size=256, max_context_tokens=512)
     config = EngineConfig(kv_cache_tokens=1024, dtype="float32", max_draft_tokens=7)
     drafter: InTargetDrafter | None = None
@@ -45,6 +47,8 @@ def core_of(decoder: TransformersDecoder, head_hidden_size: int = 0) -> EngineCo
         module = Eagle3Head(head).requires_grad_(False)
         module.set_draft_vocabulary(torch.arange(256))
         drafter = Eagle3Drafter(decoder, build_eagle3_head(decoder, module), top_m=8)
+    if exit_layer:
+        drafter = EarlyExitDrafter(decoder, build_exit(decoder, exit_layer, None), top_m=8)
     core = EngineCore(decoder, config, info, drafter=drafter)
     record_graphs(decoder)
     warm_up(core)
@@ -87,8 +91,12 @@ def test_greedy_text_with_drafts_is_the_targets_own(
 
 
 @pytest.mark.parametrize("graphs", [False, True])
-def test_a_drafter_in_the_engine_changes_no_text(make_decoder: Make, reference: LlamaForCausalLM, graphs: bool) -> None:
-    core = core_of(make_decoder(graphs=graphs), reference.config.hidden_size)
+@pytest.mark.parametrize("drafter", ["eagle3", "early_exit"])
+def test_a_drafter_in_the_engine_changes_no_text(
+    make_decoder: Make, reference: LlamaForCausalLM, drafter: str, graphs: bool
+) -> None:
+    sizes = {"head_hidden_size": reference.config.hidden_size} if drafter == "eagle3" else {"exit_layer": 1}
+    core = core_of(make_decoder(graphs=graphs), **sizes)
     texts: dict[int, list[int]] = {key: [] for key in PROMPTS}
     for key, prompt in PROMPTS.items():
         core.submit(OpenSequence(key, tuple(prompt), GREEDY))

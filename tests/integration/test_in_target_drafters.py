@@ -53,7 +53,7 @@ def run_stack(ending_target: Path, tmp_path: Path) -> RunStack:
     return run
 
 
-@pytest.mark.parametrize("proposer", ["eagle3", "medusa"])
+@pytest.mark.parametrize("proposer", ["eagle3", "medusa", "early_exit"])
 @pytest.mark.parametrize(
     ("tree_nodes", "samplings"),
     [(0, [{"temperature": 0.0}]), (12, [{"temperature": 0.9}, {"temperature": 0.9, "grammar": GRAMMAR}])],
@@ -67,7 +67,7 @@ async def test_the_text_is_that_of_plain_decoding(
     tree_nodes: int,
     samplings: list[dict[str, Any]],
 ) -> None:
-    folder = {"eagle3": head_folder, "medusa": medusa_folder}[proposer]
+    folder = {"eagle3": head_folder, "medusa": medusa_folder, "early_exit": ""}[proposer]
     async with run_stack({"proposer": proposer, "model": str(folder)}, tree_nodes=tree_nodes) as stack:
         for sampling in samplings:
             request = {"seed": 11, "max_tokens": 24, **sampling}
@@ -82,6 +82,13 @@ async def test_the_text_is_that_of_plain_decoding(
                 if mode == ON:
                     assert drafted.speculation.num_draft_tokens > 5  # those that pay
                     assert drafted.speculation.reason == ""
+
+
+def test_a_bare_exit_has_no_weights_to_find_room_for(ending_target: Path, tmp_path: Path) -> None:
+    engine = {"compile": False, "num_threads": 1, "kv_cache_tokens": 1024, "quantization": "auto"}
+    target = {"model": str(ending_target), "engine": engine, "drafter": {"proposer": "early_exit", "exit_layer": 1}}
+    core = build_engine(config_from_dict({"target": target, "cache_dir": str(tmp_path)}), "target")
+    assert core.model.proposer == "early_exit"
 
 
 def text_of(token_ids: list[int]) -> str:

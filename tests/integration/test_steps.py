@@ -109,6 +109,24 @@ async def test_what_only_the_target_keeps_is_refused(stack: Stack) -> None:
         assert response.json()["error"]["param"] == param
 
 
+@pytest.mark.parametrize("step_acceptance", [0.0, 0.5, 1.0])
+async def test_an_emulated_target_keeps_as_many_steps_as_is_asked_for(tmp_path: Path, step_acceptance: float) -> None:
+    """By the configured question, scale and ends."""
+    steps = {"question": " right? ", "scale": ["n", "y"], "least_score": 1, "ends": ["a", "e"]}
+    config = config_from_dict(
+        {
+            "emulation": {"profile": "instant", "step_acceptance": step_acceptance},
+            "orchestrator": {"speculation": {"allow_lossy": True, "draft_deadline_ms": 10000, "steps": steps}},
+            "cache_dir": str(tmp_path),
+        }
+    )
+    async with running_stack(config) as stack:
+        stats = (await stack.ask(max_tokens=400, speculation={"level": "step"})).speculation
+    assert stats.num_steps > 20  # far more than the end at `step_max_tokens` would make
+    kept = stats.num_accepted_steps / stats.num_steps
+    assert kept == step_acceptance if step_acceptance in (0, 1) else 0.1 < kept < 0.9
+
+
 async def test_they_are_the_operators_to_allow(tmp_path: Path) -> None:
     config = Config(emulation=EmulationConfig(profile="instant"), cache_dir=str(tmp_path))
     async with running_stack(config) as stack:

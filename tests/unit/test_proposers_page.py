@@ -24,8 +24,8 @@ PAGE = ROOT / "docs" / "proposers.md"
 CODE_BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
 FIRST_ROW = '        "ngram": '
 GUESS = """
-def build_in_target(folder, loaded, decoder, *, top_m):
-    return folder and ("guess", loaded, decoder, top_m)
+def build_in_target(wanted, loaded, decoder, *, top_m):
+    return wanted.model and ("guess", loaded, decoder, top_m)
 """
 GUESS_ROW = """
         "guess": DrafterKind(
@@ -122,6 +122,7 @@ def test_every_room_holds_what_its_row_promises(name: str) -> None:
     promised = {
         Needs.TEXT: ("lookup",),
         Needs.FEATURES: ("build_in_target", "build_standalone"),
+        Needs.LAYERS: ("build_in_target",),
         Needs.MODEL: (),
     }[kind.needs]
     assert all(callable(getattr(room(name, "draft"), function)) for function in promised)

@@ -93,8 +93,8 @@ def _requests(service: InferenceService) -> dict[str, int]:
         "num_finished": statistics.outcomes.total(),
         "num_failed": statistics.failures.total(),
         "num_output_tokens": totals.num_output_tokens,
-        "num_draft_tokens": totals.num_draft_tokens,
-        "num_accepted_tokens": totals.num_accepted_tokens,
+        "num_draft_tokens": totals.num_draft_tokens.total(),
+        "num_accepted_tokens": totals.num_accepted_tokens.total(),
     }
 
 

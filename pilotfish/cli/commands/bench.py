@@ -52,6 +52,14 @@ def bench(
         Path | None,
         typer.Option("--prompts", "-p", metavar="FILE", help="Spec-Bench's .jsonl, or a text file, a prompt a line."),
     ] = None,
+    reference: Annotated[
+        Path | None,
+        typer.Option(
+            "--reference",
+            metavar="FILE.jsonl",
+            help="Right answers: lines with question_id and reference. Default: the prompts' own.",
+        ),
+    ] = None,
     per_category: Annotated[int | None, typer.Option("--per-category", help="Prompts per category.", min=1)] = None,
     proposers: Annotated[
         list[str] | None,
@@ -114,7 +122,7 @@ def bench(
     if context.invoked_subcommand:
         _require_no_options(context)
         return
-    chosen = load_prompts(prompts, per_category=per_category)
+    chosen = load_prompts(prompts, per_category=per_category, references=reference)
     exact, lossy = _acceptances(acceptance)
     settings = Settings(
         lengths=tuple(dict.fromkeys(lengths or DEFAULT_LENGTHS)),

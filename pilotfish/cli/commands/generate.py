@@ -33,7 +33,9 @@ NumSpeculativeTokens = Annotated[
 ]
 Proposer = Annotated[
     str,
-    typer.Option("--proposer", help="auto, draft (the draft service), ngram or suffix (lookups), eagle3 or medusa."),
+    typer.Option(
+        "--proposer", help="auto, draft (the draft service), ngram or suffix (lookups), eagle3, medusa or early_exit."
+    ),
 ]
 StepJudge = Annotated[
     Literal["score", "logprob"],

@@ -1,4 +1,4 @@
-"""`pilotfish train draft | eagle3 | medusa`: a drafter for a target, from nothing but the target."""
+"""`pilotfish train draft | eagle3 | medusa | early_exit`: a drafter for a target, from nothing but the target."""
 
 from __future__ import annotations
 
@@ -63,6 +63,9 @@ def train(
     vocab: Annotated[int, typer.Option("--vocab", help="Tokens that a head can propose, by frequency; 0: all.")] = 8192,
     depths: Annotated[int, typer.Option("--depths", help="Draft positions that eagle3 learns; heads of medusa.")] = 3,
     layers: Annotated[int, typer.Option("--layers", help="Layers of a draft model.")] = 4,
+    exit_layer: Annotated[
+        int, typer.Option("--exit-layer", help="Layers of the target that early_exit runs; 0: half of them.")
+    ] = 0,
     sequences: Annotated[int, typer.Option("--sequences", help="Conversations generated at once.")] = 64,
     threads: Annotated[int, typer.Option("--threads", help="0: the cores of this process.")] = 0,
     device: Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:N or auto.")] = "cpu",
@@ -110,6 +113,7 @@ def train(
         draft_vocab_size=vocab,
         num_depths=depths,
         num_layers=layers,
+        exit_layer=exit_layer,
         num_sequences=sequences,
         num_threads=threads,
         seed=seed,

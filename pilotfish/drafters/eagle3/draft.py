@@ -13,6 +13,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from pilotfish.config import EngineConfig
+from pilotfish.config.shipped_heads import head_folder
+from pilotfish.config.target import InTargetDrafterConfig
 from pilotfish.drafters.eagle3.checkpoint import load_eagle3
 from pilotfish.drafters.eagle3.in_target import Eagle3Drafter
 from pilotfish.drafters.eagle3.module import Eagle3Head
@@ -36,12 +38,14 @@ _EMBEDDINGS = "embed_tokens.weight"
 """What the name ends with in the target's safetensors."""
 
 
-def build_in_target(folder: Path, loaded: LoadedModel, decoder: Decoder, *, top_m: int) -> Eagle3Drafter:
-    """The head in a folder on top of the decoder that was built from loaded; the decoder captures its layers.
+def build_in_target(
+    wanted: InTargetDrafterConfig, loaded: LoadedModel, decoder: Decoder, *, top_m: int
+) -> Eagle3Drafter:
+    """The head that is wanted on top of the decoder that was built from loaded; the decoder captures its layers.
 
     Raises: as load_eagle3 does, and ModelError for another target's head.
     """
-    target = HeadTarget.of_model(loaded)
+    folder, target = head_folder(wanted.model), HeadTarget.of_model(loaded)
     head = load_eagle3(folder, num_target_layers=target.num_layers, dtype=decoder.dtype)
     head.config.check_target(target, source=str(folder))
     decoder.capture(head.config.feature_layers)

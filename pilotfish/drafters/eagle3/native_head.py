@@ -7,7 +7,6 @@ import weakref
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from pilotfish.drafters.eagle3.config import Eagle3Config
 from pilotfish.drafters.eagle3.module import Eagle3Head, Rotary
@@ -23,6 +22,7 @@ from pilotfish.models.native.layout import (
     StepStruct,
     WeightsStruct,
     layer_struct,
+    whole_groups,
     wrong_size,
 )
 from pilotfish.models.native.quantise import BLOCK_INPUTS
@@ -73,7 +73,7 @@ class NativeEagle3Head:
         rotary = Rotary(config, torch.arange(decoder.max_context_tokens))
         half = config.head_dim // 2
         self._layer = layer_struct(packer, module.midlayer, quantization="int8", first_key=FIRST_KEY)
-        head = _whole_groups(module.lm_head.weight)
+        head = whole_groups(module.lm_head.weight)
         embedding = module.embed_tokens
         model = ModelStruct(
             hidden=config.hidden_size,
@@ -150,9 +150,3 @@ def _check_sizes(config: Eagle3Config) -> None:
         raise UnsupportedModelError(
             f"an EAGLE-3 head whose {reason}, does not run on the native kernels: set engine.compile to false"
         )
-
-
-def _whole_groups(weight: Tensor) -> Tensor:
-    """The weight [N, K] with rows of zeros to a multiple of GROUP, which the kernels work in."""
-    padding = -weight.shape[0] % GROUP
-    return torch.cat((weight, weight.new_zeros(padding, weight.shape[1]))) if padding else weight

@@ -7,6 +7,8 @@ from pathlib import Path
 import torch
 
 from pilotfish.config import EngineConfig
+from pilotfish.config.shipped_heads import head_folder
+from pilotfish.config.target import InTargetDrafterConfig
 from pilotfish.drafters.medusa.checkpoint import load_medusa
 from pilotfish.drafters.medusa.head import MedusaHead
 from pilotfish.drafters.medusa.in_target import MedusaDrafter
@@ -17,12 +19,14 @@ from pilotfish.models.loading import LoadedModel
 from pilotfish.models.store.head_config import HeadTarget
 
 
-def build_in_target(folder: Path, loaded: LoadedModel, decoder: Decoder, *, top_m: int) -> MedusaDrafter:
-    """The heads in a folder on top of the decoder that was built from loaded.
+def build_in_target(
+    wanted: InTargetDrafterConfig, loaded: LoadedModel, decoder: Decoder, *, top_m: int
+) -> MedusaDrafter:
+    """The heads that are wanted on top of the decoder that was built from loaded.
 
     Raises: as load_medusa does, and ModelError for another target's heads.
     """
-    target = HeadTarget.of_model(loaded)
+    folder, target = head_folder(wanted.model), HeadTarget.of_model(loaded)
     head = MedusaHead(_heads(folder, target, decoder.dtype).to(decoder.device), (target.num_layers,))
     decoder.capture(head.feature_layers)
     return MedusaDrafter(decoder, head, top_m=top_m)

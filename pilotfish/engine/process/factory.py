@@ -62,7 +62,7 @@ def build_in_target_drafter(config: Config, loaded: LoadedModel, decoder: Decode
     wanted, drafter = config.target.drafter, None
     if wanted.proposer != "none":  # Config has made `auto` concrete
         build = room(wanted.proposer, "draft").build_in_target
-        drafter = build(head_folder(wanted.model), loaded, decoder, top_m=config.draft.top_m)
+        drafter = build(wanted, loaded, decoder, top_m=config.draft.top_m)
     if wanted.lookup == "none":
         return drafter
     name = wanted.lookup if drafter is None else drafter.name
@@ -158,7 +158,7 @@ def _with_weight_format(config: Config, role: Role) -> Config:
         return config
     num_ranks = config.target.tensor_parallel_size if role == "target" else 1
     wanted = config.target.drafter
-    drafter = head_folder(wanted.model) if role == "target" and wanted.proposer != "none" else None
+    drafter = head_folder(wanted.model) if role == "target" and wanted.model else None
     needs = MemoryNeeds.of_model(
         pull_model(service.model, Path(config.cache_dir)), engine, num_ranks=num_ranks, drafter=drafter
     )

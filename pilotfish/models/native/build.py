@@ -47,6 +47,10 @@ _SIGNATURES = (
     ("destroy_head", [_POINTER], None),
     ("set_head_pool", [_POINTER, _POINTER, _POINTER], None),
     ("forward_head", [_POINTER, _POINTER], None),
+    ("create_exit", [_POINTER, _POINTER], _POINTER),
+    ("destroy_exit", [_POINTER], None),
+    ("set_exit_pool", [_POINTER, _POINTER, _POINTER], None),
+    ("forward_exit", [_POINTER, _POINTER, _POINTER], None),
 )
 """See kernels.cpp."""
 

@@ -52,15 +52,15 @@ class NativeDecoder:
         self.max_context_tokens = max_context_tokens
         self.dtype = torch.bfloat16
         self.device = torch.device("cpu")
-        self._weights = PackedWeights(model, max_context_tokens, quantization, num_threads)
-        self.engine = self.kernels.pilotfish_create(ctypes.addressof(self._weights.model_struct), num_threads)
+        self.weights = PackedWeights(model, max_context_tokens, quantization, num_threads)
+        self.engine = self.kernels.pilotfish_create(ctypes.addressof(self.weights.model_struct), num_threads)
         weakref.finalize(self, self.kernels.pilotfish_destroy, self.engine)
         self._pool: NativePool | None = None
         self._logits = LogitsBuffer(self.vocab_size)
         self._captured_layers: array[int] | None = None
 
     def allocate(self, num_blocks: int) -> NativePool:
-        struct = self._weights.model_struct
+        struct = self.weights.model_struct
         pool = self._pool = NativePool(num_blocks, struct.num_layers, struct.kv_heads, struct.head_dim)
         pointers = ctypes.c_void_p * struct.num_layers
         keys = pointers(*(layer[0].data_ptr() for layer in pool.tensor))
@@ -73,7 +73,7 @@ class NativeDecoder:
         self.kernels.pilotfish_move_kv(self.engine, flat.buffer_info()[0], len(moves))
 
     def capture(self, layers: Sequence[int]) -> None:
-        wanted = layers_to_capture(layers, self._captured_layers, self._weights.model_struct.num_layers)
+        wanted = layers_to_capture(layers, self._captured_layers, self.weights.model_struct.num_layers)
         self._captured_layers = array("q", wanted)
 
     def forward(self, step: StepInput) -> Tensor:
@@ -88,7 +88,7 @@ class NativeDecoder:
         return logits
 
     def _keep_hidden_states(self, struct: StepStruct, layers: array[int]) -> None:
-        hidden: int = self._weights.model_struct.hidden
+        hidden: int = self.weights.model_struct.hidden
         self.last_hidden = torch.empty(struct.num_logit_rows, hidden, dtype=self.dtype)
         self.features = torch.empty(struct.rows, len(layers) * hidden, dtype=self.dtype)
         struct.captured_layers, struct.num_captured = layers.buffer_info()

@@ -10,6 +10,7 @@
 //   keys     [block][H_kv][D / 2][16 tokens][2] bfloat16: the same shape, so scores are a small linear
 //   values   [block][H_kv][16 tokens][D] bfloat16
 #include "eagle3.h"
+#include "exit.h"
 #include "layer.h"
 
 static void forward(Engine& e, const Step& step) {
@@ -17,22 +18,8 @@ static void forward(Engine& e, const Step& step) {
     const int64_t rows = step.rows, hidden = m.hidden;
     Workspace& w = e.workspace;
     w.resize(m, step, hidden);
-    for (int64_t r = 0; r < rows; r++) embed(m, step.token_ids[r], w.residual.data() + r * hidden);
-    for (int64_t l = 0; l < m.num_layers; l++) {
-        const Layer& layer = e.layers[l];
-        each_row(e.team, rows, [&](int64_t r) {
-            const float* row = w.residual.data() + r * hidden;
-            for (int64_t f = 0; f < step.num_captured; f++) {
-                if (step.captured_layers[f] != l) continue;
-                bf16* feature = step.features + (r * step.num_captured + f) * hidden;
-                for (int64_t i = 0; i < hidden; i += LANES) store_bf16(feature + i, load(row + i));
-            }
-            rms_norm(row, layer.input_norm, m.eps, hidden, w.input.data() + r * hidden);
-            // The row's keys and values go to lines anywhere in memory: let them arrive during the linear.
-            if (rows <= 64) prefetch_slot(m, layer, step.slots[r]);
-        });
-        run_layer(e.team, m, layer, step, hidden, w);
-    }
+    embed_rows(m, step, w);
+    run_layers(e.team, m, e.layers.data(), m.num_layers, step, w);
     // What leaves the last layer, normed, counts as what would enter one more.
     for (int64_t f = 0; f < step.num_captured; f++) {
         if (step.captured_layers[f] != m.num_layers) continue;
@@ -76,4 +63,14 @@ void pilotfish_set_head_pool(void* head, bf16* keys, bf16* values) {
 }
 
 void pilotfish_forward_head(void* head, const HeadStep* step) { forward_head(*(HeadEngine*)head, *step); }
+
+// The target must outlive its exit.
+void* pilotfish_create_exit(void* target, const Exit* exit) { return new ExitEngine(*exit, *(Engine*)target); }
+void pilotfish_destroy_exit(void* exit) { delete (ExitEngine*)exit; }
+
+void pilotfish_set_exit_pool(void* exit, bf16* keys, bf16* values) {
+    for (Layer& block : ((ExitEngine*)exit)->block) block.keys = keys, block.values = values;
+}
+
+void pilotfish_forward_exit(void* exit, const Step* step, const bf16* states) { forward_exit(*(ExitEngine*)exit, *step, states); }
 }

@@ -103,6 +103,30 @@ static void run_layer(Team& team, const Model& m, const Layer& layer, const Step
     linear(team, layer.down, m.intermediate, hidden, gated, rounded, rows, add_to_residual);
 }
 
+static void embed_rows(const Model& m, const Step& step, Workspace& w) {
+    for (int64_t r = 0; r < step.rows; r++) embed(m, step.token_ids[r], w.residual.data() + r * m.hidden);
+}
+
+// The first `count` layers over the rows in w.residual. Keeps what enters those that the step captures.
+static void run_layers(Team& team, const Model& m, const Layer* layers, int64_t count, const Step& step, Workspace& w) {
+    const int64_t rows = step.rows, hidden = m.hidden;
+    for (int64_t l = 0; l < count; l++) {
+        const Layer& layer = layers[l];
+        each_row(team, rows, [&](int64_t r) {
+            const float* row = w.residual.data() + r * hidden;
+            for (int64_t f = 0; f < step.num_captured; f++) {
+                if (step.captured_layers[f] != l) continue;
+                bf16* feature = step.features + (r * step.num_captured + f) * hidden;
+                for (int64_t i = 0; i < hidden; i += LANES) store_bf16(feature + i, load(row + i));
+            }
+            rms_norm(row, layer.input_norm, m.eps, hidden, w.input.data() + r * hidden);
+            // The row's keys and values go to lines anywhere in memory: let them arrive during the linear.
+            if (rows <= 64) prefetch_slot(m, layer, step.slots[r]);
+        });
+        run_layer(team, m, layer, step, hidden, w);
+    }
+}
+
 // The final norm and the output projection of the logit rows; leaves the normed rows in w.input [R][hidden].
 static void run_output(Team& team, const Model& m, const Step& step, Workspace& w) {
     bf16* input = w.input.data();

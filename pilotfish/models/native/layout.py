@@ -192,7 +192,7 @@ class PackedWeights:
 
     def _layer(self, layer: Any) -> LayerStruct:
         attention, mlp = layer.self_attn, layer.mlp
-        window = _sliding_window(attention) or 0
+        window = sliding_window(attention)
         struct = layer_struct(self._packer, layer, quantization=self._quantization, window=window)
         projections = (attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj)
         for projection in (*projections, mlp.gate_proj, mlp.up_proj, mlp.down_proj):
@@ -220,11 +220,17 @@ def layer_struct(packer: Packer, layer: Any, *, quantization: Quantization = "no
     )
 
 
-def _sliding_window(attention: Any) -> int | None:
-    """The layer's own window where it has one (Qwen), else the model's (Mistral)."""
+def whole_groups(weight: Tensor) -> Tensor:
+    """The weight [N, K] with rows of zeros to a multiple of GROUP, which the kernels work in."""
+    padding = -weight.shape[0] % GROUP
+    return torch.cat((weight, weight.new_zeros(padding, weight.shape[1]))) if padding else weight
+
+
+def sliding_window(attention: Any) -> int:
+    """The layer's own window where it has one (Qwen), else the model's (Mistral); 0: none."""
     config = attention.config
     window: int | None = getattr(attention, "sliding_window", getattr(config, "sliding_window", None))
-    return window if config.model_type != "llama" else None
+    return window or 0 if config.model_type != "llama" else 0
 
 
 def huge_empty(count: int) -> Tensor:

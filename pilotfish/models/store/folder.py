@@ -70,6 +70,11 @@ def _require_no_head(folder: Path, config: dict[str, Any]) -> None:
             f"{folder} holds an EAGLE-3 head and no model: name it in draft.head (proposer eagle3 of the draft "
             "service) or target.drafter.model (in the target)"
         )
+    if config.get("model_type") == "early_exit":
+        raise UnsupportedModelError(
+            f"{folder} holds a target's trained exit and no model: name it in target.drafter.model (proposer "
+            "early_exit)"
+        )
 
 
 def read_metadata(folder: Path) -> ModelMetadata:

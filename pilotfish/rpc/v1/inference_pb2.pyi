@@ -323,7 +323,7 @@ class SpeculationOptions(_message.Message):
     """Draft tokens per round, 0 is mode OFF; absent: the server's default."""
     proposer: _builtins.str
     """"auto" (the drafter beside the target if there is one, else as the operator has it), "draft" (the draft pool),
-    "ngram" or "suffix" (looked up), "eagle3" or "medusa" (beside the target); empty: the server's default.
+    "ngram" or "suffix" (looked up), "eagle3", "medusa" or "early_exit" (in the target); empty: the server's default.
     """
     acceptance: _types_pb2.AcceptanceMode.ValueType
     """Default COUPLED. TYPICAL and TOLERANCE are refused unless the operator allows them."""

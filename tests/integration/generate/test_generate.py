@@ -124,7 +124,7 @@ async def test_the_model_is_described(orchestrator) -> None:
     info = await orchestrator.stub.GetModelInfo(pb.GetModelInfoRequest())
     assert (info.model.model_id, info.model.vocab_size) == ("emulated", VOCAB_SIZE)
     assert (info.num_target_replicas, info.num_draft_replicas) == (1, 1)
-    assert list(info.proposers) == ["auto", "draft", "ngram", "suffix", "eagle3", "medusa"]
+    assert list(info.proposers) == ["auto", "draft", "ngram", "suffix", "eagle3", "medusa", "early_exit"]
     assert info.limits.max_draft_tokens == 16
     assert info.version
 

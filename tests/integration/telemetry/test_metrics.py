@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from orchestrator.requests.kind import Kind
 from pilotfish.config.telemetry import TelemetryConfig
 from pilotfish.rpc.v1 import inference_pb2 as pb
 
@@ -58,6 +59,9 @@ def test_the_orchestrator_counts_drafts(scrapes) -> None:
     assert after.value("spec_decode_num_drafts_total") == speculation.num_rounds > 0
     assert after.value("spec_decode_num_accepted_tokens_total") == speculation.num_accepted_tokens
     assert sum(after.all("spec_decode_num_accepted_tokens_per_pos_total")) == speculation.num_accepted_tokens
+    for what, num_tokens in (("draft", speculation.num_draft_tokens), ("accepted", speculation.num_accepted_tokens)):
+        by_kind = {kind: after.value(f"spec_decode_kind_{what}_tokens_total", kind=kind) for kind in Kind}
+        assert by_kind == {**dict.fromkeys(Kind, 0), Kind.PLAIN: num_tokens}
     assert after.value("spec_decode_decisions_total", reason="requested") >= speculation.num_rounds
     assert after.value("spec_decode_num_plain_tokens_total") >= 40
 

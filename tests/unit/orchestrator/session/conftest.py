@@ -145,6 +145,7 @@ class FakeJudge(StepJudge):
     """Lets every n-th step stand."""
 
     def __init__(self, stands=(True,)) -> None:
+        self.least_mark = 9
         self._stands = itertools.cycle(stands)
         self.accepted: dict[int, tuple[int, ...]] = {}
         """By the committed tokens that they follow."""

@@ -8,6 +8,7 @@ import msgspec
 
 from orchestrator.prompt_scoring import PromptScorer
 from orchestrator.step_judges import Judgement, ScoreJudge
+from pilotfish.config import StepsConfig
 from pilotfish.errors import InternalError
 from pilotfish.messages import OpenSequence, Proposal, Propose, Verdict
 from tests.unit.orchestrator.session.conftest import PROMPT, FakeJudge, assert_all_are_counted, replayed
@@ -107,7 +108,7 @@ async def test_a_target_that_dies_while_it_judges_is_replaced(world, start, toy_
             accepted[sequence.length] = step
             return judgement
 
-    session = start(Recorder(scorer, DigitTokenizer(toy_tokenizer)))
+    session = start(Recorder(scorer, DigitTokenizer(toy_tokenizer), StepsConfig()))
     tokens = await world.tokens(session)
     assert not world.target_a.is_connected
     assert accepted

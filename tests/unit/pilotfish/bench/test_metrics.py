@@ -39,7 +39,28 @@ def test_rates_are_of_sums_and_the_median_is_of_ratios() -> None:
     assert found.tokens_per_s == pytest.approx(32 / 3.5)
     assert found.total_speed_up == pytest.approx((32 / 3.5) / (32 / 7))
     assert found.ttft_ms == pytest.approx(1000)
+    assert found.total_ms == pytest.approx(1750)
     assert found.is_identical
+
+
+def test_right_answers_are_counted_by_question_against_the_same_questions_of_the_baseline() -> None:
+    grades = {  # by arm and question: one for each turn
+        (PLAIN, 0): (True, True),
+        (FAST, 0): (True, False),
+        (PLAIN, 1): (True, True),
+        (FAST, 1): (True, True),
+        (PLAIN, 2): (None, None),
+        (FAST, 2): (None, None),
+    }
+    samples = [
+        Sample(arm, "math", question, turn, measured((1.0, 1)), is_right)
+        for (arm, question), turns in grades.items()
+        for turn, is_right in enumerate(turns)
+    ]
+    accuracy = rows(samples)[FAST, "math"].accuracy
+    assert accuracy is not None
+    assert (accuracy.num_questions, accuracy.right, accuracy.difference) == (2, 0.75, -0.25)
+    assert rows([sample for sample in samples if sample.prompt_index == 2])[FAST, "math"].accuracy is None
 
 
 def test_over_all_categories_the_speed_up_is_of_all_tokens_and_all_their_time() -> None:

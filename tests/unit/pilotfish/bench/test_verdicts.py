@@ -3,8 +3,9 @@
 import pytest
 
 from pilotfish.bench.arms import PLAIN, Variant
+from pilotfish.bench.grading import Accuracy, accuracy_of
 from pilotfish.bench.metrics import ALL, Row
-from pilotfish.bench.verdicts import CategoryVerdict, verdicts_of
+from pilotfish.bench.verdicts import Verdict, arm_verdicts_of, verdicts_of
 
 VARIANTS = {
     variant.name: variant for variant in (Variant(), Variant("ngram", 3), Variant("model", 5), Variant("model"))
@@ -19,6 +20,7 @@ def row(
     category: str = "qa",
     same: int = 4,
     bound: float | None = None,
+    accuracy: Accuracy | None = None,
 ) -> Row:
     return Row(
         arm=arm,
@@ -33,14 +35,16 @@ def row(
         speed_up_bound=bound,
         total_speed_up=speed_up,
         ttft_ms=1.0,
+        total_ms=1.0,
         itl_p50_ms=1.0,
         itl_p99_ms=1.0,
         drafts=None,
+        accuracy=accuracy,
         num_identical=same,
     )
 
 
-def verdict(*rows: Row, must_be_identical: bool = True) -> CategoryVerdict:
+def verdict(*rows: Row, must_be_identical: bool = True) -> Verdict:
     (found,) = verdicts_of([row(PLAIN, 1.0), *rows], VARIANTS, must_be_identical=must_be_identical)
     return found
 
@@ -96,3 +100,30 @@ def test_answers_too_short_to_time_tell_no_speed_but_may_differ() -> None:
     assert "no answer of 8 tokens or more" in found.sentence
     assert verdict(row("ngram K=3", None, same=3)).conclusion == "differs"
     assert verdict(row("ngram K=3", None), row("model K=5", 1.2)).arm == "model K=5"
+
+
+def test_speed_that_costs_right_answers_by_more_than_chance_is_named() -> None:
+    worse = accuracy_of([0.0, 0.0, 0.0, 1.0], [1.0, 1.0, 1.0, 1.0])
+    found = verdict(row("ngram K=3", 2.0, accuracy=worse), must_be_identical=False)
+    assert (found.conclusion, found.proposer) == ("costs accuracy", "")
+    assert "2.00x with ngram K=3, but 25% right, 100% plainly" in found.sentence
+    by_chance = accuracy_of([0.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0])
+    assert verdict(row("ngram K=3", 2.0, accuracy=by_chance), must_be_identical=False).conclusion == "pays"
+
+
+def test_every_arm_that_drafts_is_judged_over_all_the_lossy_ones_by_their_speed() -> None:
+    variants = VARIANTS | {"model K=5 step": Variant("model", 5, "step")}
+    speeds = {PLAIN: 1.0, "ngram K=3": 0.8, "model K=5": 1.4, "model auto": 1.0, "model K=5 step": 2.0}
+    rows = [
+        row(arm, speed, category=name, same=3 if arm in ("model auto", "model K=5 step") else 4)
+        for arm, speed in speeds.items()
+        for name in ("qa", ALL)
+    ]
+    found = arm_verdicts_of(rows, variants, must_be_identical=True)
+    assert {each.category for each in found} == {ALL}
+    assert {each.arm: each.conclusion for each in found} == {
+        "ngram K=3": "does not pay",
+        "model K=5": "pays",
+        "model auto": "differs",
+        "model K=5 step": "pays",
+    }

@@ -149,7 +149,7 @@ def test_vllms_speculation_in_our_keys(text: str) -> None:
     [
         ("ngram", "it is not JSON"),
         ("[]", "must be a JSON object"),
-        ("{}", "there is no method None; there are: draft_model, eagle3, medusa, ngram, suffix"),
+        ("{}", "there is no method None; there are: draft_model, eagle3, medusa, early_exit, ngram, suffix"),
         ('{"method": "mtp"}', "there is no method 'mtp'; there are: draft_model, eagle3,"),
         ('{"method": ["ngram"]}', "there is no method ['ngram']"),
         ('{"method": "eagle3", "model": "/h", "draft_tensor_parallel_size": 1}', "no key draft_tensor_parallel_size;"),

@@ -19,6 +19,7 @@ NO_PATHS = {
     "orchestrator.host",
     "orchestrator.http.host",
     "orchestrator.speculation.proposer",
+    "orchestrator.speculation.steps.question",
     "telemetry.metrics_prefix",
     "telemetry.otlp_endpoint",
     "telemetry.metrics_host",

@@ -9,7 +9,7 @@ from tests.unit.pilotfish.engine.conftest import (
     tiny_llama,
 )
 from tests.unit.pilotfish.models.conftest import kernel_cache, write_tiny_model
-from tests.unit.pilotfish.training.conftest import computed, tiny_target
+from tests.unit.pilotfish.training.conftest import computed, target_folder, tiny_target
 
 __all__ = [
     "computed",
@@ -19,6 +19,7 @@ __all__ = [
     "kernel_cache",
     "make_core",
     "medusa_heads",
+    "target_folder",
     "tiny_llama",
     "tiny_target",
     "write_tiny_model",

@@ -91,6 +91,17 @@ def test_acceptance_is_the_asked_one() -> None:
         assert rate == pytest.approx(acceptance, abs=0.07)
 
 
+@pytest.mark.parametrize("step_acceptance", [0.0, 0.3, 0.9, 1.0])
+def test_a_judge_hears_the_best_score_as_often_as_is_asked_for_and_else_the_worst(step_acceptance: float) -> None:
+    """Whatever the question, which is the end of every text."""
+    model = HashLanguageModel(step_acceptance=step_acceptance)
+    scale = (70, 50, 60)
+    judging = SamplingParams(temperature=0, max_tokens=1, logit_bias=tuple((token_id, 100.0) for token_id in scale))
+    scores = [model.next_token([step, 2, 3, 4, 5, 6], judging) for step in range(1000)]
+    assert set(scores) <= {70, 60}
+    assert scores.count(60) / len(scores) == pytest.approx(step_acceptance, abs=0.05)
+
+
 def test_side_branches_of_a_tree_gain_tokens() -> None:
     """A chain of 4 at acceptance 0.5 yields 1.94 tokens a verification; a tree has the next best guesses as well."""
     drafter, target = core(0.5), core()

@@ -78,10 +78,29 @@ def test_a_given_fleet_is_judged_even_if_it_misses_the_goals() -> None:
     assert any("miss the goals" in sentence for sentence in plan.verdict)
 
 
+def test_steps_of_reasoning_are_worth_what_their_parts_take() -> None:
+    """a100-70b without a network: 128 draft steps of 0.5 ms, a judgement of about a step, and what fell in plain
+    steps."""
+    plan = make_plan(planner(acceptance=(0.01,), ahead_tokens=0), Goals())
+    plain_ms = plan.batches[0].plain_token_ms
+    assert [row.step_acceptance for row in plan.steps] == [0.3, 0.6, 0.9]
+    for row in plan.steps:
+        least_ms = 0.5 + plain_ms / 128 + (1 - row.step_acceptance) * plain_ms
+        # Eight round trips and one of half a millisecond each, and the judgement's rows.
+        assert least_ms < row.token_ms < least_ms + 9 * 0.5 / 128 + plain_ms / 128
+        assert row.speed_up == pytest.approx(plain_ms / row.token_ms)
+
+
+def test_a_better_drafter_makes_up_for_steps_that_fall(plan: Plan) -> None:
+    worse = make_plan(planner(acceptance=(0.3,)), Goals())
+    assert all(better.speed_up > row.speed_up for better, row in zip(plan.steps, worse.steps, strict=True))
+
+
 def test_tables_fit_eighty_columns(plan: Plan) -> None:
     output = io.StringIO()
     show(plan, Console(file=output, width=80))
     text = output.getvalue()
     assert "drafters apart" in text
     assert plan.verdict[0] in text
+    assert "steps of reasoning" in text
     assert "…" not in text

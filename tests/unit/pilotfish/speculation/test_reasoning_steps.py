@@ -13,7 +13,7 @@ def cuts(text: bytes) -> list[list[bytes]]:
 
 
 def num_pieces_of_step(pieces: list[bytes], *ends: bytes) -> int | None:
-    step = StepText(ends) if ends else StepText()
+    step = StepText(ends or (b"\n\n",))
     return next((index + 1 for index, piece in enumerate(pieces) if step.add(piece)), None)
 
 

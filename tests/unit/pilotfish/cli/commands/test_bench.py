@@ -6,10 +6,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from pilotfish.chat import ChatMessage
 from pilotfish.cli.main import app
+from pilotfish.client.answer import Chunk, GenerateOptions, TokenPrompt
+from pilotfish.client.inference import InferenceClient
 
 FEW = ("--max-tokens", "12", "--per-category", "1", "-k", "2", "-k", "4")
 """Options of a short run."""
+GREEDY = GenerateOptions(temperature=0, max_tokens=12)
 
 
 def bench(*arguments: str) -> Result:
@@ -50,7 +54,42 @@ def test_tables_end_with_a_verdict_for_each_category(address: str, prompts: Path
     assert "draft auto" not in result.stdout
 
 
-def test_lossy_arms_stand_beside_the_exact_ones_and_are_not_judged(address: str, prompts: Path) -> None:
+def test_answers_are_graded_where_there_are_references(address: str, tmp_path: Path) -> None:
+    """An emulated model says the same each time, so words that it said once are a reference."""
+    path, references = tmp_path / "prompts.jsonl", tmp_path / "references.jsonl"
+    lines = [{"question_id": number, "category": "qa", "turns": [f"question {number}"]} for number in range(3)]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    with InferenceClient(address) as client:
+        prompt = TokenPrompt(client.tokenize((ChatMessage("user", "question 0"),)))
+        said = [each.text for each in client.generate(prompt, GREEDY, timeout_s=10) if isinstance(each, Chunk)]
+    answers = [{"question_id": 0, "reference": "".join(said)[:12]}, {"question_id": 1, "reference": 1234567}]
+    references.write_text("\n".join(map(json.dumps, answers)))
+    few = ("--max-tokens", "12", "-k", "4", "--no-auto", "--proposers", "draft")
+    arguments = ("--address", address, "--prompts", str(path), "--reference", str(references), *few)
+    result = bench(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    for row in json.loads(result.stdout)["rows"]:
+        accuracy = row["accuracy"]
+        assert (accuracy["num_questions"], accuracy["right"], accuracy["difference"]) == (2, 0.5, 0)
+    table = bench(*arguments).stdout
+    assert "50% +-50" in table
+    assert "right" in table
+
+
+def test_every_arm_has_its_figures_and_a_verdict(address: str, prompts: Path) -> None:
+    arguments = ("--prompts", str(prompts), "--proposers", "draft", "--acceptance", "typical", *FEW)
+    result = bench("--address", address, *arguments)
+    assert result.exit_code == 0, result.output
+    for name in ("accepted", "rejected", "total", "TTFT", "verdict", "a step"):
+        assert name in result.stdout
+    lines = result.stdout.partition("every arm")[2].splitlines()
+    for arm in ("draft K=2", "draft K=4", "draft auto", "draft K=4 typical"):
+        (line,) = [line for line in lines if line.startswith(f"{arm} ") and "typical" not in line.removeprefix(arm)]
+        assert not line.rstrip().endswith("-")
+    assert all(len(line) <= 80 for line in lines[:8])
+
+
+def test_lossy_arms_stand_beside_the_exact_ones_and_are_not_chosen(address: str, prompts: Path) -> None:
     arguments = ("--acceptance", "typical,tolerance", "--level", "step", "--step-threshold", "0", "--ignore-eos")
     few = ("--max-tokens", "40", "--per-category", "1", "-k", "4", "--no-auto", "--proposers", "draft", "--json")
     result = bench("--address", address, "--prompts", str(prompts), *arguments, *few)
@@ -61,6 +100,7 @@ def test_lossy_arms_stand_beside_the_exact_ones_and_are_not_judged(address: str,
     assert rows["draft K=4"]["num_identical"] == 2
     assert rows["draft K=4 step"]["num_identical"] < 2
     assert {verdict["arm"] for verdict in report["verdicts"]} == {"draft K=4"}
+    assert [verdict["arm"] for verdict in report["arm_verdicts"]] == list(rows)[1:]
     assert report["qualities"] == {}  # an emulated target does not tell
 
 

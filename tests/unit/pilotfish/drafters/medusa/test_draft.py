@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from pilotfish.config import EngineConfig
+from pilotfish.config import EngineConfig, InTargetDrafterConfig
 from pilotfish.drafters.medusa.checkpoint import save_medusa
 from pilotfish.drafters.medusa.config import MedusaConfig
 from pilotfish.drafters.medusa.draft import build_in_target, build_standalone
@@ -112,7 +112,7 @@ def test_heads_of_another_target_are_refused(tiny_llama: LlamaForCausalLM, tmp_p
     loaded = LoadedModel(tiny_llama, tmp_path, "tiny", 64, CONTEXT, "the target's")
     decoder = TransformersDecoder(copy.deepcopy(tiny_llama), deterministic=True, max_context_tokens=CONTEXT)
     with pytest.raises(ModelError, match="hidden size is 48, the target's 32"):
-        build_in_target(tmp_path, loaded, decoder, top_m=8)
+        build_in_target(InTargetDrafterConfig(proposer="medusa", model=str(tmp_path)), loaded, decoder, top_m=8)
 
 
 def test_a_folder_becomes_a_head_apart(medusa_heads: MedusaHeads, write_tiny_model, tmp_path: Path) -> None:

@@ -128,8 +128,8 @@ def runs_here(march: str) -> bool:
 
 
 def formats_of(decoder: NativeDecoder) -> set[str]:
-    linears = [decoder._weights.model_struct.head]
-    for layer in decoder._weights.layer_structs:
+    linears = [decoder.weights.model_struct.head]
+    for layer in decoder.weights.layer_structs:
         linears += (layer.qkv, layer.output, layer.gate_up, layer.down)
     return {Format(weights.format).name for weights in linears}
 
