@@ -88,6 +88,7 @@ class RoundMachine:
             num_remaining_tokens=sequence.num_remaining_tokens,
             drafter_absence=self.drafter.unavailable_reason,
             is_drafter_saturated=self.drafter.is_saturated,
+            stand_in=self.drafter.stand_in,
         )
         self._decision = controller.decide(first)
         if controller.will_draft_soon:
@@ -249,8 +250,10 @@ class RoundMachine:
             prefill_s=asked.timing.prefill_s,
             plain_token_s=asked.timing.plain_token_s,
             draft_problem=draft.problem,
+            spared_drafter=draft.spared_drafter,
             drafter_absence=self.drafter.unavailable_reason,
             is_drafter_saturated=self.drafter.is_saturated,
+            stand_in=self.drafter.stand_in,
             replica_id="" if replica is None else replica.replica_id,
             step_table=StepTable() if replica is None else replica.step_table,
             num_steps=asked.timing.num_steps,
