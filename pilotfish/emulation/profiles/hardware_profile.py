@@ -51,6 +51,14 @@ class HardwareProfile:
     sources: tuple[str, ...] = field(default=())
     """Sources of the figures, with the arithmetic."""
 
+    def drafter(self, name: str) -> ProfiledDrafter:
+        """The drafter of this name. Raises ConfigError where there is none."""
+        for drafter in self.drafters:
+            if drafter.name == name:
+                return drafter
+        known = ", ".join(drafter.name for drafter in self.drafters) or "none"
+        raise ConfigError(f"profile {self.name} has no drafter {name!r}: it has {known}")
+
 
 _ADAPTER = TypeAdapter(HardwareProfile)
 _DATA = resources.files("pilotfish.emulation.profiles") / "data"
