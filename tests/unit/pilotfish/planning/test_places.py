@@ -153,6 +153,8 @@ def test_heads_have_the_published_acceptance_length(profile: HardwareProfile) ->
 def test_the_readme_has_these_figures() -> None:
     rows = place_rows(planner(load_profile("h100-70b-tp4")))
     page = README.read_text(encoding="utf-8")
+    head, model = (row.acceptance[0] for row in rows[1:4:2])
+    assert f"acceptance {head} (head, published) and {model} (1B, assumed)" in page
     for label, name, place in (
         ("head in the target", "EAGLE-3 head", "target"),
         ("head in the pool", "EAGLE-3 head", "pool"),
