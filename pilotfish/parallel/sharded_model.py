@@ -71,10 +71,11 @@ def whole_embedding(folder: Path, model: PreTrainedModel) -> nn.Module:
     embedding: nn.Module = model.get_input_embeddings()
     if not isinstance(embedding, ParallelEmbedding):
         return embedding
+    part = embedding.shard.weight
     with Checkpoint(folder) as checkpoint:
-        weight = checkpoint.read(f"{_embedding_name(model)}.weight", Cut.WHOLE, 0, 1, model.dtype)
+        weight = checkpoint.read(f"{_embedding_name(model)}.weight", Cut.WHOLE, 0, 1, part.dtype).to(part.device)
     num_tokens, width = weight.shape
-    return nn.Embedding(num_tokens, width, _weight=weight.to(model.device), _freeze=True)
+    return nn.Embedding(num_tokens, width, _weight=weight, _freeze=True)
 
 
 def _embedding_name(model: PreTrainedModel) -> str:
