@@ -40,8 +40,8 @@ class MemoryNeeds:
     def of_model(
         cls, folder: Path, engine: EngineConfig, *, num_ranks: int = 1, drafter: Path | None = None
     ) -> MemoryNeeds:
-        """A rank's part of the model in a folder. drafter: folder of what drafts beside it, on one rank, which then
-        keeps whole embeddings for it."""
+        """A rank's part of the model in a folder. drafter: folder of what drafts beside it, on one rank; of several it
+        may need the embeddings whole."""
         matrix_values, other_values = _num_values(folder)
         metadata = read_metadata(folder)
         num_tokens = engine.kv_cache_tokens or min(DEFAULT_KV_CACHE_TOKENS, metadata.max_context_tokens)
