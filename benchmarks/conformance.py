@@ -18,7 +18,7 @@ from tests.support.conformance import CASES, TIGHT_CACHE, RefusedError, Server, 
 
 DEFAULT_PROPOSERS = (
     *("auto", "ngram", "suffix-tree", "ngram-remote", "suffix-remote-tree", "ngram-in-target", "suffix-in-target-tree"),
-    *("model=smollm2-135m-instruct", "model-tree=smollm2-135m-instruct"),
+    *(f"{name}=smollm2-135m-instruct" for name in ("model", "model-tree", "model-suffix")),
     *("eagle3-remote", "eagle3-remote-tree", "eagle3", "eagle3-tree", "eagle3-suffix", "eagle3-suffix-tree"),
 )
 EQUAL, NOT_SERVED = "equal", "not served"

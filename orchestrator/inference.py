@@ -20,8 +20,9 @@ from orchestrator.requests.caller import Caller
 from orchestrator.requests.fair_threads import FairThreads
 from orchestrator.requests.grammar_check import GrammarCheck
 from orchestrator.requests.kind import Kind, kind_of
+from orchestrator.requests.model_limits import ServedModel
 from orchestrator.requests.prompt import ChatPrompt, Prompt, Run, token_ids_of
-from orchestrator.requests.request import GenerationOptions, ServedModel, bind_request, lossy_by_of
+from orchestrator.requests.request import GenerationOptions, bind_request, lossy_by_of
 from orchestrator.requests.request_queue import RequestQueue, actual_cost, estimated_cost, grammar_cost
 from orchestrator.session import Session
 from orchestrator.session_factory import SessionFactory
@@ -214,7 +215,8 @@ class InferenceService:
             vocab_size=link.model.vocab_size,
             max_context_tokens=link.model.max_context_tokens,
             max_draft_tokens=self.targets.max_draft_tokens,
-            default_draft_tokens=self._config.speculation.num_speculative_tokens,
+            default_draft_tokens=self._config.speculation.default_draft_tokens,
+            measured_draft_tokens=self._config.speculation.max_draft_tokens,
             eos_token_ids=self.tokenizer.eos_token_ids,
             default_proposer=self.sessions.control.choice.choose(kind, self._proposers(link.model)),
             allow_lossy=self._config.speculation.allow_lossy,

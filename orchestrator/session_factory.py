@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from orchestrator.answers.output import OutputText
 from orchestrator.answers.sequence import Sequence
-from orchestrator.control.controller import Controller, InTargetController
+from orchestrator.control.controller import Controller
+from orchestrator.control.in_target_controller import InTargetController
 from orchestrator.control.replica_state import ControlState
 from orchestrator.prompt_scoring import PromptScorer
 from orchestrator.replicas.exchange import Exchange
@@ -17,6 +18,7 @@ from orchestrator.rounds.drafter_clients.drafter_client import DrafterClient, In
 from orchestrator.rounds.drafter_clients.feature_feed import FeatureFeed
 from orchestrator.rounds.drafter_clients.lookup_budget import LookupBudget
 from orchestrator.rounds.drafter_clients.lookup_drafter import LookupDrafter
+from orchestrator.rounds.drafter_clients.lookup_first import LookupFirst
 from orchestrator.rounds.drafter_clients.predraft_policy import PredraftPolicy
 from orchestrator.rounds.drafter_clients.remote_drafter import RemoteDrafter
 from orchestrator.rounds.machine import RoundMachine
@@ -47,6 +49,7 @@ class SessionFactory:
         self._tokenizer = tokenizer
         self._targets = targets
         self._drafts = drafts
+        self._min_accepted_tokens = config.draft.lookup_min_accepted_tokens
         self._lookups = {name: lookup_of(name)(config.draft) for name in LOOKUPS}
 
     def session(self, request: GenerationRequest, model: ModelInfo, rounds: RoundLog) -> Session:
@@ -88,14 +91,12 @@ class SessionFactory:
         features: FeatureFeed,
         tree: TreeRequest | None,
     ) -> DrafterClient:
-        proposer = request.speculation.proposer
+        proposer, first = request.speculation.proposer, self._config.speculation.lookup
         if _drafts_in_target(request, model):
             return InTargetClient(proposer, model.proposer)
         if proposer in self._lookups:
-            index = self._lookups[proposer](request.cache_salt)
-            lookup = SequenceLookup(index, len(request.prompt_token_ids))
-            return LookupDrafter(lookup, self.lookup_budget, out, tree=tree)
-        return RemoteDrafter(
+            return self._lookup(proposer, request, out, tree)
+        remote = RemoteDrafter(
             self._drafts,
             self._draft_deadline_s,
             out,
@@ -104,6 +105,27 @@ class SessionFactory:
             tree=tree,
             predraft=self.predraft,
         )
+        if first == "none":
+            return remote
+        return LookupFirst(
+            first,
+            self._lookup(first, request, out, tree),
+            remote,
+            min_accepted_tokens=self._min_accepted_tokens,
+            max_tokens=self._max_lookup_tokens(request),
+        )
+
+    def _lookup(
+        self, name: str, request: GenerationRequest, out: list[Command], tree: TreeRequest | None
+    ) -> LookupDrafter:
+        lookup = SequenceLookup(self._lookups[name](request.cache_salt), len(request.prompt_token_ids))
+        return LookupDrafter(lookup, self.lookup_budget, out, tree=tree)
+
+    def _max_lookup_tokens(self, request: GenerationRequest) -> int:
+        """Draft tokens of a lookup before the drafter, where neither request nor operator says how many of any."""
+        is_limited = bool(self._config.speculation.num_speculative_tokens_per_batch_size)
+        is_limited |= request.speculation.num_speculative_tokens is not None
+        return 0 if is_limited else self._targets.max_draft_tokens
 
     def _draft_deadline_s(self, num_tokens: int) -> float:
         configured_ms = self._config.speculation.draft_deadline_ms

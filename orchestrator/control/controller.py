@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 
 from orchestrator.control.acceptance import RequestAcceptance
-from orchestrator.control.decision import MEASURABLE_TOKENS, Decision, RoundResult
+from orchestrator.control.decision import Decision, RoundResult
 from orchestrator.control.reasons import Limitation, Reason, permanent_reason
 from orchestrator.control.replica_state import (
     FIRST_PROBE_TOKENS,
@@ -40,7 +40,11 @@ class Controller:
         """state: what all requests of the orchestrator share."""
         self._state = state
         self._mode = request.speculation.mode
+        self._is_limited = state.config.limits_batch_size and (self._mode == "auto" or not request.says_mode)
+        """Whether operators' rules by batch size hold for it."""
         self._proposer_name = request.speculation.proposer
+        self._drafter = ""
+        """Who drafts: the proposer, or its stand-in. What is learnt is learnt of that one alone."""
         self._max_draft_tokens = request.num_speculative_tokens
         self._is_lossy = request.sampling.acceptance.is_lossy
         self._reason = permanent_reason(request, state.config)
@@ -48,8 +52,6 @@ class Controller:
         self._load = SequenceLoad(state, request, is_governed=self._mode == "auto" and not self._reason)
         self.num_rounds_by_k: Counter[int] = Counter()
         """Rounds by the draft tokens that they asked for; 0: plain runs."""
-        self._shared = state.acceptance[self._proposer_name]
-        self._acceptance = RequestAcceptance(self._shared)
         self._kind = request.kind
         self._last_s = 0.0
         self._plain_s = self._seconds = 0.0
@@ -63,14 +65,27 @@ class Controller:
         Asking again costs a round trip in which the target waits."""
         self._probe_k = 0
         """Draft tokens of the probe under way; 0: there is none."""
+        self._num_allowed_tokens = 0
+        """Output tokens of the whole answer, at most; known from the first decision on."""
+        # One in the target follows every sequence, and a lookup the text: they have no start to repay.
+        starts_drafter = self._mode == "auto" and self._proposer_name == "draft"
+        median, least = state.answer_lengths.median(self._kind), state.config.min_output_tokens
+        self._is_short = starts_drafter and median < least
+        """Whether the drafter is started only once the answer is longer than those of its kind usually are."""
+        first = state.config.first_chunk_tokens
+        self._num_first_tokens = max(first, least) if self._is_short else first
+        """Tokens that are decoded plainly before speculation begins."""
+        self._follow_drafter(self._proposer_name)
 
     @property
     def will_draft_soon(self) -> bool:
         """Whether it is worth while that the drafter reads the prompt now."""
-        return not self._reason and (self._mode == "on" or self._state.is_open(self._proposer_name))
+        return not self._reason and not self._is_short and (self._mode == "on" or self._state.is_open(self._drafter))
 
     def decide(self, result: RoundResult) -> Decision:
         """The decision for the next round. result: the last round's, from which it learns."""
+        if not result.num_output_tokens:
+            self._num_allowed_tokens = result.num_remaining_tokens
         self._learn(result)
         if self._reason:
             decision = Decision(0, result.num_remaining_tokens, self._reason)
@@ -87,10 +102,12 @@ class Controller:
 
     def begin(self, result: RoundResult) -> None:
         """The first token is there: from now on the request is part of its replica's load, however long its run is."""
-        self._load.take(result)
+        self._load.take(result, self._drafter)
 
     def end(self, result: RoundResult) -> None:
         """The last round. A last verification is not learnt from: the answer's end may cut off what was accepted."""
+        if self._num_allowed_tokens >= self._state.config.min_output_tokens:  # else it says nothing of longer ones
+            self._state.answer_lengths.add(self._kind, result.num_output_tokens)
         if not result.num_draft_tokens:
             self._learn(result)
 
@@ -105,16 +122,30 @@ class Controller:
             self._state.choice.note(self._kind, self._proposer_name, plain_s=self._plain_s, seconds=self._seconds)
         self._plain_s = 0.0
 
+    def _follow_drafter(self, name: str) -> bool:
+        """Whether another drafts from now on."""
+        if name == self._drafter:
+            return False
+        self._drafter = name
+        self._shared = self._state.acceptance[name]
+        self._acceptance = RequestAcceptance(self._shared)
+        self._plan = None
+        return True
+
     def _learn(self, result: RoundResult) -> None:
         elapsed_s, self._last_s = result.elapsed_s(self._last_s), result.now_s
-        self._load.take(result)
+        says_nothing = self._follow_drafter(result.stand_in or self._proposer_name) or result.spared_drafter
+        if says_nothing:
+            self._probe_k = 0
+        self._load.take(result, self._drafter)
         if result.is_empty_proposal:
             self._empty_run_tokens = min(2 * self._empty_run_tokens, self._state.config.decode_run_tokens)
         if result.draft_problem:
             self.limitation.note(Reason.DRAFTER_FAILED, result.draft_problem)
         if self._load.proposer:
             self._learn_speed(self._load.proposer.replica, result, elapsed_s)
-            self._learn_round(self._load.proposer, result, elapsed_s)
+            if not says_nothing:
+                self._learn_round(self._load.proposer, result, elapsed_s)
 
     def _learn_speed(self, replica: ReplicaState, result: RoundResult, elapsed_s: float) -> None:
         """What the answer takes, and what it would take plainly."""
@@ -190,18 +221,34 @@ class Controller:
 
     def _decide(self, result: RoundResult) -> Decision:
         num_remaining = result.num_remaining_tokens
-        if not result.num_output_tokens:
-            return Decision(0, 1, Reason.FIRST_TOKEN)
+        if num_first := self._num_first_left(result):
+            return Decision(0, num_first, Reason.SHORT_OUTPUT if self._is_short else Reason.FIRST_TOKEN)
         # The target adds a token of its own to what it accepts.
         limit = min(self._max_draft_tokens, num_remaining - 1)
         if limit <= 0:
             return Decision(0, 1, Reason.LAST_TOKEN)
-        if self._mode == "on":
-            return Decision(limit, min(self._empty_run_tokens, num_remaining), Reason.REQUESTED)
         run_tokens = min(self._run_tokens, num_remaining)
+        if self._mode == "on":
+            limit = self._limit(self._load.proposer, result.now_s, limit)
+            if not limit:
+                return Decision(0, run_tokens, Reason.BATCH_SIZE)
+            return Decision(limit, min(self._empty_run_tokens, num_remaining), Reason.REQUESTED)
         if self._load.proposer is None or not result.step_table.rows:
             return Decision(0, run_tokens, Reason.MEASURING)
         return self._by_plan(self._load.proposer, result, limit, run_tokens)
+
+    def _limit(self, proposer: ProposerState | None, now_s: float, limit: int) -> int:
+        """`limit`, or less where an operator's rule for the batch size says so; 0: no drafts."""
+        if not self._is_limited:
+            return limit
+        if proposer is None:
+            return self._state.max_draft_tokens(now_s, limit)
+        return proposer.replica.max_draft_tokens(proposer.replica.load(now_s), limit, self._state.config)
+
+    def _num_first_left(self, result: RoundResult) -> int:
+        """Tokens of the first ones that are not under way."""
+        num_begun = self._num_allowed_tokens - result.num_remaining_tokens
+        return min(max(0, self._num_first_tokens - num_begun), result.num_remaining_tokens)
 
     @property
     def _run_tokens(self) -> int:
@@ -247,48 +294,3 @@ class Controller:
             is_refused = plan.is_guarded or plan.reason in (Reason.MEASURING, Reason.BATCH_SIZE, Reason.LOAD)
             is_on = not is_refused and gain >= 1 + _OWN_MARGIN
         self._is_on = is_on and own[0] >= self._state.config.min_acceptance_rate
-
-
-class InTargetController(Controller):
-    """As Controller; learns the time of a token in drafted and in plain runs. A drafted run's first step has no draft,
-    so it is four times as long as a plain run."""
-
-    will_draft_soon = False
-    """There is no drafter to prepare."""
-
-    def _learn_round(self, proposer: ProposerState, result: RoundResult, elapsed_s: float) -> None:  # noqa: ARG002
-        replica, token_s = proposer.replica, result.plain_token_s
-        load, costs, gate = replica.load(result.now_s), proposer.costs, proposer.gate
-        if (
-            not result.is_measurable_run
-            or not replica.table.rows
-            or not gate.is_settled(result.now_s - result.target_s)
-        ):
-            return
-        if result.num_requested_tokens and gate.is_open:
-            costs.add_in_target(load, token_s)
-            proposer.note_speed(result.now_s, result.num_committed_tokens, result.num_committed_tokens * token_s)
-            gate.add(result.num_committed_tokens, costs.plain_s(load, load), result.num_committed_tokens * token_s)
-        elif not result.num_requested_tokens and not gate.is_open:
-            costs.add_plain(load, load, token_s)
-
-    def _decide(self, result: RoundResult) -> Decision:
-        if self._mode == "on":
-            return Decision(self._max_draft_tokens, result.num_remaining_tokens, Reason.REQUESTED)
-        num_tokens = min(max(MEASURABLE_TOKENS, self._run_tokens), result.num_remaining_tokens)
-        proposer = self._load.proposer
-        if proposer is None or not result.step_table.rows:
-            k = self._state.max_draft_tokens(result.now_s, self._max_draft_tokens)
-            return Decision(k if self._state.is_open(self._proposer_name) else 0, num_tokens, Reason.FIRST_TOKEN)
-        replica, gate, load = proposer.replica, proposer.gate, proposer.replica.load(result.now_s)
-        limit = replica.max_draft_tokens(load, self._max_draft_tokens, self._state.config)
-        gain = proposer.costs.in_target_gain(load) if limit else 0.0
-        trial_s = 2 * num_tokens * proposer.costs.plain_s(load, load)
-        is_open = gate.update(result.now_s, load, gain, can_pay=limit > 0, trial_s=trial_s)
-        if limit and is_open:
-            run = num_tokens if gate.is_trial else min(4 * num_tokens, result.num_remaining_tokens)
-            return Decision(limit, run, Reason.FASTEST)
-        if limit and gate.is_trial:
-            return Decision(0, num_tokens, Reason.MEASURING)
-        details = f"measured: plain decoding is faster ({gain:.2f} of its speed with drafts)" if limit else ""
-        return Decision(0, num_tokens, Reason.ACCEPTANCE if limit else Reason.BATCH_SIZE, details)

@@ -45,10 +45,14 @@ class RoundResult:
     """Time of a plain run's token after the first, prefills taken off; 0: not known."""
     draft_problem: str = ""
     """Why the proposal is empty, when something went wrong."""
+    spared_drafter: bool = False
+    """Whether a lookup drafted in the drafter's place, so that the round says nothing of the drafter."""
     drafter_absence: str = ""
     """Why no proposal can be had now; empty if one can."""
     is_drafter_saturated: bool = False
     """Whether that is because all places of the draft pool are taken."""
+    stand_in: str = ""
+    """The lookup that drafts alone from now on, as the drafter behind it cannot; empty: there is none."""
     replica_id: str = ""
     """Target replica that holds the sequence; empty before the first command, and while it is lost."""
     step_table: StepTable = field(default_factory=StepTable)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from orchestrator.control.acceptance import ProposerAcceptance
+from orchestrator.control.answer_lengths import AnswerLengths
 from orchestrator.control.drafter_choice import DrafterChoice
 from orchestrator.control.gate import NEW_LOAD, Gate
 from orchestrator.control.mixture import Decoding, Mixture, expected_tokens
@@ -218,6 +219,7 @@ class ControlState:
         self.acceptance: dict[str, ProposerAcceptance] = defaultdict(ProposerAcceptance)
         """Acceptance by the proposer's name."""
         self.choice = DrafterChoice()
+        self.answer_lengths = AnswerLengths()
         self.num_decisions: Counter[Reason] = Counter()
         self.num_switches: Counter[bool] = Counter()
         """Times that a replica's sequences began (True) and ceased to speculate."""

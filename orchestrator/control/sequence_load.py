@@ -16,19 +16,18 @@ class SequenceLoad:
         """is_governed: whether the gate decides if it drafts."""
         self._state = state
         self._is_governed = is_governed
-        self._proposer_name = request.speculation.proposer
         self._max_draft_tokens = request.num_speculative_tokens
         self.proposer: ProposerState | None = None
         """What is known of its drafter on the replica where it decodes; None: it does not decode yet."""
         self._num_rows = 1.0
         self._is_speculating = False
 
-    def take(self, result: RoundResult) -> None:
-        """Count it where it is now."""
+    def take(self, result: RoundResult, drafter: str) -> None:
+        """Count it where it is now, with those of its drafter."""
         if not result.num_output_tokens or not result.replica_id:
             return
         # A replica that was lost and is there again has a new state.
-        proposer = self._state.proposer(result.replica_id, self._proposer_name)
+        proposer = self._state.proposer(result.replica_id, drafter)
         replica = proposer.replica
         replica.num_others = result.num_other_sequences
         replica.table = proposer.costs.table = result.step_table

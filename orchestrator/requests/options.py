@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import secrets
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from orchestrator.requests.bad_words import bad_word_tokens
-from orchestrator.requests.request import AnswerOptions, GenerationOptions, SpeculationOptions, draw_seed
+from orchestrator.requests.request import AnswerOptions, GenerationOptions, SpeculationOptions
 from pilotfish.config import SpeculationConfig
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.types import MAX_SEED, SamplingParams
 
+_SEED_BITS = 63
+"""Of a seed that is drawn, so that it fits the API's int64."""
 _ANSWER = ["ignore_eos", *(each.name for each in dataclasses.fields(AnswerOptions))]
 _SPECULATION = [each.name for each in dataclasses.fields(SpeculationOptions)]
 
@@ -25,13 +28,14 @@ def options_of(given: Mapping[str, Any], defaults: SpeculationConfig, tokenizer:
     given = {
         **given,
         # Negative ones are seeds of their own.
-        "seed": given["seed"] % (MAX_SEED + 1) if "seed" in given else draw_seed(),
+        "seed": given["seed"] % (MAX_SEED + 1) if "seed" in given else secrets.randbits(_SEED_BITS),
         "bad_words": bad_word_tokens(given.get("bad_words", ()), tokenizer),
     }
     speculation = {"mode": defaults.mode, "proposer": defaults.proposer, **_named(_SPECULATION, given)}
     return GenerationOptions(
         sampling=SamplingParams(**_named(SamplingParams.__struct_fields__, given)),
         speculation=SpeculationOptions(**speculation),
+        says_mode="mode" in given,
         **_named(_ANSWER, given),
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Literal
@@ -11,6 +10,7 @@ from typing import Literal
 import msgspec
 
 from orchestrator.requests.kind import Kind
+from orchestrator.requests.model_limits import ServedModel
 from pilotfish.drafter_registry import IN_TARGET_DRAFTERS, LOOKUPS
 from pilotfish.errors import InvalidRequestError, PromptTooLongError, RequestTooLargeError
 from pilotfish.types import SamplingParams
@@ -90,6 +90,8 @@ class GenerationOptions(AnswerOptions):
     sampling: SamplingParams
     """Sampling without the model's end tokens."""
     speculation: SpeculationOptions = SpeculationOptions()
+    says_mode: bool = False
+    """Whether `speculation.mode` is the request's own word, which operators' rules do not limit where it is `on`."""
     ignore_eos: bool = False
 
     def __post_init__(self) -> None:
@@ -115,24 +117,6 @@ class GenerationOptions(AnswerOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServedModel:
-    """The limits that the served model sets to requests."""
-
-    vocab_size: int
-    max_context_tokens: int
-    max_draft_tokens: int
-    """Draft tokens in one round at most."""
-    default_draft_tokens: int
-    """Draft tokens in one round where the request does not say."""
-    eos_token_ids: frozenset[int]
-    default_proposer: str = "draft"
-    """What `auto` means, the drafter in the target included."""
-    allow_lossy: bool = False
-    max_listed_tokens: int = 1024
-    """Entries of logit_bias, stop_token_ids and allowed_token_ids, each, at most."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class GenerationRequest(AnswerOptions):
     """A request that can be served as it stands."""
 
@@ -140,6 +124,8 @@ class GenerationRequest(AnswerOptions):
     sampling: SamplingParams
     """Sampling with the model's end tokens (unless ignored) and max_tokens cut to the context."""
     speculation: SpeculationOptions
+    says_mode: bool = False
+    """See GenerationOptions."""
     num_speculative_tokens: int
     """Draft tokens a round; 0 turns speculation off."""
     kind: Kind = Kind.PLAIN
@@ -170,11 +156,6 @@ def _check_step_sampling(sampling: SamplingParams) -> None:
             raise InvalidRequestError(f"level step does not go with {name}: leave out one of them", param=name)
 
 
-def draw_seed() -> int:
-    """A seed for a request that names none: below 2^63, so that it fits the API's int64."""
-    return secrets.randbits(63)
-
-
 def check_request_bytes(num_bytes: int, max_bytes: int) -> None:
     """Refuse a request before anything is spent on it. Raises RequestTooLargeError."""
     if num_bytes > max_bytes:
@@ -203,11 +184,7 @@ def bind_request(
         speculation = replace(speculation, proposer=model.default_proposer)
     num_draft_tokens = speculation.num_speculative_tokens
     if num_draft_tokens is None:
-        # A lookup's match says how far to go.
-        is_lookup = speculation.proposer in LOOKUPS
-        num_draft_tokens = (
-            model.max_draft_tokens if is_lookup else min(model.default_draft_tokens, model.max_draft_tokens)
-        )
+        num_draft_tokens = model.draft_tokens_by_default(speculation.mode, speculation.proposer)
     if num_draft_tokens > model.max_draft_tokens:
         raise InvalidRequestError(
             f"num_speculative_tokens is {num_draft_tokens}; the target takes at most {model.max_draft_tokens} a round",
@@ -231,6 +208,7 @@ def bind_request(
             stop_token_ids=tuple(sorted(eos_token_ids.union(sampling.stop_token_ids))),
         ),
         speculation=speculation,
+        says_mode=options.says_mode,
         num_speculative_tokens=num_draft_tokens,
         kind=kind,
         **{each.name: getattr(options, each.name) for each in fields(AnswerOptions)},

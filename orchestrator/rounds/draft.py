@@ -25,6 +25,8 @@ class Draft:
     """Why it is empty, when something went wrong; empty if the drafter had no idea."""
     is_deferred: bool = False
     """The drafter was not asked: what it drafts from comes with the next verdict."""
+    spared_drafter: bool = False
+    """Whether a lookup made it in the drafter's place: it says nothing of the drafter."""
 
     @classmethod
     def of(cls, proposal: Proposal, *, needs_probs: bool, elapsed_s: float = 0.0) -> Draft:

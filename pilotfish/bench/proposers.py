@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from pilotfish.drafter_registry import DRAFTERS, IN_TARGET_DRAFTERS, DrafterKind, Location, Needs
+from pilotfish.drafter_registry import DRAFTERS, DrafterKind, Location, Needs
 from pilotfish.errors import ConfigError
 
 
@@ -47,9 +47,9 @@ def _placed(drafter: str, kind: DrafterKind, location: Location) -> Proposer:
     return Proposer(name, drafter, (f"target.drafter.proposer={drafter}", *_CHAIN), "target.drafter.model")
 
 
-def _after_suffix(drafter: str) -> Proposer:
-    overrides = (f"target.drafter.proposer={drafter}", "target.drafter.lookup=suffix", *_CHAIN)
-    return Proposer(f"{drafter}-suffix", drafter, overrides, "target.drafter.model")
+def _after_suffix(proposer: Proposer) -> Proposer:
+    key = "orchestrator.speculation.lookup" if proposer.request_name == "draft" else "target.drafter.lookup"
+    return replace(proposer, name=f"{proposer.name}-suffix", overrides=(*proposer.overrides, f"{key}=suffix"))
 
 
 def _as_tree(proposer: Proposer) -> Proposer:
@@ -62,8 +62,8 @@ def _proposers() -> Iterator[Proposer]:
     yield Proposer("draft", "draft")
     for drafter, kind in DRAFTERS.items():
         placed = [_placed(drafter, kind, location) for location in kind.runs_in]
-        if drafter in IN_TARGET_DRAFTERS:
-            placed.append(_after_suffix(drafter))
+        if kind.needs is not Needs.TEXT:
+            placed += map(_after_suffix, tuple(placed))
         yield from placed
         if kind.gives_trees:
             yield from map(_as_tree, placed)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from pilotfish.bench.grading import Accuracy
 from pilotfish.bench.metrics import ALL, DraftMetrics, Row
 from pilotfish.bench.result import Result
 from pilotfish.bench.verdicts import Verdict
@@ -59,32 +62,37 @@ def category_table(rows: list[Row], title: str) -> Table:
 
 
 def _arms_table(result: Result) -> Table:
-    """Quality and verdict of every arm, over all categories."""
+    """Quality and verdict of every arm, over all categories; what no arm has is left out."""
+    conclusions = {verdict.arm: verdict.conclusion for verdict in result.arm_verdicts}
+    columns: dict[str, list[str]] = {
+        "speed\nup": [number(row.speed_up, ".2f", "x") for row in result.overall],
+        "tokens\na step": [number(row.speed_up_bound, ".2f") for row in result.overall],
+        "right\nanswers": [_right(row.accuracy) for row in result.overall],
+        "mean log-\nprobability": [_opinion(result, row, "mean_logprob", ".2f") for row in result.overall],
+        "not the\nfirst choice": [_opinion(result, row, "other_tokens", ".0%") for row in result.overall],
+    }
+    known = {heading: cells for heading, cells in columns.items() if set(cells) != {MISSING}}
     table = Table(title="every arm", title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("", overflow="fold")
-    for heading in ("speed\nup", "tokens\na step", "right\nanswers", "mean log-\nprobability", "not the\nfirst choice"):
+    for heading in known:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("verdict\n", no_wrap=True)
-    conclusions = {verdict.arm: verdict.conclusion for verdict in result.arm_verdicts}
-    for row in result.overall:
-        drafts, quality = row.drafts, result.qualities.get(row.arm)
+    for row, *cells in zip(result.overall, *known.values(), strict=True):
         conclusion = conclusions.get(row.arm, MISSING)
-        table.add_row(
-            escape(row.arm),
-            number(row.speed_up, ".2f", "x"),
-            MISSING if drafts is None else number(drafts.tokens_per_step, ".2f"),
-            MISSING if row.accuracy is None else share(row.accuracy.right, row.accuracy.error),
-            MISSING if quality is None else f"{quality.mean_logprob:.2f}",
-            MISSING if quality is None else f"{quality.other_tokens:.0%}",
-            conclusion,
-            style=STYLES.get(conclusion),
-        )
+        table.add_row(escape(row.arm), *cells, conclusion, style=STYLES.get(conclusion))
     return table
 
 
-def share(value: float, error: float | None) -> str:
-    """With its standard error, if there is one."""
-    return f"{value:.0%}" if error is None else f"{value:.0%} +-{100 * error:.0f}"
+def _right(accuracy: Accuracy | None) -> str:
+    """The share with its standard error, if there is one."""
+    if accuracy is None:
+        return MISSING
+    return f"{accuracy.right:.0%}" + ("" if accuracy.error is None else f" +-{100 * accuracy.error:.0f}")
+
+
+def _opinion(result: Result, row: Row, name: Literal["mean_logprob", "other_tokens"], form: str) -> str:
+    quality = result.qualities.get(row.arm)
+    return MISSING if quality is None else format(getattr(quality, name), form)
 
 
 def verdict_line(verdict: Verdict) -> str:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from pilotfish.config.fields import STRICT, Share, require, yaml_word
 from pilotfish.config.steps import StepsConfig
+from pilotfish.drafter_registry import LOOKUPS
+
+if TYPE_CHECKING:
+    LookupName: TypeAlias = str
+else:
+    LookupName = Literal["none", *LOOKUPS]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,12 +25,17 @@ class SpeculationConfig:
 
     mode: Annotated[Literal["auto", "off", "on"], BeforeValidator(yaml_word)] = "auto"
     """`auto`: draft while that is measured to be faster. `on`: in every round. `off`: never."""
-    num_speculative_tokens: PositiveInt = 5
-    """Draft tokens per round, or depth of a draft tree (vLLM's name). The maximum in mode `auto`."""
+    num_speculative_tokens: Literal["auto"] | PositiveInt = "auto"
+    """Draft tokens per round, or depth of a draft tree (vLLM's name). The maximum in mode `auto`. `auto`: 5, and with
+    the draft pool in mode `auto` as many as 8, where that is measured to be faster."""
     proposer: str = "auto"
     """`auto`: the drafter in the target (`target.drafter`), or the draft pool if that does more than look up; of both,
     the [faster](controller.md#which-drafter); without them what `draft.proposer` says. `draft`: the pool. `ngram`,
     `suffix`: a lookup in the orchestrator. `eagle3`, `medusa`, `early_exit`: the drafter in the target."""
+    lookup: LookupName = "none"
+    """A lookup in the orchestrator before the draft pool, which is asked only where the lookup expects fewer than
+    `draft.lookup_min_accepted_tokens` ([proposers](proposers.md#a-lookup-before-another-drafter)). In the target:
+    `target.drafter.lookup`."""
     lookup_tokens: NonNegativeInt = 524288
     """Maximum prompt and output tokens that lookups in the orchestrator index at once, of all requests, some 500 bytes
     each. A request that would take more has no lookup. Outputs of ended requests (`draft.suffix_shared_tokens`) come on
@@ -48,22 +59,42 @@ class SpeculationConfig:
     """Plain tokens between two decisions while speculation is off. Doubled at 64 sequences per replica, tripled at
     96 and so on."""
     num_speculative_tokens_per_batch_size: tuple[tuple[int, int, int], ...] = ()
-    """For `auto`: [first, last, K] allows at most K draft tokens while first to last sequences decode on a replica
-    (vLLM's name)."""
+    """[first, last, K] allows at most K draft tokens while first to last sequences decode on a replica (vLLM's name).
+    Not for a request that itself says `on`."""
     disable_by_batch_size: NonNegativeInt = 0
-    """For `auto`: no speculation while this many sequences decode on a replica (vLLM's name). 0: no limit."""
+    """No speculation while this many sequences decode on a replica (vLLM's name); 0: no limit. Not for a request that
+    itself says `on`."""
     disable_by_batch_size_hysteresis: Literal["auto"] | NonNegativeInt = "auto"
     """After disable_by_batch_size, speculation resumes below that number minus this. `auto`: a quarter of it, so that
     8 resumes below 6."""
+    first_chunk_tokens: PositiveInt = 1
+    """Tokens of an answer that are decoded plainly before speculation begins, in every mode: they wait for no
+    drafter."""
     min_acceptance_rate: Share = 0.0
     """For `auto`: no speculation, except probes, while a smaller share of first draft tokens is accepted. Not for
     drafters in the target."""
     min_output_tokens: PositiveInt = 10
-    """For `auto`: no speculation for requests with a smaller max_tokens."""
+    """For `auto`: no speculation for requests with a smaller max_tokens; and where half of the latest answers of a kind
+    were shorter, none by the draft service before so many tokens."""
     allow_lossy: bool = False
     """Requests may ask for [lossy](lossy.md) answers, which need not be the target's own."""
     steps: StepsConfig = field(default_factory=StepsConfig)
     """Steps of reasoning."""
+
+    @property
+    def default_draft_tokens(self) -> int:
+        """Draft tokens of a round that drafts whatever is measured."""
+        return 5 if self.num_speculative_tokens == "auto" else self.num_speculative_tokens
+
+    @property
+    def max_draft_tokens(self) -> int:
+        """Draft tokens of a round at most, where the controller measures how many are worth while."""
+        return 8 if self.num_speculative_tokens == "auto" else self.num_speculative_tokens
+
+    @property
+    def limits_batch_size(self) -> bool:
+        """Whether there is a rule by the number of sequences that decode on a replica."""
+        return bool(self.disable_by_batch_size or self.num_speculative_tokens_per_batch_size)
 
     @property
     def resumes_below_batch_size(self) -> float:

@@ -109,10 +109,6 @@ def model_id(source: ModelSource, folder: Path) -> str:
 def require_supported(metadata: ModelMetadata, folder: Path) -> None:
     """Raise UnsupportedModelError unless it is a causal language model that transformers knows and that our decoder
     computes as transformers does. Reads no weights. Raises ModelError for a config.json that makes no model."""
-    if metadata.is_encoder_decoder:
-        raise UnsupportedModelError(
-            f"{folder} holds an encoder-decoder model ({metadata.model_type}); only causal language models are served"
-        )
     if metadata.model_type not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
         raise UnsupportedModelError(
             f"{folder} holds an unknown architecture {metadata.model_type!r}: transformers has no causal language "

@@ -11,10 +11,12 @@ from pilotfish.errors import ConfigError
 from pilotfish.planning.draft_assumptions import Placement
 from pilotfish.planning.fleet import Goals, quantile
 from pilotfish.planning.planner import Fleet, Planner
-from pilotfish.planning.result import BatchRow, FleetRow, Plan, judge
+from pilotfish.planning.result import AcceptanceRow, BatchRow, FleetRow, Plan, judge
 from pilotfish.planning.steps import step_rows
 
 _QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+_ACCEPTANCES, _BATCHES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9), (1, 8, 32)
+"""What the table by acceptance shows."""
 _SPARE = 0.01
 """Share of the GPUs that no target replica can be made of, for a fleet of equal cost to be called one."""
 _NAMES = {
@@ -45,6 +47,7 @@ def make_plan(planner: Planner, goals: Goals, fleet: Fleet | None = None) -> Pla
         crossover_batch=rates.crossover_batch,
         batches=batches,
         steps=list(step_rows(rates.model, rates.num_draft_tokens[1])),
+        acceptances=_acceptance_rows(planner),
         fleets=rows,
         equal_gpus=equal,
         verdict=[*judge(batches, rates.crossover_batch, rows, equal, unit), *notes],
@@ -68,6 +71,17 @@ def _batch_rows(planner: Planner) -> list[BatchRow]:
         )
         for batch in sizes
     ]
+
+
+def _acceptance_rows(planner: Planner) -> list[AcceptanceRow]:
+    rows = []
+    for acceptance in _ACCEPTANCES:
+        model = planner.model(replace(planner.drafting, acceptance=(acceptance,)))
+        for batch in (batch for batch in _BATCHES if batch <= planner.profile.max_sequences):
+            best_k = model.best_k(batch)
+            speed_up = model.speed_up(batch, best_k)
+            rows.append(AcceptanceRow(acceptance=acceptance, batch=batch, best_k=best_k, speed_up=speed_up))
+    return rows
 
 
 def _sized(planner: Planner, goals: Goals, notes: list[str]) -> list[Fleet]:

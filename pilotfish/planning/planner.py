@@ -59,17 +59,26 @@ class Planner:
         """The rates of a replica of such a fleet."""
         key = placement, targets_per_drafter
         if key not in self._rates:
-            model = DecodingModel(
-                self.profile,
-                PLAIN if placement is Placement.NONE else self.drafting,
-                placement=placement,
-                context_tokens=self.workload.mean_prompt_tokens + self.workload.mean_output_tokens / 2,
-                round_trip_s=self.round_trip_s,
-                handling_s=HANDLING_S,
-                targets_per_drafter=targets_per_drafter,
-            )
-            self._rates[key] = ReplicaRates(model)
+            drafting = PLAIN if placement is Placement.NONE else self.drafting
+            self._rates[key] = ReplicaRates(self.model(drafting, placement, targets_per_drafter))
         return self._rates[key]
+
+    def model(
+        self,
+        drafting: DraftAssumptions,
+        placement: Placement = Placement.SEPARATE,
+        targets_per_drafter: float = 1.0,
+    ) -> DecodingModel:
+        """What tokens take where sequences are drafted for like this."""
+        return DecodingModel(
+            self.profile,
+            drafting,
+            placement=placement,
+            context_tokens=self.workload.mean_prompt_tokens + self.workload.mean_output_tokens / 2,
+            round_trip_s=self.round_trip_s,
+            handling_s=HANDLING_S,
+            targets_per_drafter=targets_per_drafter,
+        )
 
     def rates_of(self, fleet: Fleet) -> ReplicaRates:
         return self.rates(fleet.placement, fleet.targets_per_drafter)

@@ -35,6 +35,17 @@ class StepRow(msgspec.Struct, frozen=True, kw_only=True):
     """Speed-up over plain decoding."""
 
 
+class AcceptanceRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What drafts of this acceptance are worth in this batch of one replica."""
+
+    acceptance: float
+    """Of each draft token, if those before it were accepted."""
+    batch: int
+    best_k: int
+    """As in BatchRow."""
+    speed_up: float
+
+
 class FleetRow(msgspec.Struct, frozen=True, kw_only=True):
     """A fleet under the workload, simulated."""
 
@@ -71,6 +82,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     batches: list[BatchRow]
     steps: list[StepRow]
     """What steps of reasoning gain, by the share that is kept."""
+    acceptances: list[AcceptanceRow]
+    """By acceptance, and within it by batch: whatever acceptance was asked for."""
     fleets: list[FleetRow]
     """The cheapest that meet the goals, or the one that was asked for."""
     equal_gpus: list[FleetRow]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import groupby
 
 from rich.console import Console
 from rich.table import Table
 
 from pilotfish.planning.memory import MemoryPlan
-from pilotfish.planning.result import BatchRow, FleetRow, Plan, StepRow
+from pilotfish.planning.result import AcceptanceRow, BatchRow, FleetRow, Plan, StepRow
 from pilotfish.planning.steps import STEP_TOKENS
 from pilotfish.types import BLOCK_SIZE
 
@@ -35,6 +36,7 @@ def show(plan: Plan, console: Console) -> None:
     console.print(f"goals: {plan.goals}", style="dim", soft_wrap=True, markup=False)
     console.print(_batch_table(plan.batches))
     console.print(_step_table(plan.steps))
+    console.print(_acceptance_table(plan.acceptances))
     console.print(_fleet_table("Fleets", plan.fleets))
     if plan.equal_gpus:
         console.print(_fleet_table("Equal GPUs, at so many times the load that they come out even", plan.equal_gpus))
@@ -64,6 +66,18 @@ def _step_table(rows: Sequence[StepRow]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(f"{row.step_acceptance:.0%}", f"{row.token_ms:.2f}", f"{row.speed_up:.2f}x")
+    return table
+
+
+def _acceptance_table(rows: Sequence[AcceptanceRow]) -> Table:
+    """Two columns for each batch."""
+    table = Table("acceptance\n", title="By acceptance", title_justify="left", box=None)
+    for batch in sorted({row.batch for row in rows}):
+        for name in (f"batch {batch}\nbest K", "\nspeed-up"):
+            table.add_column(name, justify="right", no_wrap=True)
+    for acceptance, group in groupby(rows, lambda row: row.acceptance):
+        cells = ((str(row.best_k or "off"), f"{row.speed_up:.2f}x") for row in group)
+        table.add_row(f"{acceptance:g}", *(text for pair in cells for text in pair))
     return table
 
 

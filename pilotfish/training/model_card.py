@@ -96,6 +96,8 @@ def _command(request: TrainingRequest) -> str:
         source = f"{files} --answers-per-prompt {request.answers_per_prompt} {source}"
     if request.start_from is not None:
         source += f" --start-from {request.start_from}"
+    if request.exit_layer:
+        source += f" --exit-layer {request.exit_layer}"
     limit = f" --max-minutes {request.max_minutes:g}" if request.max_minutes else ""
     return (
         f"pilotfish train {request.method} --target {request.target} {source} --epochs {request.max_epochs:g}{limit} "

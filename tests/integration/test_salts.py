@@ -17,6 +17,7 @@ PLACES: Mapping[str, tuple[str, dict[str, Any], str]] = {
     "orchestrator": ("suffix", {}, "suffix"),
     "orchestrator by default": ("auto", {}, "auto"),
     "draft service": ("draft", {}, "suffix"),
+    "orchestrator, before the pool": ("draft", {}, "model"),
     "target": ("suffix", {"drafter": {"proposer": "none", "lookup": "suffix"}}, "suffix"),
 }
 """By where the lookup is: the request's proposer, keys of the target, and draft.proposer."""
@@ -25,12 +26,13 @@ PLACES: Mapping[str, tuple[str, dict[str, Any], str]] = {
 @pytest.mark.parametrize("place", PLACES)
 async def test_drafts_come_from_the_same_salt_alone(place: str, target_folder: Path, tmp_path: Path) -> None:
     proposer, target, pool = PLACES[place]
+    lookup = "suffix" if place == "orchestrator, before the pool" else "none"
     service = {"model": str(target_folder), "engine": {"compile": False, "num_threads": 1, "kv_cache_tokens": 1024}}
     config = config_from_dict(
         {
             "target": {**service, **target},
             "draft": {**service, "proposer": pool},
-            "orchestrator": {"speculation": {"draft_deadline_ms": 10000}},
+            "orchestrator": {"speculation": {"draft_deadline_ms": 10000, "lookup": lookup}},
             "cache_dir": str(tmp_path),
         }
     )

@@ -86,7 +86,6 @@ def _held(backend: tokenizers.Tokenizer) -> Tokenizer:
         vocab_size=max(VOCAB_SIZE, backend.get_vocab_size() + 7),
         max_context_tokens=2048,
         eos_token_ids=frozenset({0}),
-        is_encoder_decoder=False,
         config={},
     )
     return Tokenizer(backend, metadata, None, "none", Path())

@@ -29,14 +29,14 @@ def fleet_endpoint(service: InferenceService, defaults: SpeculationConfig) -> Ha
             "defaults": {
                 "mode": defaults.mode,
                 "proposer": defaults.proposer,
-                "num_speculative_tokens": defaults.num_speculative_tokens,
+                "num_speculative_tokens": defaults.default_draft_tokens,
             },
             # Those that can be had now.
             "proposers": list(_proposers(service)),
             # Of a round; 0: no target replica is connected.
             "max_draft_tokens": service.targets.max_draft_tokens,
             "requests": _requests(service),
-            "controller": _controller(service.sessions.control, defaults.num_speculative_tokens),
+            "controller": _controller(service.sessions.control, defaults.default_draft_tokens),
             "caches": _caches(service),
             "targets": [_replica(link) for link in service.targets.links],
             "drafts": [_replica(link) for link in service.drafts.links],

@@ -13,13 +13,24 @@ class DrafterClient:
 
     is_in_target = False
     """Whether the target drafts for itself, in the steps of its runs."""
-    peer: Peer | None = None
-    """The replica that has the sequence; None: there is none."""
-    num_missed_deadlines = 0
+
+    @property
+    def peer(self) -> Peer | None:
+        """The replica that has the sequence; None: there is none."""
+        return None
+
+    @property
+    def num_missed_deadlines(self) -> int:
+        return 0
 
     @property
     def unavailable_reason(self) -> str:
         """Why drafts cannot be had now; empty if they can."""
+        return ""
+
+    @property
+    def stand_in(self) -> str:
+        """The lookup that drafts alone now, as the drafter behind it cannot; empty: there is none."""
         return ""
 
     @property
@@ -44,12 +55,15 @@ class DrafterClient:
     def handed_on(self, sequence: Sequence, num_tokens: int, now_s: float) -> Draft:  # noqa: ARG002
         """The predraft for the committed tokens, which the target was handed and verifies by now.
 
-        num_tokens: wanted of the rounds from here on.
+        num_tokens: wanted of the rounds from here on; 0: nothing, the next round is another's.
         """
         return NO_DRAFT
 
     def glance(self, sequence: Sequence, num_tokens: int) -> Draft:  # noqa: ARG002
-        """What `ask` would answer, where that costs next to nothing. Asked while the target decodes plainly."""
+        """What `ask` would answer, where that costs next to nothing. Asked while the target decodes plainly.
+
+        num_tokens: 0: the drafter rests; what a lookup before it is sure of is welcome.
+        """
         return NO_DRAFT
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ from orchestrator.rounds.commands import Command, Event, Wake, Woken
 from orchestrator.rounds.draft import NO_DRAFT, Draft
 from orchestrator.rounds.drafter_clients.drafter_client import DrafterClient
 from orchestrator.rounds.drafter_clients.lookup_budget import LookupBudget
-from pilotfish.speculation.lookup.index import one_hot_probs
+from pilotfish.speculation.lookup.index import LookupDraft, one_hot_probs
 from pilotfish.speculation.lookup.sequence import SequenceLookup
 from pilotfish.types import TreeRequest
 
@@ -53,11 +53,17 @@ class LookupDrafter(DrafterClient):
         return self._settled(sequence, now_s) if isinstance(event, Woken) else None
 
     def glance(self, sequence: Sequence, num_tokens: int) -> Draft:
-        lookup = self._with_all_of(sequence)
-        if lookup is None or lookup.num_waiting > _TOKENS_PER_SLICE:
-            return NO_DRAFT
-        token_ids = lookup.draft(num_tokens).token_ids
-        return Draft(token_ids, one_hot_probs(token_ids, sequence.request.sampling))
+        return self._draft(self._found(sequence, num_tokens), sequence) if num_tokens else NO_DRAFT
+
+    def promise(self, sequence: Sequence, num_tokens: int, min_accepted_tokens: float, *, is_chain: bool) -> Draft:
+        """What a glance finds, or a tree, where it promises so many accepted tokens."""
+        found = self._found(sequence, num_tokens, None if is_chain else self._tree)
+        return self._draft(found, sequence) if found.promises(min_accepted_tokens) else NO_DRAFT
+
+    def read_on(self, now_s: float) -> None:
+        """Have the next slice read, where another's Wake may have taken the place of its own."""
+        if self._lookup is not None and self._lookup.num_waiting:
+            self._out.append(Wake(now_s))
 
     def close(self) -> None:
         if self._lookup is not None:
@@ -70,9 +76,19 @@ class LookupDrafter(DrafterClient):
         (num_tokens, asked_s), self._asked = self._asked, None
         if self._lookup is None:
             return Draft(elapsed_s=now_s - asked_s, problem=self._absence)
-        found = self._lookup.draft(num_tokens, self._tree)
+        return self._draft(self._lookup.draft(num_tokens, self._tree), sequence, now_s - asked_s)
+
+    def _found(self, sequence: Sequence, num_tokens: int, tree: TreeRequest | None = None) -> LookupDraft:
+        """A lookup's draft where that costs next to nothing: not while much is to be read."""
+        lookup = self._with_all_of(sequence)
+        if lookup is None or lookup.num_waiting > _TOKENS_PER_SLICE:
+            return LookupDraft()
+        return lookup.draft(num_tokens, tree)
+
+    @staticmethod
+    def _draft(found: LookupDraft, sequence: Sequence, elapsed_s: float = 0.0) -> Draft:
         probs = one_hot_probs(found.token_ids, sequence.request.sampling)
-        return Draft(found.token_ids, probs, found.parents, elapsed_s=now_s - asked_s)
+        return Draft(found.token_ids, probs, found.parents, elapsed_s=elapsed_s)
 
     def _read(self, sequence: Sequence, now_s: float) -> bool:
         """Index one slice; whether that was the last."""

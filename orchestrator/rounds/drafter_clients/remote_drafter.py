@@ -31,6 +31,9 @@ _MAX_OPENINGS = 2
 class RemoteDrafter(DrafterClient):
     """See the module. One per request."""
 
+    peer: Peer | None = None
+    num_missed_deadlines = 0
+
     def __init__(
         self,
         pool: DraftReplicas,
@@ -80,15 +83,18 @@ class RemoteDrafter(DrafterClient):
             _log.debug("the drafter could not be prepared: %s", error)
 
     def ask(self, text: Text, num_tokens: int, now_s: float) -> Draft | None:
+        return self.ready(text, num_tokens, now_s) or self.ask_replica(text, num_tokens, now_s)
+
+    def ready(self, text: Text, num_tokens: int, now_s: float, *, goes_on: bool = True) -> Draft | None:
+        """A round begins: its draft, if the replica made it ahead. goes_on: whether the replica drafts the next."""
         self._predrafts.learn(text, now_s)
-        draft = self._prepared(text, num_tokens)
-        if draft is None:
-            self._asked = Ask(num_tokens, now_s, now_s + self._deadline_s(num_tokens))
-            draft = self._send(text, now_s)
-        if draft is None:
-            return None
-        self._asked = None
-        return self._remembered(draft, text, now_s)
+        draft = self._prepared(text, num_tokens, num_next=None if goes_on else 0)
+        return draft and self._remembered(draft, text, now_s)
+
+    def ask_replica(self, text: Text, num_tokens: int, now_s: float) -> Draft | None:
+        """See `ask`, for a round whose draft was not made ahead."""
+        self._asked = Ask(num_tokens, now_s, now_s + self._deadline_s(num_tokens))
+        return self._settled(self._send(text, now_s), text, now_s)
 
     def hear(self, event: Event, text: Text, now_s: float) -> Draft | None:
         # Whatever the session did meanwhile, such as to wait for its client, is not the drafter's.
@@ -102,14 +108,11 @@ class RemoteDrafter(DrafterClient):
                 draft = self._missed(self._asked, min(now_s, self._asked.deadline_s))
             case _:
                 draft = None
-        if draft is None or self._asked is None:
-            return None
-        self._asked = None
-        return self._remembered(draft, text, now_s)
+        return self._settled(draft, text, now_s)
 
     def handed_on(self, text: Text, num_tokens: int, now_s: float) -> Draft:
         self._predrafts.learn(text, now_s)
-        draft = self._prepared(text, num_tokens, is_handed_on=True)
+        draft = self._prepared(text, None, num_next=num_tokens)
         if draft is not None:
             self._predrafts.add_gone_on()
         return self._remembered(draft or NO_DRAFT, text, now_s)
@@ -133,21 +136,27 @@ class RemoteDrafter(DrafterClient):
             self.close()
         return self.peer
 
+    def _settled(self, draft: Draft | None, text: Text, now_s: float) -> Draft | None:
+        """The draft, if one was waited for."""
+        if draft is None or self._asked is None:
+            return None
+        self._asked = None
+        return self._remembered(draft, text, now_s)
+
     def _remembered(self, draft: Draft, text: Text, now_s: float) -> Draft:
         self._predrafts.remember(text, () if draft.parents else draft.token_ids, now_s)
         return draft
 
-    def _prepared(self, text: Text, num_tokens: int, *, is_handed_on: bool = False) -> Draft | None:
-        """The predraft for just the committed tokens; None if there is none.
+    def _prepared(self, text: Text, max_tokens: int | None, *, num_next: int | None) -> Draft | None:
+        """The predraft for just the committed tokens, cut to max_tokens; None if there is none.
 
-        is_handed_on: the target verifies it, as long as it is. Where rounds are to be of another length by now, nothing
-        is drafted ahead of it.
+        num_next: draft tokens of the next round; None: as many. Of another number nothing is drafted ahead.
         """
         peer = self._welcome_peer()
-        if peer is None:
-            return None
-        draft = self._predrafts.take(text, None if is_handed_on else num_tokens)
-        if draft is None:
+        draft = None if peer is None else self._predrafts.take(text, max_tokens)
+        if peer is None or draft is None:
+            if num_next == 0:
+                self._predrafts.forget()
             return None
         length = len(draft.draft_token_ids)
         try:
@@ -155,7 +164,7 @@ class RemoteDrafter(DrafterClient):
         except PilotfishError as error:
             self._give_up(error)
             return None
-        if is_handed_on and length != num_tokens:
+        if num_next not in (None, length):
             self._predrafts.forget()
         else:
             self._propose(peer, text, length, is_prepared=True)

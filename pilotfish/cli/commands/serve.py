@@ -90,6 +90,8 @@ def _describe_drafts(config: Config) -> str:
     if not any(shipped_head(target.model, name) for name in IN_TARGET_DRAFTERS) and target.tensor_parallel_size == 1:
         advice = f" Faster: a head in the target, `pilotfish train eagle3 --target {target.model}`."
     place = "draft service" if config.default_proposer == "draft" else "orchestrator"
+    if place == "draft service" and speculation.lookup != "none":
+        place += f", after {speculation.lookup} in the orchestrator"
     return f"Drafts: {draft.drafter} in the {place}.{advice}"
 
 

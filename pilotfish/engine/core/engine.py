@@ -76,6 +76,11 @@ class Engine(ABC):
         self._num_steps = self._num_rows = 0
         self._num_failed_steps = 0  # in a row
         self._pending_events: list[Event] = []
+        self._events: list[Event] = []
+        """What the step under way has to say so far."""
+        self.send_first: Callable[[list[Event]], None] | None = None
+        """Takes what a step has to say while it still drafts: first tokens, and what came before them. None: they leave
+        with the rest."""
         self._stuck_until_ns = 0
 
     @property
@@ -127,7 +132,8 @@ class Engine(ABC):
 
         max_rows: see Scheduler.schedule.
         """
-        events, self._pending_events = self._pending_events, []
+        events = self._events = self._pending_events
+        self._pending_events = []
         start_ns = self._clock_ns()
         events.extend(self._take_grammars())
         scheduled = self._schedule(max_rows, events)

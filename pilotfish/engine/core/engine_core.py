@@ -102,6 +102,7 @@ class EngineCore(ModelEngine):
                 if is_due and sequence.feature_request is not None:
                     verdicts[index] = msgspec.structs.replace(verdict, features=self._features.take(sequence))
         if self._in_target is not None:
+            verdicts = self._send_first(verdicts)
             has_prefill = any(not rows.is_decode for rows in scheduled)
             num_decoded = 0 if has_prefill else sum(len(outcome.token_ids) for _, outcome in decided)
             num_sequences = sum(each.run is not None for each in self._sequences.values())

@@ -16,6 +16,7 @@ from pilotfish.engine.core.engine import Engine
 from pilotfish.engine.core.grammars import Grammars
 from pilotfish.engine.core.intake import MoveKV
 from pilotfish.engine.core.scheduler import ScheduledRows, Scheduler
+from pilotfish.engine.core.sequence import EngineSequence
 from pilotfish.messages import Event, Verdict
 from pilotfish.speculation.results import Outcome
 from pilotfish.step_table import StepTable
@@ -130,12 +131,35 @@ class ModelEngine(Engine):
         if not isinstance(event, Verdict):
             return event
         sequence = self._sequences[event.sequence_id]
-        if sequence.grammar is not None and sequence.grammar.fault is not None:
-            message = f"the grammar cannot be followed any further: {sequence.grammar.fault}"
-            return self._fail(sequence, SequenceErrorCode.INVALID, message, "grammar")
-        if sequence.grammar is not None and not sequence.token_lists.allows(event.token_ids):
-            message = "the grammar goes on with none of allowed_token_ids: allow more of them"
-            return self._fail(sequence, SequenceErrorCode.INVALID, message, "allowed_token_ids")
+        if problem := _grammar_problem(sequence, event):
+            return self._fail(sequence, SequenceErrorCode.INVALID, *problem)
         if event.finish_reason is not None:
             self._intake.forget(sequence)
         return event
+
+    def _send_first(self, verdicts: list[Verdict]) -> list[Verdict]:
+        """Have first tokens leave before anything is drafted for the next; the verdicts that are left."""
+        if self.send_first is None:
+            return verdicts
+        first = {verdict.sequence_id: verdict for verdict in verdicts if self._is_first(verdict)}
+        if first:
+            self.send_first([*self._events, *first.values()])
+            self._events.clear()
+        return [verdict for verdict in verdicts if verdict.sequence_id not in first]
+
+    def _is_first(self, verdict: Verdict) -> bool:
+        """Whether it begins an answer that goes on."""
+        sequence = self._sequences[verdict.sequence_id]
+        has_ended = verdict.finish_reason is not None or _grammar_problem(sequence, verdict)
+        return sequence.num_output_tokens == len(verdict.token_ids) and not has_ended
+
+
+def _grammar_problem(sequence: EngineSequence, verdict: Verdict) -> tuple[str, str] | None:
+    """Why its grammar ends the sequence with this verdict, and the parameter to blame; None: it does not."""
+    if sequence.grammar is None:
+        return None
+    if sequence.grammar.fault is not None:
+        return f"the grammar cannot be followed any further: {sequence.grammar.fault}", "grammar"
+    if not sequence.token_lists.allows(verdict.token_ids):
+        return "the grammar goes on with none of allowed_token_ids: allow more of them", "allowed_token_ids"
+    return None

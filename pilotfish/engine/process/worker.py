@@ -44,6 +44,14 @@ def run(core: Engine, front: WorkerSocket, delay: BatchingDelay | None = None) -
 
     delay: a target's, which waits a moment for sequences that come back soon.
     """
+    sent: list[Event] = []
+    """Events of the step under way that have left."""
+
+    def send_first(events: list[Event]) -> None:
+        sent.extend(events)
+        front.send(encoder.encode(EngineOutput(events, core.load())))
+
+    core.send_first = send_first
     last_load: LoadReport | None = None
     last_report_s = 0.0
     wait_s = 0.0  # the front sends its first peers the load
@@ -58,8 +66,9 @@ def run(core: Engine, front: WorkerSocket, delay: BatchingDelay | None = None) -
             if delay is not None:
                 late = _submit(core, front, 0.0)
                 events = core.go_on(events)
-                delay.gave(events, time.monotonic_ns())
+                delay.gave([*sent, *events], time.monotonic_ns())
                 _feed(delay, late)
+            sent.clear()
         load, now_s = core.load(), time.monotonic()
         if events or (load != last_load and now_s - last_report_s >= LOAD_INTERVAL_S):
             front.send(encoder.encode(EngineOutput(list(events), load)))

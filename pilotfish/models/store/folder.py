@@ -26,7 +26,6 @@ class ModelMetadata:
     """Prompt plus output at most."""
     eos_token_ids: frozenset[int]
     """Tokens that end an answer."""
-    is_encoder_decoder: bool
     config: dict[str, Any]
     """The content of config.json."""
 
@@ -35,11 +34,13 @@ def check_model_folder(folder: Path) -> None:
     """Check that the folder holds a model that can be loaded safely.
 
     Raises: ModelNotFoundError when a file is missing; UnsupportedModelError when the weights are pickles only, or are
-    a draft head's.
+    an encoder-decoder's or a draft head's.
     """
     if not (folder / "config.json").is_file():
         raise ModelNotFoundError(f"{folder} has no config.json: it holds no model")
-    _require_no_head(folder)
+    config = read_json(folder / "config.json")
+    _require_decoder(folder, config)
+    _require_no_head(folder, config)
     if not any(folder.glob("*.safetensors")):
         if any(next(folder.glob(pattern), None) for pattern in _PICKLES):
             raise UnsupportedModelError(
@@ -53,9 +54,17 @@ def check_model_folder(folder: Path) -> None:
         )
 
 
-def _require_no_head(folder: Path) -> None:
+def _require_decoder(folder: Path, config: dict[str, Any]) -> None:
+    """Raise UnsupportedModelError for what reads a text with a model of its own."""
+    if config.get("is_encoder_decoder"):
+        raise UnsupportedModelError(
+            f"{folder} holds an encoder-decoder ({config.get('model_type')}): only decoders are served, which go on "
+            "with their own text; take a causal language model (docs/models.md)"
+        )
+
+
+def _require_no_head(folder: Path, config: dict[str, Any]) -> None:
     """Raise UnsupportedModelError for what only drafts on a target's hidden states."""
-    config = read_json(folder / "config.json")
     if config.get("draft_vocab_size") is not None:
         raise UnsupportedModelError(
             f"{folder} holds an EAGLE-3 head and no model: name it in draft.head (proposer eagle3 of the draft "
@@ -71,9 +80,11 @@ def _require_no_head(folder: Path) -> None:
 def read_metadata(folder: Path) -> ModelMetadata:
     """Read a model folder's metadata.
 
-    Raises: ModelNotFoundError when config.json is missing or broken; UnsupportedModelError when a needed field is.
+    Raises: ModelNotFoundError when config.json is missing or broken; UnsupportedModelError when a needed field is, or
+    for an encoder-decoder.
     """
     config = read_json(folder / "config.json")
+    _require_decoder(folder, config)
     # Multimodal models keep their language model's fields one level down.
     text_config = config.get("text_config") or {}
 
@@ -93,7 +104,6 @@ def read_metadata(folder: Path) -> ModelMetadata:
         vocab_size=vocab_size,
         max_context_tokens=max_context_tokens,
         eos_token_ids=frozenset({*_token_ids(field("eos_token_id")), *_token_ids(generation.get("eos_token_id"))}),
-        is_encoder_decoder=bool(config.get("is_encoder_decoder", False)),
         config=config,
     )
 

@@ -2,7 +2,8 @@ import pytest
 
 from orchestrator.answers.output import OutputText
 from orchestrator.conversion import check_request, options_from_proto
-from orchestrator.requests.request import GenerationRequest, SpeculationOptions
+from orchestrator.requests.model_limits import ServedModel
+from orchestrator.requests.request import GenerationRequest, SpeculationOptions, bind_request
 from pilotfish.config import SpeculationConfig
 from pilotfish.errors import InvalidRequestError
 from pilotfish.messages import Verdict
@@ -66,6 +67,23 @@ def test_what_is_given_is_taken_zeros_included() -> None:
     )
     assert options.speculation == SpeculationOptions(mode="off", num_speculative_tokens=0, proposer="ngram")
     assert (options.stop, options.ignore_eos) == (("a", "b"), True)
+
+
+def test_whether_the_mode_is_the_requests_own_is_kept() -> None:
+    defaults = SpeculationConfig(mode="on")
+    for given, expected in (({}, False), ({"mode": pb.SPECULATION_MODE_ON}, True)):
+        request = pb.GenerateRequest(speculation=pb.SpeculationOptions(**given))
+        options = options_from_proto(request, defaults, TOKENIZER)
+        assert options.speculation.mode == "on"
+        model = ServedModel(
+            vocab_size=300,
+            max_context_tokens=99,
+            max_draft_tokens=8,
+            default_draft_tokens=5,
+            measured_draft_tokens=5,
+            eos_token_ids=frozenset(),
+        )
+        assert bind_request(options, (1,), model).says_mode is expected
 
 
 def test_a_grammar_is_taken_and_its_kind_must_be_known() -> None:

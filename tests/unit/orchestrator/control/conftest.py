@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator.control.controller import Controller, InTargetController
+from orchestrator.control.controller import Controller
 from orchestrator.control.decision import Decision, RoundResult
+from orchestrator.control.in_target_controller import InTargetController
 from orchestrator.control.replica_state import ControlState
 from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from pilotfish.config import SpeculationConfig
@@ -61,12 +62,19 @@ class VirtualReplica:
         self.requests: list[VirtualRequest] = []
 
     def begin(
-        self, mode: str = "auto", k: int = 5, max_tokens: int = 10**6, proposer: str = "draft", kind: type = Controller
+        self,
+        mode: str = "auto",
+        k: int = 5,
+        max_tokens: int = 10**6,
+        proposer: str = "draft",
+        kind: type = Controller,
+        says_mode: bool = False,
     ) -> VirtualRequest:
         request = GenerationRequest(
             prompt_token_ids=(1,),
             sampling=SamplingParams(max_tokens=max_tokens),
             speculation=SpeculationOptions(mode=mode, proposer=proposer),
+            says_mode=says_mode,
             num_speculative_tokens=k,
         )
         self.num_begun += 1

@@ -6,8 +6,9 @@ from itertools import pairwise
 
 import pytest
 
-from orchestrator.control.controller import Controller, InTargetController
+from orchestrator.control.controller import Controller
 from orchestrator.control.decision import Decision
+from orchestrator.control.in_target_controller import InTargetController
 from orchestrator.control.reasons import Reason
 
 

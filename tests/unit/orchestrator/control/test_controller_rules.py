@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.control.controller import InTargetController
+from orchestrator.control.controller import Controller
 from orchestrator.control.decision import Decision, RoundResult
+from orchestrator.control.in_target_controller import InTargetController
 from orchestrator.control.reasons import Reason
 
 DEAR_ROW_S = 0.0022
@@ -55,10 +56,47 @@ def test_operators_may_set_k_by_batch_size(virtual_replica) -> None:
 
 
 def test_operators_rules_are_not_for_requests_that_ask_for_drafts(virtual_replica) -> None:
-    replica = virtual_replica(num_speculative_tokens_per_batch_size=((1, 100, 0),), min_acceptance_rate=1.0)
-    request = replica.begin("on", k=3)
+    rules = {"num_speculative_tokens_per_batch_size": ((1, 100, 0),), "disable_by_batch_size": 1}
+    replica = virtual_replica(min_acceptance_rate=1.0, **rules)
+    request = replica.begin("on", k=3, says_mode=True)
+    in_target = replica.begin("on", k=3, says_mode=True, proposer="eagle3", kind=InTargetController, max_tokens=100)
+    assert in_target.latest == Decision(3, 100, Reason.REQUESTED)
     replica.run(1.0)
     assert request.latest == Decision(3, 1, Reason.REQUESTED)
+
+
+@pytest.mark.parametrize("kind", [Controller, InTargetController])
+def test_rules_by_batch_size_hold_for_a_mode_that_the_operator_has_set(virtual_replica, kind) -> None:
+    replica = virtual_replica(disable_by_batch_size=4, num_speculative_tokens_per_batch_size=((2, 3, 1),))
+    request = replica.begin("on", k=3, kind=kind)
+    replica.run(1.0)
+    assert (request.latest.reason, request.latest.num_draft_tokens) == (Reason.REQUESTED, 3)
+    others = replica.begin_many(1)
+    replica.run(1.0)
+    assert (request.latest.reason, request.latest.num_draft_tokens) == (Reason.REQUESTED, 1)
+    others += replica.begin_many(2)
+    replica.run(1.0)
+    assert (request.latest.reason, request.latest.num_draft_tokens) == (Reason.BATCH_SIZE, 0)
+    assert request.controller.limitation.reason is Reason.BATCH_SIZE
+    if kind is InTargetController:
+        assert replica.begin("on", kind=kind).latest.reason is Reason.BATCH_SIZE, "from its first token on"
+    replica.end(*replica.requests[1:])
+    replica.run(1.0)
+    assert (request.latest.reason, request.latest.num_draft_tokens) == (Reason.REQUESTED, 3)
+
+
+@pytest.mark.parametrize("mode", ["on", "auto"])
+@pytest.mark.parametrize("kind", [Controller, InTargetController])
+def test_the_first_tokens_are_decoded_plainly(virtual_replica, kind, mode) -> None:
+    replica = virtual_replica(first_chunk_tokens=6)
+    request = replica.begin(mode, kind=kind, max_tokens=60)
+    assert request.latest == Decision(0, 6, Reason.FIRST_TOKEN)
+    replica.run(10.0)
+    assert request.decisions[1].reason is not Reason.FIRST_TOKEN
+    assert any(decision.num_draft_tokens for decision in request.decisions)
+    assert request.num_tokens == 60
+    short = replica.begin(mode, kind=kind, max_tokens=3)
+    assert short.latest.num_decode_tokens == 3
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.control.controller import InTargetController
 from orchestrator.control.decision import Decision
+from orchestrator.control.in_target_controller import InTargetController
 from orchestrator.control.reasons import Reason
 
 PLAIN_S = 0.0102

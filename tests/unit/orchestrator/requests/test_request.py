@@ -3,18 +3,24 @@ from dataclasses import replace
 
 import pytest
 
+from orchestrator.requests.model_limits import ServedModel
 from orchestrator.requests.request import (
     GenerationOptions,
-    ServedModel,
     SpeculationOptions,
     bind_request,
     check_request_bytes,
 )
+from pilotfish.config import SpeculationConfig
 from pilotfish.errors import InvalidRequestError, PromptTooLongError
 from pilotfish.types import AcceptanceMode, Grammar, GrammarKind, SamplingParams
 
 MODEL = ServedModel(
-    vocab_size=100, max_context_tokens=16, max_draft_tokens=8, default_draft_tokens=5, eos_token_ids=frozenset({2, 0})
+    vocab_size=100,
+    max_context_tokens=16,
+    max_draft_tokens=8,
+    default_draft_tokens=5,
+    measured_draft_tokens=5,
+    eos_token_ids=frozenset({2, 0}),
 )
 
 
@@ -75,6 +81,29 @@ def test_an_answer_in_a_format_needs_an_end_among_the_allowed_tokens() -> None:
 def test_draft_tokens_default_to_the_servers(asked: int | None, expected: int) -> None:
     given = options(speculation=SpeculationOptions(num_speculative_tokens=asked))
     assert bind_request(given, [1], MODEL).num_speculative_tokens == expected
+
+
+@pytest.mark.parametrize(
+    ("mode", "proposer", "configured", "expected"),
+    [
+        ("auto", "draft", "auto", 8),
+        ("on", "draft", "auto", 5),
+        ("auto", "eagle3", "auto", 5),
+        ("auto", "suffix", "auto", 16),
+        ("auto", "draft", 3, 3),
+        ("on", "draft", 3, 3),
+    ],
+)
+def test_drafts_of_the_pool_may_be_longer_where_they_are_measured(mode, proposer, configured, expected) -> None:
+    speculation = SpeculationConfig(num_speculative_tokens=configured)
+    model = replace(
+        MODEL,
+        max_draft_tokens=16,
+        default_draft_tokens=speculation.default_draft_tokens,
+        measured_draft_tokens=speculation.max_draft_tokens,
+    )
+    given = options(speculation=SpeculationOptions(mode=mode, proposer=proposer))
+    assert bind_request(given, [1], model).num_speculative_tokens == expected
 
 
 def test_unless_asked_the_default_drafts() -> None:

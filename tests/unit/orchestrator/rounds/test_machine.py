@@ -11,7 +11,8 @@ import pytest
 
 from orchestrator.answers.output import OutputText
 from orchestrator.answers.sequence import Sequence
-from orchestrator.control.controller import Controller, InTargetController
+from orchestrator.control.controller import Controller
+from orchestrator.control.in_target_controller import InTargetController
 from orchestrator.control.replica_state import ControlState
 from orchestrator.requests.request import GenerationRequest, Mode, SpeculationOptions
 from orchestrator.rounds.commands import Command
@@ -19,6 +20,7 @@ from orchestrator.rounds.drafter_clients.drafter_client import DrafterClient, In
 from orchestrator.rounds.drafter_clients.feature_feed import FeatureFeed
 from orchestrator.rounds.drafter_clients.lookup_budget import LookupBudget
 from orchestrator.rounds.drafter_clients.lookup_drafter import LookupDrafter
+from orchestrator.rounds.drafter_clients.lookup_first import LookupFirst
 from orchestrator.rounds.drafter_clients.predraft_policy import PredraftPolicy
 from orchestrator.rounds.drafter_clients.remote_drafter import RemoteDrafter
 from orchestrator.rounds.machine import RoundMachine
@@ -39,7 +41,7 @@ MAX_TARGET_FAULTS = 3
 MAX_EVENTS = 3000
 NUM_LIVES = 30
 """Tried in each case."""
-DRAFTERS = ("remote", "remote tree", "remote ahead", "lookup", "in target")
+DRAFTERS = ("remote", "remote tree", "remote ahead", "lookup", "lookup, then remote ahead", "in target")
 
 
 _FAULTS = (
@@ -62,7 +64,7 @@ class World:
             link.step_s = 1.0  # verifications are steps under way as well
             link.model = msgspec.structs.replace(link.model, proposer="eagle3")
         for link in self.drafts.links:
-            link.drafts_ahead = drafter == "remote ahead"
+            link.drafts_ahead = drafter.endswith("remote ahead")
         request = GenerationRequest(
             prompt_token_ids=PROMPT,
             sampling=SamplingParams(temperature=0, max_tokens=NUM_TOKENS),
@@ -88,11 +90,15 @@ class World:
     def _drafter(self, kind: str, out: list[Command]) -> DrafterClient:
         if kind == "in target":
             return InTargetClient("eagle3", "eagle3")
+        lookup = LookupDrafter(SequenceLookup(NgramIndex(1, 3), len(PROMPT)), LookupBudget(1000), out)
         if kind == "lookup":
-            return LookupDrafter(SequenceLookup(NgramIndex(1, 3), len(PROMPT)), LookupBudget(1000), out)
+            return lookup
         tree = TreeRequest(8, 2) if kind == "remote tree" else None
-        predraft = PredraftPolicy("on", 48) if kind == "remote ahead" else None
-        return RemoteDrafter(self.drafts, lambda _: 0.5, out, tree=tree, predraft=predraft)
+        predraft = PredraftPolicy("on", 48) if kind.endswith("remote ahead") else None
+        remote = RemoteDrafter(self.drafts, lambda _: 0.5, out, tree=tree, predraft=predraft)
+        if not kind.startswith("lookup"):
+            return remote
+        return LookupFirst("ngram", lookup, remote, min_accepted_tokens=1.0, max_tokens=8)
 
     def assert_nothing_is_left(self) -> None:
         for link in self.request.links:

@@ -10,7 +10,8 @@ import pytest
 
 from orchestrator.answers.output import OutputChunk, OutputText
 from orchestrator.answers.sequence import Sequence
-from orchestrator.control.controller import Controller, InTargetController
+from orchestrator.control.controller import Controller
+from orchestrator.control.in_target_controller import InTargetController
 from orchestrator.control.replica_state import ControlState
 from orchestrator.replicas.exchange import Exchange
 from orchestrator.requests.request import GenerationRequest, SpeculationOptions
@@ -18,6 +19,7 @@ from orchestrator.rounds.commands import Command
 from orchestrator.rounds.drafter_clients.drafter_client import DrafterClient, InTargetClient
 from orchestrator.rounds.drafter_clients.lookup_budget import LookupBudget
 from orchestrator.rounds.drafter_clients.lookup_drafter import LookupDrafter
+from orchestrator.rounds.drafter_clients.lookup_first import LookupFirst
 from orchestrator.rounds.drafter_clients.predraft_policy import PredraftPolicy
 from orchestrator.rounds.drafter_clients.remote_drafter import RemoteDrafter
 from orchestrator.rounds.machine import RoundMachine
@@ -31,11 +33,16 @@ from pilotfish.drafter_registry import IN_TARGET_DRAFTERS, LOOKUPS
 from pilotfish.messages import Proposal
 from pilotfish.speculation.lookup.index import lookup_of
 from pilotfish.speculation.lookup.sequence import SequenceLookup
-from pilotfish.types import SamplingParams
+from pilotfish.types import SamplingParams, TreeRequest
 from tests.support.toy_model import next_token
 
 PROMPT = (1, 2, 3)
 LOOKUP_CONFIG = DraftConfig(prompt_lookup_min=1, prompt_lookup_max=3)
+
+
+def lookup_drafter(name: str, out: list[Command], tree: TreeRequest | None) -> LookupDrafter:
+    lookup = SequenceLookup(lookup_of(name)(LOOKUP_CONFIG)(""), len(PROMPT))
+    return LookupDrafter(lookup, LookupBudget(10_000), out, tree=tree)
 
 
 class World:
@@ -72,23 +79,23 @@ class World:
         max_unread=1024,
         tree=None,
         log: RoundLog | None = None,
+        lookup: str = "",
         **fields,
     ) -> Session:
+        """lookup: before the draft pool."""
         request = request or self.request(**fields)
         proposer, out = request.speculation.proposer, list[Command]()
         if drafter is not None:
             pass
         elif proposer in LOOKUPS:
-            drafter = LookupDrafter(
-                SequenceLookup(lookup_of(proposer)(LOOKUP_CONFIG)(""), len(PROMPT)),
-                LookupBudget(10_000),
-                out,
-                tree=tree,
-            )
+            drafter = lookup_drafter(proposer, out, tree)
         elif proposer in IN_TARGET_DRAFTERS:
             drafter = InTargetClient(proposer, self.target_a.model.proposer)
         else:
             drafter = RemoteDrafter(self.drafts, lambda _: self.deadline_s, out, tree=tree, predraft=predraft)
+            if lookup:
+                first = lookup_drafter(lookup, out, tree)
+                drafter = LookupFirst(lookup, first, drafter, min_accepted_tokens=1.0, max_tokens=8)
         controller = InTargetController if drafter.is_in_target else Controller
         sequence = Sequence(request, OutputText(self.tokenizer, request))
         self.machine = RoundMachine(

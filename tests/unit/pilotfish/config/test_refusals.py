@@ -36,6 +36,7 @@ SCALING = "deployment.target.autoscaling"
         ("draft.lookup_min_probability=1.5", "lookup_min_probability: .* less than or equal to 1"),
         ("draft.suffix_shared_tokens=100", "must be 0 .* or at least 256"),
         ("draft.lookup_min_accepted_tokens=-1", "lookup_min_accepted_tokens"),
+        (f"{SPECULATION}.lookup=parrot", r"speculation\.lookup.*'none', 'ngram' or 'suffix'"),
         (f"{SPECULATION}.disable_by_batch_size=-1", "disable_by_batch_size"),
         (f"{SPECULATION}.disable_by_batch_size_hysteresis=-1", "disable_by_batch_size_hysteresis"),
         (f"{SPECULATION}.min_acceptance_rate=1.5", "min_acceptance_rate"),

@@ -39,7 +39,10 @@ def edit_config(folder: Path, **changes: object) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"is_encoder_decoder": True, "model_type": "t5"}, "encoder-decoder"),
+        (
+            {"is_encoder_decoder": True, "model_type": "t5"},
+            r"holds an encoder-decoder \(t5\): only decoders are served",
+        ),
         ({"model_type": "made_up"}, "unknown architecture 'made_up'"),
         ({"model_type": "falcon_h1"}, "'falcon_h1' cannot be served"),
         ({"model_type": "phi3"}, "'phi3' cannot be served"),

@@ -30,6 +30,19 @@ def plan() -> Plan:
     return make_plan(planner(), Goals(token_s=0.02))
 
 
+def test_the_table_by_acceptance_goes_from_no_drafts_to_long_ones(plan: Plan) -> None:
+    alone = [(row.acceptance, row.best_k, row.speed_up) for row in plan.acceptances if row.batch == 1]
+    assert [acceptance for acceptance, _, _ in alone] == [0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
+    lengths, speed_ups = [k for _, k, _ in alone], [speed_up for *_, speed_up in alone]
+    assert lengths == sorted(lengths)
+    assert lengths[0] <= 2
+    assert lengths[-1] == 8
+    assert speed_ups == sorted(speed_ups)
+    (same,) = (row for row in plan.acceptances if (row.acceptance, row.batch) == (0.8, 8))
+    (by_batch,) = (row for row in plan.batches if row.batch == 8)
+    assert (same.best_k, same.speed_up) == (by_batch.best_k, by_batch.speed_up)
+
+
 def test_equal_gpus_are_equal(plan: Plan) -> None:
     assert len(plan.equal_gpus) == 3
     assert len({row.num_gpus for row in plan.equal_gpus}) == 1

@@ -80,7 +80,7 @@ def test_every_arm_has_its_figures_and_a_verdict(address: str, prompts: Path) ->
     arguments = ("--prompts", str(prompts), "--proposers", "draft", "--acceptance", "typical", *FEW)
     result = bench("--address", address, *arguments)
     assert result.exit_code == 0, result.output
-    for name in ("accepted", "rejected", "total", "TTFT", "verdict", "probability"):
+    for name in ("accepted", "rejected", "total", "TTFT", "verdict", "a step"):
         assert name in result.stdout
     lines = result.stdout.partition("every arm")[2].splitlines()
     for arm in ("draft K=2", "draft K=4", "draft auto", "draft K=4 typical"):

@@ -140,7 +140,9 @@ def test_a_run_gives_a_folder_that_drafts(target_folder: Path, tmp_path: Path) -
         run_training(request(3), Killer(kills=True))
     assert run_training(request(0), Killer(kills=False)).point.step > 0
     result = run_training(request(3), Killer(kills=False))
-    assert "| layers of the target | 3 of 4 |" in (result.out / "README.md").read_text()
+    card = (result.out / "README.md").read_text()
+    assert "| layers of the target | 3 of 4 |" in card
+    assert "--exit-layer 3" in card
     loaded = load_model(str(target_folder), cache_dir=tmp_path)
     assert load_exit(tmp_path / "out-0", loaded).config.exit_layer == 2
     decoder = TransformersDecoder(loaded.model, deterministic=False, max_context_tokens=128)

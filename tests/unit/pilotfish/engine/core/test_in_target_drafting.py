@@ -13,11 +13,12 @@ from pilotfish.engine.core.drafts import Drafts
 from pilotfish.engine.core.in_target_drafting import DraftWish
 from pilotfish.engine.core.step_rows import KeptRows
 from pilotfish.engine.drafting.draft_growth import DraftRows, grow_drafts, lay_out
+from pilotfish.messages import Decode, Event, Opened, OpenSequence, Verdict
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.speculation.draft_vocabulary import DraftVocabulary
 from pilotfish.types import AcceptanceMode, SamplingParams, TreeRequest
-from tests.support.engine_events import GreedyText, MakeCore, MakeDrafter, decode, prompts
+from tests.support.engine_events import GreedyText, MakeCore, MakeDrafter, decode, prompts, text_of
 
 VOCAB, CONTEXT = 64, 128
 GREEDY = SamplingParams(temperature=0, max_tokens=60)
@@ -140,6 +141,31 @@ def test_drafts_that_pay_for_no_row_are_left_out_unless_they_were_drawn(
     monkeypatch.setattr(DraftCosts, "thresholds", lambda *_: Thresholds(0.0, 0.0))
     _, verdicts = decode(core, texts, REJECTION, 24, 4)
     assert {verdict.num_draft_tokens for verdict in verdicts} >= {2, 4}
+
+
+def test_a_first_token_leaves_before_anything_is_drafted_after_it(
+    make_drafted: MakeCore, greedy_text: GreedyText
+) -> None:
+    happened: list[str | Event] = []
+
+    class Noted(Oracle):
+        def follow(self, kept: Sequence[KeptRows], wishes: Mapping[int, DraftWish]) -> list[Drafts]:
+            happened.append("drafting")
+            return super().follow(kept, wishes)
+
+    core, prompt = make_drafted(lambda _: Noted(greedy_text, 0)), (5, 9, 2)
+    core.send_first = happened.extend
+    for number in (1, 2):
+        core.submit(OpenSequence(number, prompt, msgspec.structs.replace(GREEDY, max_tokens=12 if number == 1 else 1)))
+        core.submit(Decode(number, len(prompt), 12, 4))
+    happened += core.step()
+    assert [type(event) for event in happened[:3]] == [Opened, Opened, Verdict]
+    drafting = happened.index("drafting")
+    before = [event.token_ids for event in happened[:drafting] if isinstance(event, Verdict)]
+    assert before == [tuple(greedy_text(list(prompt), 1))], "the other one ends with it"
+    while core.has_work:
+        happened += core.step()
+    assert text_of([event for event in happened if isinstance(event, Verdict)], 1) == greedy_text(list(prompt), 12)
 
 
 @pytest.mark.parametrize("num_draft_tokens", [1, 8])

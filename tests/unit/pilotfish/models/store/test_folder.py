@@ -36,11 +36,22 @@ def test_a_head_is_told_from_a_model(model_folder: Path, has_tokenizer: bool) ->
         check_model_folder(model_folder)
 
 
+def test_an_encoder_decoder_is_refused_by_name_whatever_else_it_lacks(tmp_path: Path) -> None:
+    """As NLLB and T5 lie on the hub: without safetensors, and T5 without the length of a context."""
+    (tmp_path / "pytorch_model.bin").touch()
+    for name in ("m2m_100", "t5"):
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": name, "is_encoder_decoder": True}))
+        for check in (check_model_folder, read_metadata):
+            with pytest.raises(
+                UnsupportedModelError, match=rf"an encoder-decoder \({name}\): only decoders are served"
+            ):
+                check(tmp_path)
+
+
 def test_metadata(model_folder: Path) -> None:
     metadata = read_metadata(model_folder)
     assert (metadata.model_type, metadata.vocab_size, metadata.max_context_tokens) == ("llama", 300, 128)
     assert metadata.eos_token_ids == {0, 2}
-    assert not metadata.is_encoder_decoder
 
 
 def test_metadata_of_a_multimodal_model(model_folder: Path) -> None:

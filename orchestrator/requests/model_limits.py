@@ -1,0 +1,34 @@
+"""What requests may ask of the served model, and what they get that do not ask."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pilotfish.drafter_registry import LOOKUPS
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServedModel:
+    """The limits that the served model sets to requests."""
+
+    vocab_size: int
+    max_context_tokens: int
+    max_draft_tokens: int
+    """Draft tokens in one round at most."""
+    default_draft_tokens: int
+    """Draft tokens in one round where the request does not say."""
+    measured_draft_tokens: int
+    """The same at most, with the draft pool in mode `auto`, whose drafts are measured."""
+    eos_token_ids: frozenset[int]
+    default_proposer: str = "draft"
+    """What `auto` means, the drafter in the target included."""
+    allow_lossy: bool = False
+    max_listed_tokens: int = 1024
+    """Entries of logit_bias, stop_token_ids and allowed_token_ids, each, at most."""
+
+    def draft_tokens_by_default(self, mode: str, proposer: str) -> int:
+        """Draft tokens in one round of a request that does not say."""
+        if proposer in LOOKUPS:
+            return self.max_draft_tokens  # a lookup's match says how far to go
+        is_measured = mode == "auto" and proposer == "draft"
+        return min(self.measured_draft_tokens if is_measured else self.default_draft_tokens, self.max_draft_tokens)

@@ -1,0 +1,104 @@
+"""A lookup in this process before a drafter on a replica: a round that it is sure of asks nobody."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from orchestrator.answers.sequence import Sequence
+from orchestrator.rounds.commands import Event
+from orchestrator.rounds.draft import Draft
+from orchestrator.rounds.drafter_clients.drafter_client import DrafterClient
+from orchestrator.rounds.drafter_clients.lookup_drafter import LookupDrafter
+from orchestrator.rounds.drafter_clients.remote_drafter import RemoteDrafter
+from orchestrator.rounds.peer import Peer
+
+
+class LookupFirst(DrafterClient):
+    """See the module. One per request.
+
+    Where the lookup promises enough, its draft is verified, and the replica is told nothing: it gets the tokens with
+    the next question. A predraft that fits goes first, since it is paid for; but nothing more is drafted ahead then,
+    as the next round is the lookup's. While the replica cannot be had, the lookup drafts alone, whatever it promises.
+    """
+
+    def __init__(
+        self, name: str, lookup: LookupDrafter, other: RemoteDrafter, *, min_accepted_tokens: float, max_tokens: int = 0
+    ) -> None:
+        """name: the lookup's. max_tokens: a lookup's draft may have so many, whatever is asked of the other: its match
+        says how far to go."""
+        self._name = name
+        self._lookup = lookup
+        self._other = other
+        self._min_accepted_tokens = min_accepted_tokens
+        self._max_tokens = max_tokens
+        self._asked: DrafterClient | None = None
+        """Whose draft is waited for."""
+
+    @property
+    def peer(self) -> Peer | None:
+        return self._other.peer
+
+    @property
+    def num_missed_deadlines(self) -> int:
+        return self._other.num_missed_deadlines
+
+    @property
+    def unavailable_reason(self) -> str:
+        return "" if self.stand_in else self._other.unavailable_reason
+
+    @property
+    def is_saturated(self) -> bool:
+        return self._other.is_saturated
+
+    @property
+    def stand_in(self) -> str:
+        return self._name if self._other.unavailable_reason and not self._lookup.unavailable_reason else ""
+
+    def prepare(self, sequence: Sequence, now_s: float) -> None:
+        self._other.prepare(sequence, now_s)
+        self._lookup.prepare(sequence, now_s)
+
+    def ask(self, sequence: Sequence, num_tokens: int, now_s: float) -> Draft | None:
+        if self.stand_in:
+            self._asked = self._lookup
+            return self._settled(self._lookup.ask(sequence, num_tokens, now_s), now_s)
+        found = self._promise(sequence, num_tokens)
+        draft = self._other.ready(sequence, num_tokens, now_s, goes_on=not found.token_ids)
+        if draft is None and found.token_ids:
+            draft = found
+        if draft is None:
+            self._asked = self._other
+            draft = self._other.ask_replica(sequence, num_tokens, now_s)
+        return self._settled(draft, now_s)
+
+    def hear(self, event: Event, sequence: Sequence, now_s: float) -> Draft | None:
+        draft = self._other.hear(event, sequence, now_s)
+        if self._asked is not self._other:  # whose deadline a Wake of the lookup's would replace
+            draft = self._lookup.hear(event, sequence, now_s)
+        return self._settled(draft, now_s)
+
+    def handed_on(self, sequence: Sequence, num_tokens: int, now_s: float) -> Draft:
+        is_next = bool(self._promise(sequence, num_tokens).token_ids)
+        return self._other.handed_on(sequence, 0 if is_next else num_tokens, now_s)
+
+    def glance(self, sequence: Sequence, num_tokens: int) -> Draft:
+        if self.stand_in:
+            return self._lookup.glance(sequence, num_tokens)
+        return self._promise(sequence, num_tokens, is_chain=True)
+
+    def close(self) -> None:
+        self._lookup.close()
+        self._other.close()
+
+    def _promise(self, sequence: Sequence, num_tokens: int, *, is_chain: bool = False) -> Draft:
+        # The target adds a token of its own to what it accepts.
+        most = min(max(num_tokens, self._max_tokens), sequence.num_remaining_tokens - 1)
+        draft = self._lookup.promise(sequence, max(0, most), self._min_accepted_tokens, is_chain=is_chain)
+        return dataclasses.replace(draft, spared_drafter=bool(draft.token_ids))
+
+    def _settled(self, draft: Draft | None, now_s: float) -> Draft | None:
+        """Whatever settles a round, the lookup reads on while the target verifies."""
+        if draft is not None:
+            self._asked = None
+            self._lookup.read_on(now_s)
+        return draft
