@@ -11,6 +11,7 @@ from pilotfish.models.compiled import compile_layers
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.graphs.recorder import EagerRecorder
 from pilotfish.models.graphs.runner import GraphPlan
+from pilotfish.models.scaled_linear import quantise_linears
 from pilotfish.parallel import rank as rank_module
 from pilotfish.parallel import ranks
 from pilotfish.parallel.channel import dial
@@ -25,7 +26,8 @@ CONTEXT = 256
 
 
 class Replica:
-    """Ranks that load a part as on a GPU. Stop it."""
+    """Ranks that load their parts as on a GPU, but compute on the CPU in float32, whatever the engine's device and
+    dtype. Stop it."""
 
     def __init__(self, folder: Path, meeting_place: Path, num_ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.parts: dict[int, RankPart] = {}
@@ -41,6 +43,8 @@ class Replica:
         threading.current_thread().name = f"rank {rank}"
         group = ProcessGroup(rank, self._num_ranks, torch.device("cpu"), in_rank_order=False)
         model = load_shard(self._folder, group, torch.float32, torch.device("cpu"))
+        if setup.engine.quantization == "int8" or setup.engine.quantization == "fp8":
+            quantise_linears(model.get_decoder(), setup.engine.quantization, torch.device("cpu"))
         kernels = rank not in self.no_kernels
         decoder = TransformersDecoder(
             model,

@@ -1,13 +1,13 @@
 """Heads in a target of several ranks: the first one drafts, and the text is that of one process."""
 
-import copy
 import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from transformers import LlamaForCausalLM
 
-from pilotfish.config import EngineConfig
+from pilotfish.config import EngineConfig, Quantization
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.messages import Verdict
 from pilotfish.models.decoder import Decoder
@@ -35,21 +35,28 @@ def make_core(decoder: Decoder, make_drafter: MakeDrafter) -> EngineCore:
     )
 
 
+def model() -> LlamaForCausalLM:
+    """With key/value heads for four ranks."""
+    return tiny_llama(num_key_value_heads=4, max_position_embeddings=CONTEXT)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    model().save_pretrained(tmp_path / "tiny")
+    return tmp_path / "tiny"
+
+
 @pytest.mark.usefixtures("drafts_are_free")
 @pytest.mark.parametrize(("num_ranks", "records"), [(2, True), (4, False)])
 def test_the_text_is_that_of_one_process(
-    make_replica: Callable[..., Replica], make_drafter: MakeDrafter, tmp_path: Path, num_ranks: int, records: bool
+    make_replica: Callable[..., Replica], make_drafter: MakeDrafter, folder: Path, num_ranks: int, records: bool
 ) -> None:
     """Of 12 prompts in each of nine ways."""
-    model, folder = tiny_llama(num_key_value_heads=4, max_position_embeddings=CONTEXT), tmp_path / "tiny"
-    model.save_pretrained(folder)
     replica = make_replica(folder, num_ranks)
     replica.no_kernels = set() if records else {0}
     several = make_core(replica.start(EngineConfig(dtype="float32", compile=False)), make_drafter)
     replica.decoder.record_graphs()
-    one = make_core(
-        TransformersDecoder(copy.deepcopy(model), deterministic=False, max_context_tokens=CONTEXT), make_drafter
-    )
+    one = make_core(TransformersDecoder(model(), deterministic=False, max_context_tokens=CONTEXT), make_drafter)
     for number, (sampling, drafts) in enumerate(itertools.product(SAMPLINGS, (PLAIN, CHAINS, TREES))):
         texts = prompts(number, 12)
         expected, verdicts = decode(one, texts, sampling, 10, *drafts)
@@ -57,6 +64,24 @@ def test_the_text_is_that_of_one_process(
         assert outputs == expected
         assert num_accepted(theirs) == num_accepted(verdicts), "the drafts are the same, too"
         assert sum(verdict.num_draft_tokens for verdict in verdicts) > 100 * (drafts != PLAIN) - 1
+
+
+@pytest.mark.usefixtures("drafts_are_free")
+@pytest.mark.parametrize("quantization", ["int8", "fp8"])
+def test_of_rounded_weights_the_text_is_that_of_plain_decoding(
+    make_replica: Callable[..., Replica], make_drafter: MakeDrafter, folder: Path, quantization: Quantization
+) -> None:
+    replica = make_replica(folder)
+    engine = EngineConfig(device="cuda", compile=False, quantization=quantization)
+    core = make_core(replica.start(engine), make_drafter)
+    replica.decoder.record_graphs()
+    for sampling in SAMPLINGS[:2]:
+        texts = prompts(1, 4)
+        expected, _ = decode(core, texts, sampling, 10, *PLAIN)
+        for drafts in (CHAINS, TREES):
+            outputs, verdicts = decode(core, texts, sampling, 10, *drafts)
+            assert outputs == expected
+            assert sum(verdict.num_draft_tokens for verdict in verdicts) > 30
 
 
 def num_accepted(verdicts: Sequence[Verdict]) -> int:
