@@ -8,6 +8,8 @@ acceptance says nothing about other pairs:
 - `default model` drafts all that its own target says. It is an upper bound: what the work around drafts leaves of it.
 - `int4 copy` is the default model with 4-bit weights and 8-bit activations: the figure that counts. Its errors are a
   real drafter's but few, as the default model's weights came from 4-bit ones.
+- `trained exit` (`--exit FOLDER`: one that `pilotfish train early_exit` made for the default model) drafts in the
+  target, with the same hidden states after the factor's blocks. It has no step of its own to time, so no formula.
 
 Beside what is measured stands the formula (Leviathan et al. 2211.17192): (1 - a^(K+1)) / (1 - a) tokens in K draft
 steps and a verification, both timed alone on this machine, at the measured acceptance a of a draft token. It drafts on
@@ -23,7 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rich.console import Console
-from shared.deep_model import deepened
+from shared.deep_model import deepened, deepened_exit
 from shared.real_models import asked, options_parser, target_folder
 from shared.report import Report
 
@@ -42,7 +44,8 @@ from pilotfish.speculation.cost import expected_tokens_by_position
 
 UPPER_BOUND, COUNTS = "default model (upper bound)", "int4 copy"
 DRAFTERS: Mapping[str, tuple[str, ...]] = {UPPER_BOUND: (), COUNTS: ("draft.engine.quantization=int4",)}
-"""The default model in the draft service, by what is set apart from the rest. An early exit of it belongs here, too."""
+"""The default model in the draft service, by what is set apart from the rest."""
+EXIT = "trained exit"
 TEMPERATURES = (0.0, 0.7)
 LEAST_OF_FORMULA = 0.85
 """Asked of what is measured: rounds cost messages, too."""
@@ -89,14 +92,27 @@ def token_acceptance(row: Row, num_draft_tokens: int) -> float:
     return drafts.num_accepted_tokens / (drafts.num_accepted_tokens + num_rounds * (1 - whole[0]))
 
 
+def by_formula(acceptance: float, k: int, steps: StepTimes) -> dict[str, float]:
+    """Figures of a row."""
+    tokens = expected_tokens_by_position((acceptance,), k)
+    return {
+        "formula_tokens": tokens,
+        "formula_speed_up": tokens * steps.plain / (k * steps.draft + steps.verify),
+        "plain_step_ms": steps.plain * 1e3,
+        "verify_ms": steps.verify * 1e3,
+        "draft_step_ms": steps.draft * 1e3,
+    }
+
+
 def add_rows(report: Report, result: Result, times: Mapping[str, StepTimes], temperature: float, k: int) -> None:
-    """One for each drafter."""
+    """One for each drafter. times: of those that have a formula."""
     overall = {row.arm: row for row in result.overall}
-    for name, steps in times.items():
-        row = overall[f"{name} K={k}"]
+    for arm, row in overall.items():
+        name = arm.removesuffix(f" K={k}")
+        if name == arm:
+            continue
         acceptance = token_acceptance(row, k)
-        tokens = expected_tokens_by_position((acceptance,), k)
-        formula = tokens * steps.plain / (k * steps.draft + steps.verify)
+        formula = by_formula(acceptance, k, times[name]) if name in times else {}
         report.row(
             drafter=name,
             temperature=temperature,
@@ -106,18 +122,13 @@ def add_rows(report: Report, result: Result, times: Mapping[str, StepTimes], tem
             speed_up=row.speed_up,
             acceptance=acceptance,
             tokens_per_step=None if row.drafts is None else row.drafts.tokens_per_step,
-            formula_tokens=tokens,
-            formula_speed_up=formula,
-            plain_step_ms=steps.plain * 1e3,
-            verify_ms=steps.verify * 1e3,
-            draft_step_ms=steps.draft * 1e3,
+            **formula,
             ttft_ms=row.ttft_ms,
             num_differing=row.num_answers - row.num_identical,
         )
-        where = f"{name}, temperature {temperature:g}, K={k}"
-        report.check(
-            f"{where}: speed-up over the formula's", (row.speed_up or 0.0) / formula, LEAST_OF_FORMULA, kind="at least"
-        )
+        if formula:
+            where = f"{name}, temperature {temperature:g}, K={k}: speed-up over the formula's"
+            report.check(where, (row.speed_up or 0.0) / formula["formula_speed_up"], LEAST_OF_FORMULA, kind="at least")
 
 
 def num_differing(deep: Sequence[Sample], shallow: Sequence[Sample]) -> int:
@@ -138,19 +149,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     deep_parser.set_defaults(prompts=1)
     deep_parser.add_argument("--factor", type=int, default=4, help="times the default model's blocks (default 4)")
     deep_parser.add_argument("--drafters", nargs="+", choices=DRAFTERS, default=list(DRAFTERS))
+    deep_parser.add_argument("--exit", type=Path, metavar="FOLDER", help="a trained exit of the default model, too")
     options = deep_parser.parse_args(arguments)
     default = load_config()
     source = target_folder(default)
     cache = Path(default.cache_dir).expanduser() / "benchmarks"
     folder = deepened(source, cache / f"{source.name}-x{options.factor}", options.factor)
-    common = (f"target.model={folder}", "draft.proposer=model", f"draft.model={default.target.model}")
-    proposers = [Proposer(name, "draft", (*common, *DRAFTERS[name])) for name in options.drafters]
+    common = (f"target.model={folder}", "orchestrator.speculation.tree_nodes=0")
+    model = ("draft.proposer=model", f"draft.model={default.target.model}")
+    proposers = [Proposer(name, "draft", (*common, *model, *DRAFTERS[name])) for name in options.drafters]
+    separate = list(proposers)
+    if options.exit:
+        exit_folder = deepened_exit(options.exit, cache / f"exit-x{options.factor}", options.factor)
+        own = ("target.drafter.proposer=early_exit", f"target.drafter.model={exit_folder}")
+        proposers.append(Proposer(EXIT, "early_exit", (*common, *own)))
 
     def configure(extra: Sequence[str]) -> Config:
         return load_config(overrides=[*STACK_DEFAULTS, *extra, *options.set])
 
     report = Report("What is a separate draft model worth to a larger target of its family?", {})
-    configs = {proposer.name: configure(proposer.overrides) for proposer in proposers}
+    configs = {proposer.name: configure(proposer.overrides) for proposer in separate}
     times = {k: step_times(configs, k) for k in options.k}
     for temperature in TEMPERATURES:
         options.temperature = temperature

@@ -55,6 +55,8 @@ class Setting:
     """The slow settings get fewer."""
     must_preempt: bool = False
     """The setting is there for its preemptions: without any it would show nothing."""
+    must_reuse: bool = False
+    """The same of prefixes from the cache."""
     proposer: str = ""
     """As requests name it; empty: the configuration's."""
 
@@ -85,6 +87,13 @@ SETTINGS = (
         (8,),
         True,
         must_preempt=True,
+    ),
+    Setting(
+        "int8, prefix reuse",
+        ("target.engine.quantization=int8", "target.engine.prefix_caching=true"),
+        (8,),
+        True,
+        must_reuse=True,
     ),
     Setting("bf16, not deterministic", ("target.engine.deterministic=false",), (1, 8), False, max_prompts=SLOW_PROMPTS),
     Setting(
@@ -151,6 +160,14 @@ def requests_of(
     ]
 
 
+def drafter_settings(names: Sequence[str]) -> list[Setting]:
+    """One for each drafter, alone and with eight requests in flight."""
+    return [
+        Setting(f"bf16, {each.name}", each.overrides, (1, 8), True, proposer=each.request_name)
+        for each in parse_proposers(names)
+    ]
+
+
 def schema_settings() -> list[Setting]:
     """One for each of SCHEMA_PROPOSERS."""
     return [
@@ -212,6 +229,9 @@ def compare(report: Report, setting: Setting, asked: Sequence[Asked]) -> None:
                         report.check(f"{label}: valid", num_valid, len(answers), "answers", "equal to")
                     if setting.must_preempt:
                         report.check(f"{label}: preempted", preempted, 1, "preemptions", "at least")
+                    if setting.must_reuse and mode == "on":
+                        num_cached = sum(answer.summary.usage.cached_prompt_tokens for answer in answers)
+                        report.check(f"{label}: prefixes were reused", num_cached, 1, "tokens", "at least")
                     if mode == "on":
                         report.check(f"{label}: drafts were verified", drafted, 1, "drafts", "at least")
 
@@ -219,6 +239,12 @@ def compare(report: Report, setting: Setting, asked: Sequence[Asked]) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     arguments_parser = parser(__doc__, dataset=True)
     arguments_parser.add_argument("--setting", action="append", help="only settings named like this; repeatable")
+    arguments_parser.add_argument(
+        "--drafters",
+        nargs="+",
+        metavar="NAME",
+        help="these drafters instead of the settings, as `pilotfish bench` names them",
+    )
     arguments_parser.add_argument("--schemas", action="store_true", help="documents of random JSON schemas")
     options = arguments_parser.parse_args(arguments)
     if options.schemas:
@@ -228,14 +254,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         prompts = load_prompts(options.dataset)[: QUICK_PROMPTS if options.quick else NUM_PROMPTS]
         asked = [Asked(prompt.text[:MAX_CONTEXT_BYTES]) for prompt in prompts]
-        settings = list(SETTINGS[:3] if options.quick else SETTINGS)
+        settings = list(SETTINGS[:4] if options.quick else SETTINGS)
+        if options.drafters:
+            settings = drafter_settings(options.drafters)
     settings = [each for each in settings if not options.setting or any(part in each.name for part in options.setting)]
+    drafters = " ".join(options.drafters or ["the default: suffix before the EAGLE-3 head in the target"])
     report = Report(
         "Is the text with speculation the text without it?",
         {
             "prompts": f"{len(asked)} ({options.dataset.name if options.dataset else 'own set'})",
             "new tokens": MAX_DOCUMENT_TOKENS if options.schemas else MAX_TOKENS,
-            "drafter": f"the default: suffix before the EAGLE-3 head in the target, in trees; K = {K}",
+            "drafters": f"{drafters}; trees in the target; K = {K}",
             "compared with": "plain, one request at a time, same setting and sampling",
         },
     )

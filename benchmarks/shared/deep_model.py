@@ -25,25 +25,34 @@ def deepened(source: Path, folder: Path, factor: int) -> Path:
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as partial:
-            whole = Path(partial) / folder.name
-            whole.mkdir()
-            _write(source, whole, factor)
+            whole = _copied(source, Path(partial) / folder.name, "num_hidden_layers", factor)
+            save_file(_deep_tensors(source, factor), whole / _WEIGHTS, metadata={"format": "pt"})
             whole.rename(folder)
     return folder
 
 
-def _write(source: Path, folder: Path, factor: int) -> None:
+def deepened_exit(source: Path, folder: Path, factor: int) -> Path:
+    """The folder, with a trained exit of the source's target for that target deepened: the same hidden states leave
+    after `factor` times the blocks. Written anew each time. Raises OSError."""
+    shutil.rmtree(folder, ignore_errors=True)
+    return _copied(source, folder, "exit_layer", factor)
+
+
+def _copied(source: Path, folder: Path, key: str, factor: int) -> Path:
+    """A copy with `factor` times the value of a key of config.json."""
+    shutil.copytree(source, folder)
     config = json.loads((source / "config.json").read_text(encoding="utf-8"))
-    config["num_hidden_layers"] *= factor
-    for path in source.iterdir():
-        if path.name not in ("config.json", _WEIGHTS):
-            shutil.copy(path, folder)
+    config[key] *= factor
     (folder / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
+    return folder
+
+
+def _deep_tensors(source: Path, factor: int) -> dict[str, torch.Tensor]:
     tensors: dict[str, torch.Tensor] = {}
     with safe_open(source / _WEIGHTS, framework="pt") as weights:
         for name in weights.keys():  # noqa: SIM118  # it is no mapping
             tensors |= _repeated(name, weights.get_tensor(name), factor)
-    save_file(tensors, folder / _WEIGHTS, metadata={"format": "pt"})
+    return tensors
 
 
 def _repeated(name: str, tensor: torch.Tensor, factor: int) -> dict[str, torch.Tensor]:

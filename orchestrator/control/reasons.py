@@ -48,6 +48,10 @@ class Reason(StrEnum):
     ACCEPTANCE = "acceptance", "measured: plain decoding is faster, too few drafts are found or accepted"
 
 
+LOOKUP_GOES_ON = frozenset((Reason.ROUND_TIME, Reason.ACCEPTANCE, Reason.ACCEPTANCE_FLOOR))
+"""Why a drafter is not asked, which say nothing against a lookup before it: drafts as such would pay."""
+
+
 class Limitation:
     """Why speculation was off or limited for a request, as found last: for its summary."""
 

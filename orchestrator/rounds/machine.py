@@ -17,7 +17,7 @@ from orchestrator.answers.output import OutputChunk
 from orchestrator.answers.sequence import Sequence
 from orchestrator.control.controller import Controller
 from orchestrator.control.decision import Decision, RoundResult
-from orchestrator.control.reasons import Reason
+from orchestrator.control.reasons import LOOKUP_GOES_ON, Reason
 from orchestrator.rounds.commands import AcceptedStep, Arrived, Command, Event, StepWritten
 from orchestrator.rounds.draft import NO_DRAFT, Draft
 from orchestrator.rounds.drafter_clients.drafter_client import DrafterClient
@@ -199,11 +199,13 @@ class RoundMachine:
         if not isinstance(run, PlainRun):
             return
         length, decision = self.sequence.length, self._decision
-        if decision.num_draft_tokens and not self.drafter.is_in_target:
-            # The drafter had no idea when it was asked. It may have one by now.
-            if run.takes_drafts(self.sequence):
-                self.target.cut_in(run, self.drafter.glance(self.sequence, decision.num_draft_tokens))
-        elif run.is_running_out(length, self.sequence.num_remaining_tokens):
+        had_no_idea = decision.num_draft_tokens > 0 and not self.drafter.is_in_target
+        if (had_no_idea or decision.reason in LOOKUP_GOES_ON) and run.takes_drafts(self.sequence):
+            # There may be one by now.
+            self.target.cut_in(run, self.drafter.glance(self.sequence, decision.num_draft_tokens))
+        if had_no_idea or run.awaits_cut_in(self.sequence):
+            return
+        if run.is_running_out(length, self.sequence.num_remaining_tokens):
             following = self.controller.decide(self._result(verdict))
             if following.num_draft_tokens == decision.num_draft_tokens:
                 self._decision = following
@@ -250,7 +252,7 @@ class RoundMachine:
             prefill_s=asked.timing.prefill_s,
             plain_token_s=asked.timing.plain_token_s,
             draft_problem=draft.problem,
-            spared_drafter=draft.spared_drafter,
+            spared_drafter=asked.spared_drafter,
             drafter_absence=self.drafter.unavailable_reason,
             is_drafter_saturated=self.drafter.is_saturated,
             stand_in=self.drafter.stand_in,

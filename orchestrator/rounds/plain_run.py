@@ -57,6 +57,12 @@ class PlainRun:
         """Whether a draft has ended it."""
         self._cut_in: tuple[int, tuple[int, ...]] | None = None
         """The draft on its way into the run: committed tokens that it stands on, and its tokens."""
+        self._cut_in_spared_drafter = False
+
+    @property
+    def spared_drafter(self) -> bool:
+        """Whether a draft has ended it that says nothing of the drafter."""
+        return self._is_cut and self._cut_in_spared_drafter
 
     def is_over(self, length: int) -> bool:
         return self._is_cut or length >= self._goal_length
@@ -88,14 +94,17 @@ class PlainRun:
         self.num_plain_tokens = 0
         self.timing = RoundTiming(now, now, now, self.timing.is_known)
 
+    def awaits_cut_in(self, text: Text) -> bool:
+        """Whether a draft that still may hold is on its way into it."""
+        if self._cut_in is None:
+            return False
+        length, token_ids = self._cut_in
+        decoded = text.tokens_since(length)
+        return len(decoded) < len(token_ids) and decoded == token_ids[: len(decoded)]
+
     def takes_drafts(self, text: Text) -> bool:
         """Whether a draft may end it now: none that still may hold is on its way, and more than a token is to come."""
-        if self._cut_in is not None:
-            length, token_ids = self._cut_in
-            decoded = text.tokens_since(length)
-            if len(decoded) < len(token_ids) and decoded == token_ids[: len(decoded)]:
-                return False
-        return self.num_coming_tokens(text.length) > 1 and not self._is_cut
+        return not self.awaits_cut_in(text) and self.num_coming_tokens(text.length) > 1 and not self._is_cut
 
     def cut_in(self, length: int, draft: Draft) -> bool:
         """End it with this draft, which stands on the tokens committed now; False: too short to change anything.
@@ -106,6 +115,7 @@ class PlainRun:
         if len(draft.token_ids) < 2:  # the first token is being decoded already
             return False
         self._cut_in = length, draft.token_ids
+        self._cut_in_spared_drafter = draft.spared_drafter
         return True
 
     def leave(self, length: int) -> None:

@@ -24,6 +24,11 @@ class Verification:
         self.timing: RoundTiming
         self._is_over = False
 
+    @property
+    def spared_drafter(self) -> bool:
+        """Whether its draft says nothing of the drafter."""
+        return self.draft.spared_drafter
+
     def is_over(self, length: int) -> bool:  # noqa: ARG002
         return self._is_over
 

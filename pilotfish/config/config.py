@@ -24,7 +24,7 @@ from pilotfish.config.shipped_heads import shipped_head
 from pilotfish.config.target import InTargetDrafterConfig, TargetConfig
 from pilotfish.config.telemetry import TelemetryConfig
 from pilotfish.config.yaml_file import read_yaml
-from pilotfish.drafter_registry import IN_TARGET_DRAFTERS, Location, Needs, drafters_of
+from pilotfish.drafter_registry import Location, Needs, drafters_of
 from pilotfish.errors import ConfigError
 
 
@@ -71,8 +71,8 @@ class Config:
         target, drafter = self.target, self.target.drafter
         keeps_features = target.feature_layers not in ("auto", ())
         may_choose = drafter.proposer == self.draft.proposer == "auto" and not keeps_features
-        if may_choose and target.tensor_parallel_size == 1 and not self.emulation.is_on:
-            for proposer in IN_TARGET_DRAFTERS:
+        if may_choose and not self.emulation.is_on:
+            for proposer in drafters_of(Needs.FEATURES, Location.TARGET):
                 if head := shipped_head(target.model, proposer):
                     lookup = "suffix" if drafter.lookup == "auto" else drafter.lookup
                     return InTargetDrafterConfig(proposer=proposer, lookup=lookup, model=head)

@@ -23,6 +23,9 @@ class EmulationConfig:
     acceptance: Share | Annotated[tuple[Share, ...], Field(min_length=1)] = 0.8
     """Probability that a draft token is accepted if all before it were. A list has one per position, the last for all
     further ones."""
+    drafter: str = ""
+    """One of the profile's `drafters` in the draft pool, with the acceptance that it has there instead of `acceptance`;
+    a head gets features of the same size. Empty: the profile's draft model."""
     step_acceptance: Share = 0.8
     """Probability that a step of reasoning ([lossy](lossy.md)) gets the best score, else it gets the worst."""
     time_scale: PositiveFloat = 1.0

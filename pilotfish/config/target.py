@@ -30,8 +30,8 @@ class InTargetDrafterConfig:
 
     proposer: ProposerName = "auto"
     """`eagle3`, `medusa`: heads trained for this target. `early_exit`: its own first layers. `auto`: the head that
-    comes with Pilotfish. It is `none` if there is no such head, `draft.proposer` or `feature_layers` is set, the target
-    has several ranks, or engines are emulated."""
+    comes with Pilotfish. It is `none` if there is no such head, `draft.proposer` or `feature_layers` is set, or engines
+    are emulated."""
     lookup: LookupName = "auto"
     """A lookup before the proposer, which drafts only where the lookup expects fewer than
     `draft.lookup_min_accepted_tokens`. `auto`: `suffix` if proposer `auto` found a head, else `none`."""
@@ -85,14 +85,10 @@ class TargetConfig:
 
     def __post_init__(self) -> None:
         proposer = self.drafter.proposer
-        is_head = proposer in drafters_of(Needs.FEATURES, Location.DRAFT_SERVICE)
-        advice = (
-            f"let the draft pool run the head (draft.proposer: {proposer})" if is_head else "choose another drafter"
-        )
         require(
-            self.tensor_parallel_size == 1 or proposer in ("auto", "none"),
+            self.tensor_parallel_size == 1 or proposer not in drafters_of(Needs.LAYERS, Location.TARGET),
             f"target.drafter.proposer {proposer} runs on a target in one process: with target.tensor_parallel_size "
-            f"{self.tensor_parallel_size} {advice}",
+            f"{self.tensor_parallel_size} choose another drafter",
         )
         require(
             self.tensor_parallel_size == 1 or self.engine.quantization != "int4",

@@ -20,12 +20,13 @@ from pilotfish.emulation.language_model import HashLanguageModel
 from pilotfish.emulation.profiles import RooflineCost, StepCost
 from pilotfish.engine.batching.step_costs import StepCosts
 from pilotfish.engine.core.drafted import Drafted
-from pilotfish.engine.core.model_engine import ModelEngine
+from pilotfish.engine.core.model_engine import Decided, ModelEngine
 from pilotfish.engine.core.scheduler import ScheduledRows
 from pilotfish.engine.core.sequence import EngineSequence
 from pilotfish.engine.core.task import PredraftTask, ProposeTask
 from pilotfish.engine.core.tree_proposal import TreeProposal
-from pilotfish.messages import Event, OpenSequence
+from pilotfish.features import Features
+from pilotfish.messages import Event, OpenSequence, Verdict
 from pilotfish.speculation.results import Outcome
 from pilotfish.speculation.trees.tree import ROOT
 from pilotfish.types import Limits, LoadReport, ModelInfo
@@ -52,9 +53,13 @@ class EmulatedCore(ModelEngine):
         kv_cache_tokens: int = 1 << 17,
         max_batch_tokens: int = 8192,
         prefix_caching: bool = True,
+        feature_bytes: int = 0,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """acceptance: probability that a proposed token is the one the target would say; by position, if several."""
+        """acceptance: probability that a proposed token is the one the target would say; by position, if several.
+
+        feature_bytes: of a token's features, which verdicts bring along where they are asked for; 0: none.
+        """
         config = EngineConfig(
             max_draft_tokens=limits.max_draft_tokens,
             max_sequences=limits.max_sequences,
@@ -74,6 +79,7 @@ class EmulatedCore(ModelEngine):
         self._language_model = language_model
         self._drafter = EmulatedDrafter(language_model, acceptance)
         self._step_cost = step_cost
+        self._feature_bytes = feature_bytes
         self.step_s = 0.0
         """Seconds that the last step takes."""
 
@@ -102,6 +108,29 @@ class EmulatedCore(ModelEngine):
         num_rows = sum(rows.num_rows for rows in scheduled)
         self.step_s = self._step_cost.step_s(len(scheduled), num_rows, sum(rows.end_place for rows in scheduled))
         return [self._outcome(rows) for rows in verified], [self._drafted(rows.sequence) for rows in drafting]
+
+    def _keep(
+        self, scheduled: Sequence[ScheduledRows], decided: Decided, verdicts: list[Verdict], elapsed_ns: int
+    ) -> list[Verdict]:
+        """With features of the right size, as EngineCore's verdicts have them."""
+        del scheduled, elapsed_ns
+        if not self._feature_bytes:
+            return verdicts
+        rows_of = zip(verdicts, (rows for rows, _ in decided), strict=True)
+        return [
+            msgspec.structs.replace(verdict, features=self._features(rows.sequence, verdict))
+            for verdict, rows in rows_of
+        ]
+
+    def _features(self, sequence: EngineSequence, verdict: Verdict) -> Features | None:
+        """What the last verdict of a task brings along, as long as there is more to come."""
+        if sequence.task is not None or verdict.finish_reason is not None:
+            return None
+        request, end = sequence.take_feature_request(), sequence.num_computed_tokens
+        if request is None:
+            return None
+        num_tokens = end - request.first_position
+        return Features(request.first_position, num_tokens, bytes(num_tokens * self._feature_bytes))
 
     def _outcome(self, rows: ScheduledRows) -> Outcome:
         """What the language model says, along the drafts for as long as they say the same."""

@@ -24,6 +24,8 @@ from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.types import Limits, ModelInfo
 
 EMULATED_FINGERPRINT = "emulated"
+_FEATURE_LAYERS = (0,)
+"""What stands for the layers of emulated features."""
 MAX_CREDIT_NS = 1_000_000
 """A machine that is late with the end of a step makes it up in the next ones, up to this much."""
 
@@ -49,6 +51,7 @@ class EmulatedEngine:
         kv_cache_tokens: int = 1 << 17,
         prefix_caching: bool = True,
         vocab_size: int = 0,
+        feature_bytes: int = 0,
         model_id: str = "emulated",
         tokenizer_fingerprint: str = EMULATED_FINGERPRINT,
         tokenizer_path: str = "",
@@ -57,6 +60,7 @@ class EmulatedEngine:
         """step_time_s: duration of every step; 0 answers at once. step_cost: duration by what a step computes, instead.
 
         vocab_size: token ids that prompts may hold; 0: those below the language model's end.
+        feature_bytes: of a token's features, which a target gives and a drafter needs; 0: none.
         `sleep` waits in the timer's place, for tests with a clock of their own.
         """
         language_model = language_model or HashLanguageModel()
@@ -69,6 +73,8 @@ class EmulatedEngine:
             proposer="emulated" if role == "draft" else "",
             emulated=True,
             tokenizer_path=tokenizer_path,
+            feature_layers=_FEATURE_LAYERS if feature_bytes else (),
+            takes_int8_features=True,
         )
         self.core = EmulatedCore(
             model,
@@ -79,6 +85,7 @@ class EmulatedEngine:
             kv_cache_tokens=kv_cache_tokens,
             max_batch_tokens=max_batch_tokens,
             prefix_caching=prefix_caching,
+            feature_bytes=feature_bytes,
         )
         # Tests with a clock of their own count steps.
         self._is_target = role == "target"
@@ -192,7 +199,7 @@ async def start_engine(config: Config, role: Role, *, rank_folder: str = "") -> 
 def start_emulated_engine(config: Config, role: Role) -> EmulatedEngine:
     """The engine of config.emulation.profile, in this process: it computes next to nothing.
 
-    Must be called on a running event loop. Raises ConfigError for an unknown profile.
+    Must be called on a running event loop. Raises ConfigError for an unknown profile or drafter.
     """
     emulation = config.emulation
     profile = load_profile(emulation.profile)
@@ -200,6 +207,8 @@ def start_emulated_engine(config: Config, role: Role) -> EmulatedEngine:
     tokenizer = Tokenizer.load(folder)
     spoken = spoken_tokens(tokenizer)
     service = config.target if role == "target" else config.draft
+    drafter = profile.drafter(emulation.drafter) if emulation.drafter else None
+    draft_cost = profile.draft if drafter is None else drafter.cost
     kv_cache_tokens = profile.kv_cache_tokens if role == "target" else profile.draft_kv_cache_tokens
     return EmulatedEngine(
         role,
@@ -209,8 +218,8 @@ def start_emulated_engine(config: Config, role: Role) -> EmulatedEngine:
             acceptance_seed=emulation.seed,
             step_acceptance=emulation.step_acceptance,
         ),
-        acceptance=emulation.acceptance,
-        step_cost=ScaledCost(profile.target if role == "target" else profile.draft, emulation.time_scale),
+        acceptance=emulation.acceptance if drafter is None else drafter.acceptance,
+        step_cost=ScaledCost(profile.target if role == "target" else draft_cost, emulation.time_scale),
         limits=Limits(
             max_draft_tokens=service.engine.max_draft_tokens,
             max_sequences=emulation.max_sequences or profile.max_sequences,
@@ -220,6 +229,7 @@ def start_emulated_engine(config: Config, role: Role) -> EmulatedEngine:
         kv_cache_tokens=emulation.kv_cache_tokens or kv_cache_tokens,
         prefix_caching=service.engine.prefix_caching,
         vocab_size=tokenizer.vocab_size,
+        feature_bytes=0 if drafter is None else drafter.feature_bytes,
         model_id=f"emulated {profile.name}",
         tokenizer_fingerprint=tokenizer.fingerprint,
         tokenizer_path=str(folder),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from pilotfish.config import EngineConfig
 from pilotfish.errors import InternalError
@@ -16,6 +16,7 @@ from pilotfish.models.kv_room import KVRoom
 from pilotfish.parallel.channel import RankChannel
 from pilotfish.parallel.messages import Abilities, Allocate, Join, Measure, Measured, MoveKV, Order, RecordGraphs
 from pilotfish.parallel.rehearsal import RankPart
+from pilotfish.parallel.sharded_model import whole_embedding
 from pilotfish.parallel.step_codec import StepPacker
 from pilotfish.parallel.watch import end_process
 
@@ -30,8 +31,8 @@ class ParallelDecoder:
     and whether they still wait for this one, is unknown. It ends the process.
     """
 
-    def __init__(self, part: RankPart, channel: RankChannel, abilities: Abilities) -> None:
-        """abilities: what all ranks can run."""
+    def __init__(self, part: RankPart, channel: RankChannel, abilities: Abilities, folder: Path) -> None:
+        """abilities: what all ranks can run. folder: of the model."""
         part.agree(abilities)
         decoder = part.decoder
         self.name = f"{decoder.name}, {channel.num_ranks} ranks"
@@ -40,14 +41,22 @@ class ParallelDecoder:
         self.dtype = decoder.dtype
         self.device = decoder.device
         self.num_graphs = decoder.num_graphs
+        self.row_attention = decoder.row_attention
+        self.graph_plan = decoder.graph_plan
         self.features: Tensor
         self.last_hidden: Tensor
         self._decoder = decoder
         self._group = part.group
         self._abilities = abilities
         self._channel = channel
+        self._folder = folder
         self._packer = StepPacker()
         self._captures = False
+
+    @property
+    def input_embeddings(self) -> nn.Module:
+        """See TransformersDecoder; whole, and without the other ranks. Raises ModelError."""
+        return whole_embedding(self._folder, self._decoder.model)
 
     def join(self, store: Path) -> None:
         """Connect the group of all ranks; store: see ProcessGroup.connect."""

@@ -38,7 +38,7 @@ def start_ranks(setup: Setup, folder: Path | None = None) -> ParallelDecoder:
             abilities.append(answer.abilities)
         # Before they meet: there a lost one would be waited for for `group.TIMEOUT`.
         watch(channel, lambda ranks: end_process(_loss(ranks, setup.num_ranks, processes)))
-        joined = ParallelDecoder(part, channel, common_abilities(abilities))
+        joined = ParallelDecoder(part, channel, common_abilities(abilities), Path(setup.folder))
         joined.join(meeting_place / _STORE)
     return joined
 

@@ -37,7 +37,7 @@ def load_shard(folder: Path, group: RankGroup, dtype: torch.dtype, device: torch
     model = empty_model(folder, dtype)
     cuts = module_cuts(model)
     names = {name for name, _ in model.named_parameters()}  # of tied ones only one
-    embedding = next(name for name, module in model.named_modules() if module is model.get_input_embeddings())
+    embedding = _embedding_name(model)
     is_tied = model.get_output_embeddings().weight is model.get_input_embeddings().weight
     _fill_buffers(model, device)
     cut_modules(model, group)
@@ -63,6 +63,24 @@ def load_shard(folder: Path, group: RankGroup, dtype: torch.dtype, device: torch
     if left:
         raise UnsupportedModelError(f"{type(model).__name__} has a tensor that cannot be loaded in parts: {left[0]}")
     return model.eval().requires_grad_(False)
+
+
+def whole_embedding(folder: Path, model: PreTrainedModel) -> nn.Module:
+    """A rank's input embedding as one that knows every token without the other ranks: the model's own where it is not
+    cut, else read from the folder. Raises ModelError for one that cannot be read."""
+    embedding: nn.Module = model.get_input_embeddings()
+    if not isinstance(embedding, ParallelEmbedding):
+        return embedding
+    part = embedding.shard.weight
+    with Checkpoint(folder) as checkpoint:
+        weight = checkpoint.read(f"{_embedding_name(model)}.weight", Cut.WHOLE, 0, 1, part.dtype).to(part.device)
+    num_tokens, width = weight.shape
+    return nn.Embedding(num_tokens, width, _weight=weight, _freeze=True)
+
+
+def _embedding_name(model: PreTrainedModel) -> str:
+    modules: dict[nn.Module, str] = {module: name for name, module in model.named_modules()}
+    return modules[model.get_input_embeddings()]
 
 
 def _fill_buffers(model: PreTrainedModel, device: torch.device) -> None:

@@ -15,7 +15,7 @@ from pilotfish.emulation.profiles import HardwareProfile
 from pilotfish.errors import ConfigError
 from pilotfish.planning.draft_assumptions import DraftAssumptions, Placement
 
-_TOLERANCE = 0.03
+TOLERANCE = 0.03
 """Among draft lengths that differ by less, the shortest is best: the rows of longer ones are taken from prompts."""
 
 
@@ -37,6 +37,8 @@ class DecodingModel:
     handling_s: float = 0.0
     """Time that an orchestrator needs for each message."""
     targets_per_drafter: float = 1.0
+    features_s: float = 0.0
+    """Time that the features of one token need from the target to a head elsewhere."""
 
     def __post_init__(self) -> None:
         if self.step_s(1, 1) <= 0:
@@ -83,7 +85,8 @@ class DecodingModel:
         handling_s = batch * self.handling_s
         # The last draft waits for the messages before it, or for the step that the first ones have begun.
         last_s = max(handling_s, draft_step_s) if batch > 1 else handling_s
-        missed_s = verify_s + num_draft_tokens * draft_step_s + self.round_trip_s + handling_s + last_s
+        features_s = batch * self.drafting.expected_tokens(num_draft_tokens) * self.features_s
+        missed_s = verify_s + num_draft_tokens * draft_step_s + self.round_trip_s + features_s + handling_s + last_s
         if not num_outcomes:
             return missed_s
         hit_rate = self.drafting.hit_rate(num_draft_tokens, num_outcomes)
@@ -109,7 +112,7 @@ class DecodingModel:
     def best_k(self, batch: int) -> int:
         """The K that makes this batch fastest, as a controller decides whose measurements are right."""
         times_s = [self.token_s(batch, k) for k in range(self.drafting.max_draft_tokens + 1)]
-        limit_s = (1 + _TOLERANCE) * min(times_s)
+        limit_s = (1 + TOLERANCE) * min(times_s)
         return next(k for k, token_s in enumerate(times_s) if token_s <= limit_s)
 
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pilotfish.errors import ConfigError
 from pilotfish.planning.draft_assumptions import Placement
 from pilotfish.planning.fleet import Goals, quantile
+from pilotfish.planning.places import place_rows
 from pilotfish.planning.planner import Fleet, Planner
 from pilotfish.planning.result import AcceptanceRow, BatchRow, FleetRow, Plan, judge
 from pilotfish.planning.steps import step_rows
@@ -48,6 +49,7 @@ def make_plan(planner: Planner, goals: Goals, fleet: Fleet | None = None) -> Pla
         batches=batches,
         steps=list(step_rows(rates.model, rates.num_draft_tokens[1])),
         acceptances=_acceptance_rows(planner),
+        places=place_rows(planner),
         fleets=rows,
         equal_gpus=equal,
         verdict=[*judge(batches, rates.crossover_batch, rows, equal, unit), *notes],

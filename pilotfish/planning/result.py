@@ -46,6 +46,27 @@ class AcceptanceRow(msgspec.Struct, frozen=True, kw_only=True):
     speed_up: float
 
 
+class PlaceRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What one drafter is worth in one place, at this distance and load."""
+
+    one_way_ms: float
+    """Between the orchestrator and a replica, each way, with all that is done on it."""
+    requests: int
+    """Sequences that decode at once on a target replica."""
+    drafter: str = ""
+    """The profile's name for it."""
+    place: str = "none"
+    """"target", "pool", or "none": nobody drafts."""
+    acceptance: tuple[float, ...] = ()
+    """By position, as the profile has it."""
+    best_k: int = 0
+    """As in BatchRow."""
+    speed_up: float = 1.0
+    """Over plain decoding."""
+    is_best: bool = False
+    """Whether drafts should run here: the first within 3 % of the fastest, of none, target and pool."""
+
+
 class FleetRow(msgspec.Struct, frozen=True, kw_only=True):
     """A fleet under the workload, simulated."""
 
@@ -84,6 +105,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What steps of reasoning gain, by the share that is kept."""
     acceptances: list[AcceptanceRow]
     """By acceptance, and within it by batch: whatever acceptance was asked for."""
+    places: list[PlaceRow]
+    """Where drafts should run, by distance and load; empty for a profile that lists no drafters."""
     fleets: list[FleetRow]
     """The cheapest that meet the goals, or the one that was asked for."""
     equal_gpus: list[FleetRow]

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from pilotfish.planning.memory import MemoryPlan
-from pilotfish.planning.result import AcceptanceRow, BatchRow, FleetRow, Plan, StepRow
+from pilotfish.planning.result import AcceptanceRow, BatchRow, FleetRow, PlaceRow, Plan, StepRow
 from pilotfish.planning.steps import STEP_TOKENS
 from pilotfish.types import BLOCK_SIZE
 
@@ -37,6 +38,11 @@ def show(plan: Plan, console: Console) -> None:
     console.print(_batch_table(plan.batches))
     console.print(_step_table(plan.steps))
     console.print(_acceptance_table(plan.acceptances))
+    if plan.places:
+        console.print(_place_table(plan.places))
+        acceptances = {row.drafter: ", ".join(f"{rate:g}" for rate in row.acceptance) for row in plan.places}
+        accepted = "; ".join(f"{drafter} {rates}" for drafter, rates in acceptances.items() if drafter)
+        console.print(f"acceptance by the profile: {accepted}", style="dim", soft_wrap=True, markup=False)
     console.print(_fleet_table("Fleets", plan.fleets))
     if plan.equal_gpus:
         console.print(_fleet_table("Equal GPUs, at so many times the load that they come out even", plan.equal_gpus))
@@ -79,6 +85,24 @@ def _acceptance_table(rows: Sequence[AcceptanceRow]) -> Table:
         cells = ((str(row.best_k or "off"), f"{row.speed_up:.2f}x") for row in group)
         table.add_row(f"{acceptance:g}", *(text for pair in cells for text in pair))
     return table
+
+
+def _place_table(rows: Sequence[PlaceRow]) -> Table:
+    """A line for each distance and load, a column for each place."""
+    title = "Where drafts should run (*): best K and speed-up over plain decoding"
+    table = Table(title=title, title_justify="left", box=None)
+    lines = [list(group) for _, group in groupby(rows, lambda row: (row.one_way_ms, row.requests))]
+    places = (f"{escape(row.drafter)}\nin the {row.place}" if row.drafter else "no drafts\n" for row in lines[0])
+    for name in ("ms each\nway", "requests\n", *places):
+        table.add_column(name, justify="right", no_wrap=True)
+    for line in lines:
+        table.add_row(f"{line[0].one_way_ms:g}", str(line[0].requests), *(_place_cell(row) for row in line))
+    return table
+
+
+def _place_cell(row: PlaceRow) -> str:
+    text = f"{row.best_k or 'off'} {row.speed_up:.2f}x" if row.drafter else f"{row.speed_up:.2f}x"
+    return f"[bold]{text} *[/]" if row.is_best else f"{text}  "
 
 
 def _fleet_table(title: str, rows: Sequence[FleetRow]) -> Table:

@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
-from pilotfish.config import Config, EngineConfig, TargetConfig
+from pilotfish.config import Config, EngineConfig, InTargetDrafterConfig, TargetConfig
+from pilotfish.drafters.eagle3.checkpoint import save_eagle3
+from pilotfish.drafters.eagle3.module import Eagle3Head
 from pilotfish.engine.process.process_engine import ProcessEngine
 from pilotfish.messages import Decode, OpenSequence, Verify
 from pilotfish.models.gpu_factory import build_gpu_decoder
@@ -25,7 +27,7 @@ from tests.gpu.conftest import CONTEXT, NUM_BLOCKS
 from tests.gpu.test_decoding import STEPS, expected, prefill, step_of
 from tests.support.engine_events import received_text
 from tests.support.tiny_llama import PRINTABLE_VOCAB_SIZE, save_printable_tokenizer, tiny_llama
-from tests.support.tiny_models import greedy_text
+from tests.support.tiny_models import greedy_text, tiny_eagle3_config
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning"),
@@ -102,8 +104,8 @@ PROMPT = tuple((7 * index + 3) % 90 for index in range(40))
 async def test_a_replica_of_two_ranks_gives_the_targets_own_text(
     monkeypatch: pytest.MonkeyPatch, compiler: str
 ) -> None:
-    """On one GPU: NCCL takes it for that of two machines, which are connected by sockets. Where rank 1 has no compiler,
-    both run without compiled layers and our kernels."""
+    """With a head, on one GPU: NCCL takes it for that of two machines, which are connected by sockets. Where rank 1 has
+    no compiler, both run without compiled layers and our kernels."""
     monkeypatch.setenv("NCCL_HOSTID", "first")
     monkeypatch.setenv("NCCL_NET", "Socket")
     monkeypatch.setenv("NCCL_SOCKET_IFNAME", "lo")
@@ -116,6 +118,9 @@ async def test_a_replica_of_two_ranks_gives_the_targets_own_text(
         meeting_place.mkdir()
         model.save_pretrained(folder)
         save_printable_tokenizer(folder)
+        sizes = {"hidden_size": 256, "vocab_size": PRINTABLE_VOCAB_SIZE, "max_position_embeddings": CONTEXT}
+        save_eagle3(Eagle3Head(tiny_eagle3_config(**sizes, **heads)), Path(name) / "head")
+        drafter = InTargetDrafterConfig(proposer="eagle3", model=f"{name}/head")
         settings = EngineConfig(
             device="cuda",
             dtype="float32",
@@ -124,7 +129,8 @@ async def test_a_replica_of_two_ranks_gives_the_targets_own_text(
             max_batch_tokens=64,
             max_sequences=4,
         )
-        config = Config(target=TargetConfig(model=str(folder), tensor_parallel_size=2, engine=settings))
+        target = TargetConfig(model=str(folder), tensor_parallel_size=2, drafter=drafter, engine=settings)
+        config = Config(target=target)
         # Started by somebody else, as under Ray: then each rank takes the first GPU.
         environment = {**os.environ, "NCCL_HOSTID": "second", "CC": compiler}
         environment |= {f"{cache}_CACHE_DIR": f"{name}/{cache}" for cache in ("TRITON", "TORCHINDUCTOR")}
@@ -139,6 +145,8 @@ async def test_a_replica_of_two_ranks_gives_the_targets_own_text(
                     assert await received_text(engine, 6) == text[:6]
                     engine.send([Verify(1, len(PROMPT) + 6, (*text[6:8], (text[8] + 1) % 90))])
                     assert await received_text(engine, 3) == text[6:9]
+                    engine.send([Decode(1, len(PROMPT) + 9, 3, num_draft_tokens=2)])
+                    assert await received_text(engine, 3) == text[9:]
                 finally:
                     await engine.close()
                 assert await rank.wait() == 0

@@ -44,11 +44,11 @@ def head_engine(config: Config, proposals: list[Proposal]) -> ThreadedEngine:
 
 @pytest.fixture
 def make_config(target_folder: Path, head_folder: Path, tmp_path: Path) -> MakeConfig:
-    def make(**draft: str) -> Config:
+    def make(num_ranks: int = 1, **draft: str) -> Config:
         service = {"model": str(target_folder), "engine": {"compile": False, "num_threads": 1, "kv_cache_tokens": 1024}}
         return config_from_dict(
             {
-                "target": {**service, "feature_layers": list(LAYERS)},
+                "target": {**service, "feature_layers": list(LAYERS), "tensor_parallel_size": num_ranks},
                 "draft": {"proposer": "eagle3", "head": str(head_folder), **service, **draft},
                 "orchestrator": {"speculation": {"draft_deadline_ms": 10000, "decode_run_tokens": 4}},
                 "cache_dir": str(tmp_path),
@@ -67,6 +67,16 @@ async def test_the_text_is_that_of_plain_decoding(make_config: MakeConfig, tempe
         assert len(plain.token_ids) > 20
         assert not proposals
         drafted = await stack.ask(**REQUEST, temperature=temperature, speculation=DRAFTED)
+    assert drafted.token_ids == plain.token_ids
+    assert drafted.speculation.num_draft_tokens > 0
+    assert all(proposal.draft_token_ids for proposal in proposals)
+
+
+async def test_features_come_from_a_target_in_ranks(make_config: MakeConfig) -> None:
+    config, proposals = make_config(num_ranks=2), list[Proposal]()
+    async with running_stack(config, draft_engine=head_engine(config, proposals)) as stack:
+        plain = await stack.ask(**REQUEST, temperature=0.9, speculation=PLAIN)
+        drafted = await stack.ask(**REQUEST, temperature=0.9, speculation=DRAFTED)
     assert drafted.token_ids == plain.token_ids
     assert drafted.speculation.num_draft_tokens > 0
     assert all(proposal.draft_token_ids for proposal in proposals)

@@ -33,6 +33,8 @@ def test_what_a_model_needs_is_read_from_its_folder(target_folder: Path, head_fo
     half = MemoryNeeds.of_model(target_folder, ENGINE, num_ranks=2)
     assert half.matrix_values == needs.matrix_values // 2
     assert half.kv_bytes == needs.kv_bytes // 2
+    beside = MemoryNeeds.of_model(target_folder, ENGINE, num_ranks=2, drafter=head_folder)
+    assert beside.drafter_bytes - needs.drafter_bytes == PRINTABLE_VOCAB_SIZE * 32 * 2, "whole embeddings"
 
 
 @pytest.mark.parametrize(("free_bytes", "expected"), [(10**9, "bfloat16"), (None, "bfloat16, int8")])

@@ -6,12 +6,15 @@ from collections.abc import Callable, Sequence
 
 from pilotfish.engine.core.engine import Engine
 from pilotfish.engine.core.engine_core import EngineCore
+from pilotfish.engine.core.in_target_drafting import InTargetDrafter
 from pilotfish.engine.core.scheduler import LONG_IDLE_NS
 from pilotfish.engine.process.process_engine import ProcessEngine
 from pilotfish.messages import CloseSequence, Decode, Event, OpenSequence, SequenceError, Verdict
+from pilotfish.models.decoder import Decoder
 from pilotfish.types import SamplingParams, TreeRequest
 
 MakeCore = Callable[..., EngineCore]
+MakeDrafter = Callable[[Decoder], InTargetDrafter]
 GreedyText = Callable[[Sequence[int], int], list[int]]
 """A greedy continuation of a text, of so many tokens."""
 

@@ -60,7 +60,10 @@ class DrafterClient:
         return NO_DRAFT
 
     def glance(self, sequence: Sequence, num_tokens: int) -> Draft:  # noqa: ARG002
-        """What `ask` would answer, where that costs next to nothing. Asked while the target decodes plainly."""
+        """What `ask` would answer, where that costs next to nothing. Asked while the target decodes plainly.
+
+        num_tokens: 0: the drafter rests; what a lookup before it is sure of is welcome.
+        """
         return NO_DRAFT
 
     def close(self) -> None:

@@ -53,11 +53,11 @@ class LookupDrafter(DrafterClient):
         return self._settled(sequence, now_s) if isinstance(event, Woken) else None
 
     def glance(self, sequence: Sequence, num_tokens: int) -> Draft:
-        return self._draft(self._found(sequence, num_tokens), sequence)
+        return self._draft(self._found(sequence, num_tokens), sequence) if num_tokens else NO_DRAFT
 
-    def promise(self, sequence: Sequence, num_tokens: int, min_accepted_tokens: float) -> Draft:
-        """What a glance finds, in a tree if it may, where it promises so many accepted tokens."""
-        found = self._found(sequence, num_tokens, self._tree)
+    def promise(self, sequence: Sequence, num_tokens: int, min_accepted_tokens: float, *, is_chain: bool) -> Draft:
+        """What a glance finds, or a tree, where it promises so many accepted tokens."""
+        found = self._found(sequence, num_tokens, None if is_chain else self._tree)
         return self._draft(found, sequence) if found.promises(min_accepted_tokens) else NO_DRAFT
 
     def read_on(self, now_s: float) -> None:

@@ -6,7 +6,7 @@ import dataclasses
 
 from orchestrator.answers.sequence import Sequence
 from orchestrator.rounds.commands import Event
-from orchestrator.rounds.draft import NO_DRAFT, Draft
+from orchestrator.rounds.draft import Draft
 from orchestrator.rounds.drafter_clients.drafter_client import DrafterClient
 from orchestrator.rounds.drafter_clients.lookup_drafter import LookupDrafter
 from orchestrator.rounds.drafter_clients.remote_drafter import RemoteDrafter
@@ -65,7 +65,7 @@ class LookupFirst(DrafterClient):
         found = self._promise(sequence, num_tokens)
         draft = self._other.ready(sequence, num_tokens, now_s, goes_on=not found.token_ids)
         if draft is None and found.token_ids:
-            draft = dataclasses.replace(found, spared_drafter=True)
+            draft = found
         if draft is None:
             self._asked = self._other
             draft = self._other.ask_replica(sequence, num_tokens, now_s)
@@ -82,16 +82,19 @@ class LookupFirst(DrafterClient):
         return self._other.handed_on(sequence, 0 if is_next else num_tokens, now_s)
 
     def glance(self, sequence: Sequence, num_tokens: int) -> Draft:
-        return self._lookup.glance(sequence, num_tokens) if self.stand_in else NO_DRAFT
+        if self.stand_in:
+            return self._lookup.glance(sequence, num_tokens)
+        return self._promise(sequence, num_tokens, is_chain=True)
 
     def close(self) -> None:
         self._lookup.close()
         self._other.close()
 
-    def _promise(self, sequence: Sequence, num_tokens: int) -> Draft:
+    def _promise(self, sequence: Sequence, num_tokens: int, *, is_chain: bool = False) -> Draft:
         # The target adds a token of its own to what it accepts.
         most = min(max(num_tokens, self._max_tokens), sequence.num_remaining_tokens - 1)
-        return self._lookup.promise(sequence, max(0, most), self._min_accepted_tokens)
+        draft = self._lookup.promise(sequence, max(0, most), self._min_accepted_tokens, is_chain=is_chain)
+        return dataclasses.replace(draft, spared_drafter=bool(draft.token_ids))
 
     def _settled(self, draft: Draft | None, now_s: float) -> Draft | None:
         """Whatever settles a round, the lookup reads on while the target verifies."""

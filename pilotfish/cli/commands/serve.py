@@ -86,6 +86,7 @@ def _describe_drafts(config: Config) -> str:
     if not draft.num_replicas and config.default_proposer == "draft":
         return "No drafts: there is no drafter in the target (target.drafter), and no draft replica."
     advice = ""
+    # Training holds the whole target on one device.
     if not any(shipped_head(target.model, name) for name in IN_TARGET_DRAFTERS) and target.tensor_parallel_size == 1:
         advice = f" Faster: a head in the target, `pilotfish train eagle3 --target {target.model}`."
     place = "draft service" if config.default_proposer == "draft" else "orchestrator"

@@ -31,6 +31,7 @@ from pilotfish.models.loading import LoadedModel
 from pilotfish.models.native.build import NativeKernelsUnavailableError
 from pilotfish.models.native.decoder import NativeDecoder
 from pilotfish.models.store.head_config import HeadTarget
+from pilotfish.parallel.decoder import ParallelDecoder
 
 logger = logging.getLogger(__name__)
 
@@ -56,11 +57,11 @@ def build_eagle3_head(decoder: Decoder, module: Eagle3Head) -> FeatureHead:
     """A head on top of a decoder. Takes over the module. Raises UnsupportedModelError."""
     if isinstance(decoder, NativeDecoder):
         return NativeEagle3Head(decoder, module.to(decoder.dtype))
-    if isinstance(decoder, TransformersDecoder):
+    if isinstance(decoder, TransformersDecoder | ParallelDecoder):
         module = module.to(device=decoder.device, dtype=decoder.dtype)
         return TorchEagle3Head(
             module,
-            decoder.input_embeddings,
+            module.embed_tokens or decoder.input_embeddings,
             deterministic=False,
             row_attention=decoder.row_attention,
             graphs=decoder.graph_plan,

@@ -27,13 +27,14 @@ class TorchEagle3Head:
     def __init__(
         self,
         module: Eagle3Head,
-        target_embeddings: nn.Module,
+        embeddings: nn.Module,
         *,
         deterministic: bool,
         row_attention: RowAttention | None = None,
         graphs: GraphPlan | None = None,
     ) -> None:
-        """module: in the dtype and on the device of the target's features. The others: as TransformersDecoder's."""
+        """module: in the dtype and on the device of the target's features. embeddings: its own, or the target's. The
+        others: as TransformersDecoder's."""
         config = module.config
         self.draft_token_ids = module.target_token_ids
         self.feature_layers: tuple[int, ...] = module.config.feature_layers
@@ -42,7 +43,7 @@ class TorchEagle3Head:
         self.dtype = module.fc.weight.dtype
         self.device = module.fc.weight.device
         self._module = module
-        self._embeddings = module.embed_tokens or target_embeddings
+        self._embeddings = embeddings
         self._deterministic = deterministic
         self._row_attention = row_attention
         self._shape = AttentionShape(

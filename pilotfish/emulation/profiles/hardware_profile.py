@@ -5,17 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Annotated
 
 import yaml
-from pydantic import Field, NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
+from pydantic import NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
 
 from pilotfish.config.fields import STRICT
 from pilotfish.config.yaml_file import read_yaml
-from pilotfish.emulation.profiles.step_cost import MeasuredCost, RooflineCost
+from pilotfish.emulation.profiles.drafter import ProfiledDrafter
+from pilotfish.emulation.profiles.step_cost import AnyCost
 from pilotfish.errors import ConfigError
-
-AnyCost = Annotated[RooflineCost | MeasuredCost, Field(discriminator="kind")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +46,18 @@ class HardwareProfile:
     """Token rows of a step at most: bounds the time that decodes wait behind a prefill."""
     max_context_tokens: PositiveInt
     """Prompt plus output of a sequence at most."""
+    drafters: tuple[ProfiledDrafter, ...] = ()
+    """Drafters that a plan compares, `draft` not among them unless it is listed again."""
     sources: tuple[str, ...] = field(default=())
     """Sources of the figures, with the arithmetic."""
+
+    def drafter(self, name: str) -> ProfiledDrafter:
+        """The drafter of this name. Raises ConfigError where there is none."""
+        for drafter in self.drafters:
+            if drafter.name == name:
+                return drafter
+        known = ", ".join(drafter.name for drafter in self.drafters) or "none"
+        raise ConfigError(f"profile {self.name} has no drafter {name!r}: it has {known}")
 
 
 _ADAPTER = TypeAdapter(HardwareProfile)

@@ -6,7 +6,9 @@ import itertools
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol
+
+from pydantic import Field
 
 from pilotfish.config.fields import STRICT, require
 
@@ -113,6 +115,10 @@ class MeasuredCost:
         column, column_share = _place(self.num_tokens, num_tokens)
         values = [_between(times, column, column_share) for times in self.step_times_s[line : line + 2]]
         return _between(values, 0, line_share) + num_context_tokens * self.context_token_s
+
+
+AnyCost = Annotated[RooflineCost | MeasuredCost, Field(discriminator="kind")]
+"""A cost in a file."""
 
 
 def _place(axis: Sequence[int], value: int) -> tuple[int, float]:

@@ -18,7 +18,7 @@ from pilotfish.drafter_registry import DRAFTERS
 from pilotfish.engine.core.sequence import EngineSequence
 from pilotfish.engine.core.step_rows import KeptRows
 from pilotfish.errors import ConfigError
-from pilotfish.features import FeatureRequest, Features
+from pilotfish.features import Features
 from pilotfish.models.attention.paged import slots_of
 from pilotfish.models.decoder import Decoder
 from pilotfish.models.feature_codec import encode_features
@@ -63,15 +63,11 @@ class FeatureStore:
         self._pool.index_copy_(0, to_device(slots, torch.int64, features.device), wanted)
 
     def take(self, sequence: EngineSequence) -> Features | None:
-        """What the sequence was asked for, of which the rest is left to be asked for; None when nothing was, or there
-        is none."""
-        request, end = sequence.feature_request, sequence.num_computed_tokens
+        """What the sequence was asked for, which is answered with it; None when nothing was, or there is none."""
+        request, end = sequence.take_feature_request(), sequence.num_computed_tokens
         if request is None:
             return None
         first = max(request.first_position, end - MAX_FEATURE_TOKENS)
-        if first >= end:
-            return None
-        sequence.feature_request = FeatureRequest(end, request.int8)
         return encode_features(self.read(sequence, first, end), first, num_int8_layers=len(self.layers) * request.int8)
 
     def read(self, sequence: EngineSequence, first: int, end: int) -> Tensor:

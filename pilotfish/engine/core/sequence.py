@@ -191,6 +191,14 @@ class EngineSequence:
         if growth is not None:
             growth.num_computed = end_place - self.num_computed_tokens
 
+    def take_feature_request(self) -> FeatureRequest | None:
+        """What is asked for and computed, which is answered with it; what follows is asked for from now on."""
+        request, end = self.feature_request, self.num_computed_tokens
+        if request is None or request.first_position >= end:
+            return None
+        self.feature_request = FeatureRequest(end, request.int8)
+        return request
+
     def suggest(self, drafts: Drafts) -> None:
         """The run, if there is one, verifies these in its next step: drafts of the drafter in the target."""
         if (run := self.run) is not None:

@@ -16,6 +16,7 @@ from pilotfish.config import DEFAULT_KV_CACHE_TOKENS, EngineConfig, Quantization
 from pilotfish.errors import ConfigError
 from pilotfish.models.device import FP8_CAPABILITY
 from pilotfish.models.store.folder import read_metadata
+from pilotfish.models.store.head_config import HeadTarget
 
 logger = logging.getLogger(__name__)
 
@@ -39,15 +40,22 @@ class MemoryNeeds:
     def of_model(
         cls, folder: Path, engine: EngineConfig, *, num_ranks: int = 1, drafter: Path | None = None
     ) -> MemoryNeeds:
-        """A rank's part of the model in a folder. drafter: folder of what drafts beside it, on one rank."""
+        """A rank's part of the model in a folder. drafter: folder of what drafts beside it, on one rank; of several it
+        may need the embeddings whole."""
         matrix_values, other_values = _num_values(folder)
         metadata = read_metadata(folder)
         num_tokens = engine.kv_cache_tokens or min(DEFAULT_KV_CACHE_TOKENS, metadata.max_context_tokens)
+        drafter_bytes = 0
+        if drafter is not None:
+            drafter_bytes = sum(path.stat().st_size for path in drafter.glob("*.safetensors"))
+            if num_ranks > 1:
+                target = HeadTarget.of_folder(folder)
+                drafter_bytes += 2 * target.vocab_size * target.hidden_size
         return cls(
             matrix_values=matrix_values // num_ranks,
             other_values=other_values // num_ranks,
             kv_bytes=num_tokens * _kv_values(metadata.config) * 2 // num_ranks,
-            drafter_bytes=0 if drafter is None else sum(path.stat().st_size for path in drafter.glob("*.safetensors")),
+            drafter_bytes=drafter_bytes,
         )
 
     def num_bytes(self, quantization: Quantization) -> int:

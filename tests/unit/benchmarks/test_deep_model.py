@@ -6,7 +6,11 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM
 
-from benchmarks.shared.deep_model import deepened
+from benchmarks.shared.deep_model import deepened, deepened_exit
+from pilotfish.drafters.early_exit.checkpoint import load_exit, save_exit
+from pilotfish.drafters.early_exit.config import ExitConfig
+from pilotfish.drafters.early_exit.module import ExitHead
+from pilotfish.models.loading import load_model
 from tests.support.tiny_llama import save_printable_tokenizer, tiny_llama
 
 FACTOR = 3
@@ -49,3 +53,21 @@ def test_it_is_written_once_and_whole(tmp_path: Path) -> None:
     assert (deep / "model.safetensors").stat().st_mtime_ns == written
     assert json.loads((deep / "config.json").read_text())["num_hidden_layers"] == 2 * FACTOR
     assert {path.name for path in tmp_path.iterdir()} == {"shallow", "deep"}
+
+
+def test_an_exit_leaves_the_deep_model_with_the_hidden_states_that_it_was_trained_on(tmp_path: Path) -> None:
+    shallow = shallow_folder(tmp_path / "shallow")
+    deep = deepened(shallow, tmp_path / "deep", FACTOR)
+    target = load_model(str(shallow), cache_dir=tmp_path)
+    config = ExitConfig(exit_layer=1, hidden_size=32, vocab_size=96, draft_vocab_size=96)
+    save_exit(ExitHead(config, target.model), tmp_path / "exit")
+    for _ in range(2):
+        folder = deepened_exit(tmp_path / "exit", tmp_path / "deep-exit", FACTOR)
+    head = load_exit(folder, load_model(str(deep), cache_dir=tmp_path))
+    assert head.config.exit_layer == FACTOR
+    tokens = torch.arange(1, 40)[None]
+    states = [
+        AutoModelForCausalLM.from_pretrained(path)(tokens, output_hidden_states=True).hidden_states[num_layers]
+        for path, num_layers in ((shallow, 1), (deep, head.config.exit_layer))
+    ]
+    assert torch.equal(*states)

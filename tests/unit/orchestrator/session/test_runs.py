@@ -7,6 +7,9 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from orchestrator.control.acceptance import ProposerAcceptance
+from orchestrator.control.decision import Decision
+from orchestrator.control.reasons import Reason
 from orchestrator.rounds.draft import NO_DRAFT, Draft
 from orchestrator.rounds.drafter_clients.drafter_client import DrafterClient
 from orchestrator.rounds.plain_run import nears_end
@@ -107,6 +110,29 @@ async def test_a_lookup_before_the_pool_spares_it_most_questions(world, toy_cont
     for question in questions:
         told[question.base_length - len(question.new_token_ids) :] = question.new_token_ids
         assert tuple(told) == (*PROMPT, *toy_continuation(PROMPT, 300))[: question.base_length]
+    world.assert_nothing_is_left()
+
+
+@pytest.mark.parametrize(
+    ("reason", "goes_on"),
+    [(Reason.ACCEPTANCE, True), (Reason.ROUND_TIME, True), (Reason.LOAD, False), (Reason.BATCH_SIZE, False)],
+)
+async def test_where_the_pools_drafts_do_not_pay_the_lookup_goes_on(world, toy_continuation, reason, goes_on) -> None:
+    world.target_a.decodes_step_by_step = True
+    session = world.session(max_tokens=300, lookup="suffix", mode="auto")
+    controller = world.machine.controller
+    decide = controller.decide
+
+    def plainly(result):
+        decide(result)
+        return Decision(0, min(16, result.num_remaining_tokens), reason)
+
+    controller.decide = plainly
+    assert await world.tokens(session) == toy_continuation(PROMPT, 300)
+    assert (session.sequence.statistics.num_accepted_tokens > 100) == goes_on
+    assert session.sequence.statistics.num_accepted_tokens == 0 or goes_on
+    assert not any(isinstance(command, Propose) for command in world.draft_a.commands)
+    assert world.control.acceptance["draft"].probabilities(1) == ProposerAcceptance().probabilities(1)
     world.assert_nothing_is_left()
 
 

@@ -37,7 +37,7 @@ def test_the_head_of_a_target_drafts_in_it_unless_another_drafter_is_named(
     assert drafter() == ("eagle3", "suffix", "suffix")
     assert drafter(draft={"proposer": "model"}) == ("none", "none", "model")
     assert drafter(target={"model": "b-model"}) == ("none", "none", "suffix")
-    assert drafter(target={"model": "a-model", "tensor_parallel_size": 2}) == ("none", "none", "suffix")
+    assert drafter(target={"model": "a-model", "tensor_parallel_size": 2}) == ("eagle3", "suffix", "suffix")
     assert drafter(target={"model": "a-model", "drafter": {"proposer": "none"}}) == ("none", "none", "suffix")
     assert drafter(target={"model": "a-model", "drafter": {"lookup": "ngram"}})[:2] == ("eagle3", "ngram")
     assert drafter(target={"model": "a-model", "drafter": {"lookup": "none"}})[:2] == ("eagle3", "none")

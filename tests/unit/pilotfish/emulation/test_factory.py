@@ -8,6 +8,8 @@ import pytest
 from pilotfish.config import Config, EmulationConfig, EngineConfig, TargetConfig
 from pilotfish.emulation.engine import describe_emulation, start_emulated_engine
 from pilotfish.emulation.profiles import load_profile
+from pilotfish.errors import ConfigError
+from pilotfish.features import FeatureRequest
 from pilotfish.messages import Decode, Opened, OpenSequence, Verdict
 from pilotfish.types import SamplingParams
 
@@ -57,3 +59,38 @@ async def test_slower_hardware_takes_as_many_times_as_long_for_every_step(tmp_pa
         assert engine.load.step_time_ns == pytest.approx(0.25e9 * cost.step_s(1, 3, 3), rel=0.01)
         await engine.close()
     assert "5 times the hardware's" in describe_emulation(profile, 5)
+
+
+async def test_a_drafter_of_the_profile_drafts_in_the_pool_at_its_cost(tmp_path: Path) -> None:
+    with_head = config(tmp_path, profile="h100-70b-tp4", drafter="EAGLE-3 head")
+    head = load_profile("h100-70b-tp4").drafter("EAGLE-3 head")
+    engine = start_emulated_engine(with_head, "draft")
+    engine.send([OpenSequence(1, (300, 301, 302), SamplingParams())])
+    await engine.receive()
+    assert engine.load.step_time_ns == pytest.approx(1e9 * head.cost.step_s(1, 3, 3), rel=0.01)
+    await engine.close()
+
+
+async def test_a_head_in_the_pool_gets_features_of_the_real_ones_size(tmp_path: Path) -> None:
+    with_head = config(tmp_path, profile="h100-70b-tp4", drafter="EAGLE-3 head")
+    target, drafter = (start_emulated_engine(with_head, role) for role in ("target", "draft"))
+    assert target.model.feature_layers == drafter.model.feature_layers != ()
+    target.send([OpenSequence(1, (300, 301, 302), SamplingParams()), Decode(1, 3, 2, features=FeatureRequest(1, True))])
+    verdicts: list[Verdict] = []
+    while sum(len(verdict.token_ids) for verdict in verdicts) < 2:
+        verdicts += [event for event in await target.receive() if isinstance(event, Verdict)]
+    # Of the prompt from the position on that was asked for, and of the first token: the second is not computed yet.
+    assert [
+        verdict.features and (verdict.features.first_position, verdict.features.num_tokens) for verdict in verdicts
+    ] == [
+        None,
+        (1, 3),
+    ]
+    assert len(verdicts[-1].features.data) == 3 * (3 * 8192 + 12)
+    await target.close()
+    await drafter.close()
+
+
+def test_an_unknown_drafter_is_told_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no drafter 'oracle': it has EAGLE-3 head, 1B model"):
+        start_emulated_engine(config(tmp_path, profile="a100-70b", drafter="oracle"), "draft")

@@ -1,7 +1,7 @@
 """A tiny random Llama and an engine core over it."""
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import pytest
@@ -9,8 +9,12 @@ import torch
 from transformers import LlamaForCausalLM
 
 from pilotfish.config import EngineConfig
+from pilotfish.drafters.eagle3.draft import build_eagle3_head
+from pilotfish.drafters.eagle3.in_target import Eagle3Drafter
 from pilotfish.drafters.eagle3.module import Eagle3Head
 from pilotfish.drafters.medusa.config import MedusaConfig
+from pilotfish.drafters.medusa.head import MedusaHead
+from pilotfish.drafters.medusa.in_target import MedusaDrafter
 from pilotfish.drafters.medusa.module import MedusaHeads
 from pilotfish.engine.core import in_target_drafting
 from pilotfish.engine.core.draft_costs import DraftCosts, Thresholds
@@ -18,10 +22,11 @@ from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.feature_store import FeatureStore
 from pilotfish.engine.core.grammars import Grammars
 from pilotfish.engine.core.in_target_drafting import InTargetDrafter
+from pilotfish.models.decoder import Decoder
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.speculation.trees.tree import MAX_TREE_NODES
 from pilotfish.types import ModelInfo
-from tests.support.engine_events import GreedyText, MakeCore, ticking_clock
+from tests.support.engine_events import GreedyText, MakeCore, MakeDrafter, ticking_clock
 from tests.support.tiny_llama import tiny_llama as make_tiny_llama
 from tests.support.tiny_models import greedy_text as make_greedy_text
 from tests.support.tiny_models import tiny_eagle3_config
@@ -63,10 +68,29 @@ def medusa_heads() -> MedusaHeads:
     return heads.eval().requires_grad_(False)
 
 
+@pytest.fixture(params=["eagle3", "medusa"])
+def make_drafter(request: pytest.FixtureRequest, eagle3_module: Eagle3Head, medusa_heads: MedusaHeads) -> MakeDrafter:
+    """A head for the tiny Llama, in the target."""
+
+    def make_medusa(decoder: Decoder) -> InTargetDrafter:
+        head = MedusaHead(copy.deepcopy(medusa_heads), (2,))
+        decoder.capture(head.feature_layers)
+        return MedusaDrafter(decoder, head, top_m=8)
+
+    if request.param == "medusa":
+        return make_medusa
+
+    def make(decoder: Decoder) -> InTargetDrafter:
+        decoder.capture(eagle3_module.config.feature_layers)
+        return Eagle3Drafter(decoder, build_eagle3_head(decoder, copy.deepcopy(eagle3_module)), top_m=8)
+
+    return make
+
+
 @pytest.fixture
 def make_core(tiny_llama: LlamaForCausalLM) -> MakeCore:
     def make(
-        make_drafter: Callable[[TransformersDecoder], InTargetDrafter] | None = None,
+        make_drafter: MakeDrafter | None = None,
         *,
         feature_layers: Sequence[int] = (),
         grammars: Grammars | None = None,

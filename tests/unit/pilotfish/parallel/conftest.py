@@ -29,8 +29,11 @@ from pilotfish.models.graphs.recorder import EagerRecorder
 from pilotfish.models.graphs.runner import GraphPlan
 from pilotfish.parallel.sharded_model import load_shard
 from tests.support.row_attention import ReferenceBatch
+from tests.unit.pilotfish.engine.conftest import drafts_are_free, eagle3_module, make_drafter, medusa_heads
+from tests.unit.pilotfish.parallel.replica import CONTEXT, Replica
 
-CONTEXT = 256
+__all__ = ["drafts_are_free", "eagle3_module", "make_drafter", "medusa_heads"]
+
 VOCAB = 98
 """Divides by 2 only: with 3 and 4 ranks the last part of the vocabulary is padded."""
 SIZES: dict[str, Any] = {
@@ -160,3 +163,17 @@ def in_ranks(request: pytest.FixtureRequest) -> Callable[..., ThreadedRanks]:
         return ranks
 
     return start
+
+
+@pytest.fixture
+def make_replica(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Callable[..., Replica]:
+    """A Replica of a folder; start it."""
+
+    def make(folder: Path, num_ranks: int = 2) -> Replica:
+        replica = Replica(folder, tmp_path, num_ranks, monkeypatch)
+        request.addfinalizer(replica.stop)
+        return replica
+
+    return make

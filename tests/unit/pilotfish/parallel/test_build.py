@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from pilotfish.config import Config, EngineConfig, InTargetDrafterConfig, TargetConfig
+from pilotfish.config import Config, EngineConfig, TargetConfig
 from pilotfish.errors import ConfigError
 from pilotfish.parallel import build
 from pilotfish.parallel.build import build_parallel_decoder
@@ -50,7 +50,5 @@ def test_gpus_that_do_not_fit(
 
 
 def test_what_needs_one_process(target: TargetConfig) -> None:
-    with pytest.raises(ConfigError, match="let the draft pool run the head"):
-        replace(target, drafter=InTargetDrafterConfig(proposer="eagle3", model="heads"))
     with pytest.raises(ConfigError, match=r"set target\.tensor_parallel_size to 1, or quantization to none"):
         replace(target, engine=EngineConfig(quantization="int4"))

@@ -44,6 +44,7 @@ class Fake:
 
     name, vocab_size, max_context_tokens, dtype, device = "fake", 8, 64, torch.float32, torch.device("cpu")
     num_graphs = 1
+    row_attention = graph_plan = None
 
     def __init__(self, error: Exception | None = None) -> None:
         self.has_begun = threading.Event()
@@ -81,7 +82,7 @@ def test_all_ranks_record_and_an_error_ends_the_rank_that_has_it(
 
     thread = threading.Thread(target=be_rank_1)
     thread.start()
-    decoder = ParallelDecoder(part_of(fakes[0]), channel, Abilities(kernels=True, compiled=False))
+    decoder = ParallelDecoder(part_of(fakes[0]), channel, Abilities(kernels=True, compiled=False), tmp_path)
     if failing == 0:
         with pytest.raises(SystemExit, match="failed on rank 0: MemoryError: no room: this replica ends"):
             decoder.record_graphs()

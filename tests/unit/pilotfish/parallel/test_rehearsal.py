@@ -3,8 +3,7 @@
 import copy
 import logging
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,22 +12,10 @@ import torch
 from pilotfish.config import EngineConfig
 from pilotfish.engine.process.gpu import with_kv_cache_tokens
 from pilotfish.errors import ConfigError
-from pilotfish.models.compiled import compile_layers
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.gpu_memory import GRAPH_BYTES
-from pilotfish.models.graphs.recorder import EagerRecorder
-from pilotfish.models.graphs.runner import GraphPlan
-from pilotfish.parallel import rank as rank_module
-from pilotfish.parallel import ranks
-from pilotfish.parallel.channel import dial
-from pilotfish.parallel.decoder import ParallelDecoder
-from pilotfish.parallel.group import ProcessGroup
-from pilotfish.parallel.messages import Setup
-from pilotfish.parallel.rehearsal import RankPart
-from pilotfish.parallel.sharded_model import load_shard
 from pilotfish.types import BLOCK_SIZE
-from tests.support.row_attention import ReferenceBatch
-from tests.unit.pilotfish.parallel.conftest import CONTEXT
+from tests.unit.pilotfish.parallel.replica import CONTEXT, Replica
 from tests.unit.pilotfish.parallel.test_sharded_model import conversation
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
@@ -52,57 +39,9 @@ class Compilers:
         return compiled
 
 
-class Replica:
-    """Two ranks that load a part as on a GPU and talk as in processes of their own."""
-
-    def __init__(self, folder: Path, meeting_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.parts: dict[int, RankPart] = {}
-        self.no_kernels: set[int] = set()
-        self._folder, self._meeting_place = folder, meeting_place
-        for module in (ranks, rank_module):
-            monkeypatch.setattr(module, "load_rank", self._load)
-
-    def _load(self, setup: Setup, rank: int) -> RankPart:
-        threading.current_thread().name = f"rank {rank}"
-        group = ProcessGroup(rank, 2, torch.device("cpu"), in_rank_order=False)
-        model = load_shard(self._folder, group, torch.float32, torch.device("cpu"))
-        kernels = rank not in self.no_kernels
-        decoder = TransformersDecoder(
-            model,
-            deterministic=False,
-            max_context_tokens=CONTEXT,
-            row_attention=ReferenceBatch if kernels else None,
-            graphs=GraphPlan((1, 4, 8, 32), 4, CONTEXT, EagerRecorder()) if kernels else None,
-        )
-        uncompile = compile_layers(model, falls_back=False) if setup.engine.compile else None
-        self.parts[rank] = RankPart(decoder, group, uncompile)
-        return self.parts[rank]
-
-    def start(self, engine: EngineConfig) -> ParallelDecoder:
-        def be_rank_1() -> None:
-            peer = dial(self._meeting_place, 1, 20)
-            with pytest.raises((EOFError, ConnectionError)):  # when rank 0 has ended
-                rank_module.serve(peer, *rank_module.start(peer, 1))
-
-        self._rank_1 = threading.Thread(target=be_rank_1)
-        self._rank_1.start()
-        self.decoder = ranks.start_ranks(Setup(2, str(self._folder), engine, "WARNING", "human"), self._meeting_place)
-        return self.decoder
-
-    def stop(self) -> None:
-        """Rank 1 has nothing more to read."""
-        self.decoder._channel.close()
-        self._rank_1.join(20)
-        assert not self._rank_1.is_alive()
-
-
 @pytest.fixture
-def replica(saved_model: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Replica]:
-    monkeypatch.setattr(rank_module, "configure_logging", lambda *_: None)
-    monkeypatch.setattr(ranks, "watch", lambda *_: None)  # a lost rank is one that has been stopped
-    replica = Replica(saved_model("llama")[1], tmp_path, monkeypatch)
-    yield replica
-    replica.stop()
+def replica(saved_model: Callable[[str], Any], make_replica: Callable[..., Replica]) -> Replica:
+    return make_replica(saved_model("llama")[1])
 
 
 def check_text(replica: Replica, model: Any) -> None:

@@ -17,7 +17,7 @@ from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.parallel.shape import ModelShape
-from pilotfish.parallel.sharded_model import load_shard
+from pilotfish.parallel.sharded_model import load_shard, whole_embedding
 from pilotfish.speculation.trees.tree import DraftTree
 
 SavedModel = Callable[[str], tuple[PreTrainedModel, Path]]
@@ -50,6 +50,17 @@ def conversation(decoder: Any) -> dict[str, Tensor]:
     return {name: value.float().clone() for name, value in logits.items()}
 
 
+@pytest.mark.parametrize(("kind", "num_ranks"), [("llama", 4), ("smollm2", 3), ("gemma3", 2)])
+def test_a_rank_has_the_whole_embedding_without_the_others(
+    saved_model: SavedModel, in_ranks: Callable[..., Any], kind: str, num_ranks: int
+) -> None:
+    """Cut and padded, tied to the output projection, and scaled, which is not cut."""
+    model, folder = saved_model(kind)
+    token_ids = torch.arange(model.config.vocab_size)
+    embedding = whole_embedding(folder, in_ranks(folder, num_ranks).ranks[-1].model)
+    assert torch.equal(embedding(token_ids), model.get_input_embeddings()(token_ids))
+
+
 @pytest.mark.parametrize(("kind", "num_ranks"), SIZES + NOT_PLANNED)
 def test_ranks_together_equal_one_process(
     saved_model: SavedModel, in_ranks: Callable[..., Any], kind: str, num_ranks: int
@@ -72,7 +83,7 @@ def test_each_rank_holds_its_share(saved_model: SavedModel, in_ranks: Callable[.
     assert ranks.allocate(12) == [whole.allocate(12).num_bytes // 3] * 3
     num_bytes = sum(parameter.nbytes for parameter in model.parameters())
     for rank in ranks.ranks:
-        held = sum(parameter.nbytes for parameter in rank._model.parameters())
+        held = sum(parameter.nbytes for parameter in rank.model.parameters())
         assert num_bytes / 3 < held < 1.1 * num_bytes / 3  # norms are whole, the vocabulary's last part padded
 
 

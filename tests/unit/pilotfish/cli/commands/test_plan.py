@@ -38,6 +38,8 @@ def test_json() -> None:
     plan = json.loads(output)
     assert plan["conditions"]["acceptance"] == "0.9, 0.7 by position"
     assert plan["fleets"][0]["num_targets"] == 2
+    places = {(row["drafter"], row["place"]) for row in plan["places"]}
+    assert {("EAGLE-3 head", "target"), ("EAGLE-3 head", "pool"), ("1B model", "pool"), ("", "none")} == places
 
 
 def test_a_trace(tmp_path: Path) -> None:

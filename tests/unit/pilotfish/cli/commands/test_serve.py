@@ -55,3 +55,12 @@ def test_several_replicas_need_ray(started: list[Config]) -> None:
     several = ("--emulate", "a100-70b", "--set", "target.num_replicas=2")
     assert "num_replicas needs --ray" in serve(*several).output
     assert "num_replicas needs --ray" not in serve(*several, "--ray").output
+
+
+def test_the_drafters_are_named_in_the_order_in_which_they_are_asked(
+    started: list[Config], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "pull_with_progress", lambda *_: None)
+    pool = ("--set", "draft.proposer=model", "--set", "orchestrator.speculation.lookup=ngram")
+    output = " ".join(serve(*pool).output.split())
+    assert "Drafts: model in the draft service, after ngram in the orchestrator." in output

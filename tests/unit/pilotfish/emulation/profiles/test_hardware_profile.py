@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from pilotfish.emulation.profiles import load_profile, profile_names, profile_to_yaml
 from pilotfish.errors import ConfigError
@@ -37,4 +38,32 @@ def test_a_file_that_is_no_profile_says_what_is_wrong(text: str, tmp_path: Path)
     path = tmp_path / "broken.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError, match=r"broken\.yaml"):
+        load_profile(str(path))
+
+
+def test_a_file_from_before_drafters_loads(tmp_path: Path) -> None:
+    path = tmp_path / "old.yaml"
+    text = profile_to_yaml(load_profile("cpu"))
+    path.write_text(text.replace("drafters: []\n", ""))
+    assert "drafters" not in path.read_text()
+    assert load_profile(str(path)) == load_profile("cpu")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ("acceptance: [1.5]", "between 0 and 1"),
+        ("acceptance: []", "one probability or more"),
+        ("feature_bytes: 0", "is a head: feature_bytes must be above 0"),
+        ("kind: model", "reads no features"),
+        ("kind: oracle", "kind"),
+        ("place: pool", "place"),
+    ],
+)
+def test_a_wrong_drafter_says_what_is_wrong(wrong: str, message: str, tmp_path: Path) -> None:
+    profile = yaml.safe_load(profile_to_yaml(load_profile("a100-70b")))
+    profile["drafters"][0] |= yaml.safe_load(wrong)
+    path = tmp_path / "broken.yaml"
+    path.write_text(yaml.safe_dump(profile))
+    with pytest.raises(ConfigError, match=message):
         load_profile(str(path))

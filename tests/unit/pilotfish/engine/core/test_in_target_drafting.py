@@ -1,23 +1,16 @@
 """Drafters in the target: the text is that of plain decoding, and what they keep stays in step."""
 
-import copy
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import msgspec
 import pytest
 import torch
 
-from pilotfish.drafters.eagle3.draft import build_eagle3_head
-from pilotfish.drafters.eagle3.in_target import Eagle3Drafter
-from pilotfish.drafters.eagle3.module import Eagle3Head
-from pilotfish.drafters.medusa.head import MedusaHead
-from pilotfish.drafters.medusa.in_target import MedusaDrafter
-from pilotfish.drafters.medusa.module import MedusaHeads
 from pilotfish.engine.core.draft_costs import DraftCosts, Thresholds
 from pilotfish.engine.core.drafts import Drafts
-from pilotfish.engine.core.in_target_drafting import DraftWish, InTargetDrafter
+from pilotfish.engine.core.in_target_drafting import DraftWish
 from pilotfish.engine.core.step_rows import KeptRows
 from pilotfish.engine.drafting.draft_growth import DraftRows, grow_drafts, lay_out
 from pilotfish.messages import Decode, Event, Opened, OpenSequence, Verdict
@@ -25,7 +18,7 @@ from pilotfish.models.decoder import StepInput
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.speculation.draft_vocabulary import DraftVocabulary
 from pilotfish.types import AcceptanceMode, SamplingParams, TreeRequest
-from tests.support.engine_events import GreedyText, MakeCore, decode, prompts, text_of
+from tests.support.engine_events import GreedyText, MakeCore, MakeDrafter, decode, prompts, text_of
 
 VOCAB, CONTEXT = 64, 128
 GREEDY = SamplingParams(temperature=0, max_tokens=60)
@@ -33,30 +26,11 @@ COUPLED = SamplingParams(temperature=1.0, seed=7, max_tokens=60, frequency_penal
 TREE = TreeRequest(max_nodes=12, branching=3)
 REJECTION = SamplingParams(temperature=0.7, seed=3, max_tokens=60, acceptance=AcceptanceMode.REJECTION)
 
-MakeDrafter = Callable[[TransformersDecoder], InTargetDrafter]
-
 
 @pytest.fixture
 def make_drafted(make_core: MakeCore) -> MakeCore:
     """A core with a drafter beside its decoder; None: without."""
     return partial(make_core, max_draft_tokens=12)
-
-
-@pytest.fixture(params=["eagle3", "medusa"])
-def make_drafter(request: pytest.FixtureRequest, eagle3_module: Eagle3Head, medusa_heads: MedusaHeads) -> MakeDrafter:
-    def make_medusa(decoder: TransformersDecoder) -> InTargetDrafter:
-        head = MedusaHead(copy.deepcopy(medusa_heads), (2,))
-        decoder.capture(head.feature_layers)
-        return MedusaDrafter(decoder, head, top_m=8)
-
-    if request.param == "medusa":
-        return make_medusa
-
-    def make(decoder: TransformersDecoder) -> InTargetDrafter:
-        decoder.capture(eagle3_module.config.feature_layers)
-        return Eagle3Drafter(decoder, build_eagle3_head(decoder, copy.deepcopy(eagle3_module)), top_m=8)
-
-    return make
 
 
 class Target:
