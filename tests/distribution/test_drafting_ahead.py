@@ -121,7 +121,7 @@ class AheadDrafter:
             drafted = [next(chains) for _ in of_growth]
             candidates = [chain.candidates[0] for chain in drafted]
             if growth.is_choosing:
-                growth.choose(candidates[0])
+                growth.choose(candidates)
             else:
                 growth.extend([(chain.token_ids[0], next(iter(chain.probs), None)) for chain in drafted], candidates)
 

@@ -28,7 +28,7 @@ def add_drafted(sequence: EngineSequence, drafted: Drafted) -> DraftEvent | None
     match sequence.task:
         case PredraftTask(growth=growth):
             if growth.is_choosing:
-                growth.choose(drafted.candidates[0])
+                growth.choose(drafted.candidates)
             elif growth.extend([(one.token_id, one.probs) for one in drafted.drafts], drafted.candidates):
                 return growth.prepared(sequence.sequence_id, len(sequence.tokens))
             return None

@@ -3,7 +3,8 @@
 First come the drafts that are being verified, a chain of nodes; then a branch for each assumed outcome: the
 target's own token, and the drafts that continue it. All branches grow by one token in each step, in one batch.
 The newest draft of a branch is no node: its keys and values are not computed. Where it is not known what else the
-drafter thinks of at the drafts' positions, they are followed first, a node in each step. Torch-free.
+drafter thinks of at the drafts' positions, a step asks it at the last token, and the next one at all the drafts.
+Torch-free.
 """
 
 from __future__ import annotations
@@ -62,38 +63,44 @@ class PredraftGrowth:
     @property
     def nodes(self) -> Drafts:
         """The tree's nodes, behind the sequence's tokens, as far as the next step computes them."""
-        num_nodes = len(self._verified.candidates) if self.is_choosing else len(self._parents)
+        num_nodes = len(self._parents) if self._verified.candidates else 0
         if len(self._tree) != num_nodes:
             self._tree = DraftTree(tuple(self._parents[:num_nodes]))
         return Drafts(tuple(self._token_ids[:num_nodes]), (), self._tree)
 
     @property
     def num_logit_rows(self) -> int:
-        """Nodes whose next tokens are wanted: the last ones."""
-        return len(self.branches) or 1
+        """Nodes whose next tokens are wanted, the last ones; or the last token."""
+        return len(self.paths())
 
     @property
     def is_choosing(self) -> bool:
-        """Whether verified drafts are followed, up to what the bonus may be; after it, branches grow."""
+        """Whether the next step shows what the target may say in place of verified drafts or after them; when all of
+        that is known, branches grow."""
         return not self.branches
 
     def paths(self) -> list[list[int]]:
         """The tokens from the sequence's last one to each node whose next tokens are wanted."""
         if self.is_choosing:
-            return [self._verified.token_ids[: len(self._verified.candidates)]]
+            num_known = len(self._verified.candidates)
+            ends = range(num_known, len(self._verified) + 1) if num_known else [0]
+            return [self._verified.token_ids[:end] for end in ends]
         return [[*branch.assumed_token_ids, *branch.drafts.token_ids] for branch in self.branches]
 
-    def choose(self, candidates: Sequence[Candidate]) -> None:
-        """Take what may follow the verified drafts as far as they have been followed; behind all of them it is the
-        bonus, and a branch for each of the likeliest outcomes begins."""
+    def choose(self, candidates: Sequence[Sequence[Candidate]]) -> None:
+        """Take what may follow each of the paths; once that includes the bonus, begin a branch for each of the
+        likeliest outcomes."""
         verified = self._verified
-        if len(verified.candidates) < len(verified):
-            verified.candidates.append(candidates)
+        if not verified.candidates:
+            verified.candidates.extend(candidates)
             return
+        verified.candidates.extend(candidates[:-1])
         at_positions = [
             rivals(others, token_id) for others, token_id in zip(verified.candidates, verified.token_ids, strict=True)
         ]
-        outcomes = likeliest_outcomes(self._acceptance, [*at_positions, rivals(candidates, None)], self._max_outcomes)
+        outcomes = likeliest_outcomes(
+            self._acceptance, [*at_positions, rivals(candidates[-1], None)], self._max_outcomes
+        )
         for outcome in outcomes:
             num_accepted = outcome.num_accepted_tokens
             assumed = (*verified.token_ids[:num_accepted], outcome.token_id)

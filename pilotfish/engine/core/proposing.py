@@ -67,8 +67,9 @@ def draft_plan(sequence: EngineSequence) -> DraftPlan:
     """The plan for the next step of its ProposeTask or PredraftTask."""
     match sequence.task:
         case PredraftTask(growth=growth):
-            starts = [len(sequence.tokens) + len(branch.assumed_token_ids) for branch in growth.branches] or [0]
-            rows = [row_of(sequence, path, start) for path, start in zip(growth.paths(), starts, strict=True)]
+            num_drawn = 0 if growth.is_choosing else len(growth.branches[0].drafts)
+            ends = [(path, len(sequence.tokens) + len(path)) for path in growth.paths()]
+            rows = [row_of(sequence, path, end - num_drawn) for path, end in ends]
             return DraftPlan(rows, not growth.is_choosing, MAX_RIVALS + 1)
         case ProposeTask(growth=TreeProposal() as growth):
             return DraftPlan(node_rows(sequence, growth), draws=False, num_candidates=growth.branching)

@@ -44,6 +44,8 @@ class DraftRows(msgspec.Struct, frozen=True):
     """Tree of the nodes, as in SequenceSlice."""
     logit_rows: Sequence[int] = ()
     """Rows of the last logits that the draft tokens come from: their parents'."""
+    states: list[Tensor] | None = None
+    """Gets the last row's hidden state, [1, H]."""
 
 
 def lay_out(parts: Sequence[DraftRows]) -> tuple[list[int], list[int], list[SequenceSlice]]:
@@ -102,7 +104,9 @@ class _Chain:
     def expansion(self, first_logit_row: int) -> DraftRows:
         sequence = self._wish.sequence
         place = len(sequence.tokens) + len(self._chain) - 1 - self._wish.first_position
-        return DraftRows(place, self._chain.token_ids[-1:], sequence.block_ids, None, [first_logit_row])
+        return DraftRows(
+            place, self._chain.token_ids[-1:], sequence.block_ids, None, [first_logit_row], self._wish.states
+        )
 
     def drafts(self) -> Drafts:
         # What was drawn is verified: to leave it out for what it is would bend the distribution.
@@ -227,6 +231,9 @@ class HeadGrowth:
             hidden = output.hidden.index_select(0, to_device(parents, torch.int64, output.hidden.device))
             last_rows = range(len(parents))
             output = self.forward(expansions, hidden, last_rows)
+            for rows, end in zip(expansions, accumulate(len(rows.token_ids) for rows in expansions), strict=True):
+                if rows.states is not None:
+                    rows.states.append(output.hidden[end - 1 : end].clone())
             return output.logits
 
         if (most := self._head.max_draft_tokens) is not None:

@@ -26,6 +26,8 @@ class FeatureWindow:
     """Features [n, 3H]."""
     hidden: Tensor = field(default_factory=lambda: torch.empty(0))
     """[1 + nodes, H]: the head's own states of the last token and of the computed nodes that are drafted ahead."""
+    draft_states: list[Tensor] = field(default_factory=list)
+    """[1, H] each: the states that the verified drafts, all but the last, had when they were drafted."""
 
     def add(self, first_position: int, values: Tensor) -> bool:
         """Take in features; False and no change where they do not continue those before."""

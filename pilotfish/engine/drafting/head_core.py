@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 import torch
+from torch import Tensor
 
 from pilotfish.config import EngineConfig
 from pilotfish.drafter_registry import DRAFTERS
@@ -28,10 +29,10 @@ from pilotfish.engine.core.grammars import Grammars
 from pilotfish.engine.core.in_target_drafting import DraftWish, num_tree_places
 from pilotfish.engine.core.scheduler import LONG_IDLE_NS, MAX_CATCH_UP_ROWS, ScheduledRows
 from pilotfish.engine.core.sequence import EngineSequence
-from pilotfish.engine.core.task import ProposeTask, Status
+from pilotfish.engine.core.task import PredraftTask, ProposeTask, Status
 from pilotfish.engine.drafting.draft_growth import HeadGrowth
 from pilotfish.engine.drafting.feature_window import FeatureWindow, window_of
-from pilotfish.engine.drafting.head_predraft import draft_ahead
+from pilotfish.engine.drafting.head_predraft import draft_ahead, keep_states
 from pilotfish.features import Features
 from pilotfish.messages import Command, Event, Opened, OpenSequence, Propose, SequenceError
 from pilotfish.models.feature_codec import decode_features
@@ -79,7 +80,10 @@ class HeadCore(Engine):
         if isinstance(command, Propose) and sequence is not None and _rewrites(sequence, command):
             # The features of what was replaced are gone: whoever asks has them and opens the sequence again.
             self._forget(command.sequence_id)
+        task = sequence and sequence.task
         answer = super()._take(command, now_ns)
+        if isinstance(command, Propose) and sequence is not None and isinstance(task, PredraftTask):
+            keep_states(sequence, task.growth, command.new_token_ids)
         if answer is None and isinstance(command, OpenSequence):
             return Opened(command.sequence_id, 0)
         is_taken = not isinstance(answer, SequenceError)
@@ -181,7 +185,8 @@ class HeadCore(Engine):
     def _run(self, scheduled: Sequence[ScheduledRows], start_ns: int) -> list[Event]:
         if scheduled[0].status is Status.PREDRAFTING:
             return self._draft_ahead(scheduled, start_ns)
-        drafts = self._draft(scheduled)
+        states: dict[int, list[Tensor]] = {rows.sequence.sequence_id: [] for rows in scheduled}
+        drafts = self._draft(scheduled, states)
         elapsed_ns = self._clock_ns() - start_ns
         proposals: list[Event] = []
         for rows in scheduled:
@@ -195,6 +200,7 @@ class HeadCore(Engine):
                 proposals.append(drafted.proposal(sequence.sequence_id, task.base_length, task.timings))
                 if task.ahead is not None and drafted and self._drafts_ahead:
                     self.kv_cache.recompute_from(sequence, len(sequence.tokens) - 1)  # its state is not kept
+                    window_of(sequence).draft_states = states[sequence.sequence_id]
                     chain = DraftedChain(list(drafted.token_ids))
                     sequence.draft_ahead(chain, task.ahead, task.num_draft_tokens)
         return proposals
@@ -212,8 +218,11 @@ class HeadCore(Engine):
         return prepared
 
     @torch.inference_mode()
-    def _draft(self, scheduled: Sequence[ScheduledRows]) -> dict[int, Drafts]:
-        """Run the rows, and draft for the sequences whose last rows they are. Changes no sequence."""
+    def _draft(self, scheduled: Sequence[ScheduledRows], kept_states: dict[int, list[Tensor]]) -> dict[int, Drafts]:
+        """Run the rows, and draft for the sequences whose last rows they are. Changes no sequence.
+
+        kept_states: by sequence, gets what a DraftWish does.
+        """
         parts, states = zip(
             *(window_of(rows.sequence).next_rows(rows.sequence, rows.num_rows) for rows in scheduled), strict=True
         )
@@ -221,7 +230,13 @@ class HeadCore(Engine):
         last_rows = [end - 1 for rows, end in zip(scheduled, ends, strict=True) if rows.is_complete]
         output = self._growth.forward(parts, torch.cat(states), last_rows)
         wishes = [
-            DraftWish(rows.sequence, task.num_draft_tokens, window_of(rows.sequence).origin, task.tree)
+            DraftWish(
+                rows.sequence,
+                task.num_draft_tokens,
+                window_of(rows.sequence).origin,
+                task.tree,
+                states=kept_states[rows.sequence.sequence_id] if task.ahead is not None else None,
+            )
             for rows in scheduled
             if rows.is_complete and (task := rows.sequence.proposing)
         ]

@@ -1,7 +1,8 @@
 """What a head drafts ahead: a forward in each step, from its own hidden states, as within a chain.
 
-Of the text it takes the target's features, as far as there are any. Then it follows the drafts that are being
-verified, which may have been made from older states, and then its branches grow; see PredraftGrowth.
+Of the text it takes the target's features. Of the drafts that are being verified it takes the states that they had when
+they were drafted: one step goes through all of them, and shows what they look like by the newest features. Then its
+branches grow; see PredraftGrowth.
 
 Legend: H hidden size.
 """
@@ -15,8 +16,11 @@ import torch
 from torch import Tensor
 
 from pilotfish.engine.core.drafted import Drafted
+from pilotfish.engine.core.predraft_growth import PredraftGrowth
 from pilotfish.engine.core.proposing import draft_plan
 from pilotfish.engine.core.scheduler import ScheduledRows
+from pilotfish.engine.core.sequence import EngineSequence
+from pilotfish.engine.core.task import PredraftTask
 from pilotfish.engine.drafting.draft_growth import DraftRows, HeadGrowth
 from pilotfish.engine.drafting.feature_window import window_of
 from pilotfish.speculation.sampling.transfer import to_device
@@ -45,6 +49,18 @@ def draft_ahead(growth: HeadGrowth, scheduled: Sequence[ScheduledRows]) -> list[
     return [drafted[rows.sequence.sequence_id] for rows in scheduled]
 
 
+def keep_states(sequence: EngineSequence, growth: PredraftGrowth, token_ids: Sequence[int]) -> None:
+    """Where token_ids have come, and the sequence drafts ahead of what growth has drafted for them: keep the states
+    that those drafts had."""
+    task = sequence.task
+    if not isinstance(task, PredraftTask) or task.growth is growth:
+        return
+    _, branch = growth.follow(token_ids)
+    assert branch is not None
+    window = window_of(sequence)
+    window.draft_states = [window.hidden[node + 1 : node + 2].clone() for node in branch.nodes[1:]]
+
+
 def _rows_and_states(rows: ScheduledRows) -> tuple[DraftRows, Tensor]:
     """The rows, and the features or hidden states [n, H] of the places before them."""
     sequence, window = rows.sequence, window_of(rows.sequence)
@@ -52,7 +68,10 @@ def _rows_and_states(rows: ScheduledRows) -> tuple[DraftRows, Tensor]:
         return window.next_rows(sequence, rows.num_rows)
     tree = rows.drafts.shape
     first = len(tree) - rows.num_rows
-    parents = [parent + 1 for parent in tree.parents[first:]]
-    states = window.hidden.index_select(0, to_device(parents, torch.int64, window.hidden.device))
+    if first == 0:
+        states = torch.cat((window.hidden, *window.draft_states[: rows.num_rows - 1]))
+    else:
+        parents = [parent + 1 for parent in tree.parents[first:]]
+        states = window.hidden.index_select(0, to_device(parents, torch.int64, window.hidden.device))
     place = rows.first_position - window.origin
     return DraftRows(place, rows.drafts.token_ids[first:], sequence.block_ids, tree), states

@@ -133,7 +133,7 @@ def test_after_a_hit_it_goes_by_the_features_that_have_come(make_head_core, feat
     assert num_compared > 2
 
 
-@pytest.mark.parametrize("num_steps", range(1, 2 * K + 2))
+@pytest.mark.parametrize("num_steps", range(1, K + 3))
 def test_a_proposal_waits_for_no_more_than_the_step_in_flight(
     make_head_core, asked, features_of, num_steps: int
 ) -> None:
