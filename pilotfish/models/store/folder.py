@@ -143,7 +143,7 @@ def _weight_files(folder: Path) -> list[Path]:
     if (single := folder / "model.safetensors").is_file():
         return [single]
     if (index := folder / "model.safetensors.index.json").is_file():
-        return [folder / name for name in sorted(set(read_json(index)["weight_map"].values()))]
+        return [folder / name for name in sorted(set(read_json(index).get("weight_map", {}).values()))]
     return sorted(folder.glob("*.safetensors"))
 
 
