@@ -84,7 +84,9 @@ class LookupFirst(DrafterClient):
     def glance(self, sequence: Sequence, num_tokens: int) -> Draft:
         if self.stand_in:
             return self._lookup.glance(sequence, num_tokens)
-        return self._promise(sequence, num_tokens, is_chain=True)
+        found = self._promise(sequence, num_tokens, is_chain=True)
+        self._lookup.read_on(0.0)  # nobody else has it read where the replica is never asked
+        return found
 
     def close(self) -> None:
         self._lookup.close()
