@@ -58,7 +58,7 @@ async def test_a_sure_lookup_drafts_as_far_as_it_likes_and_asks_nobody(first, se
     assert draft.spared_drafter
     assert not link.commands
     bound, _ = first(max_tokens=0)
-    assert (await bound.propose(sequence_of(COPIED), 2)).token_ids == (5, 6), "a request said how many"
+    assert (await bound.propose(sequence_of(COPIED), 2)).token_ids == (5, 6), "no more than the drafter"
 
 
 async def test_a_doubtful_lookup_leaves_the_round_to_the_drafter(first, sequence_of, toy_continuation) -> None:
