@@ -96,7 +96,7 @@ class LookupFirst(DrafterClient):
         # The target adds a token of its own to what it accepts.
         most = min(max(num_tokens, self._max_tokens), sequence.num_remaining_tokens - 1)
         draft = self._lookup.promise(sequence, max(0, most), self._min_accepted_tokens, is_chain=is_chain)
-        return dataclasses.replace(draft, spared_drafter=bool(draft.token_ids))
+        return dataclasses.replace(draft, spared_drafter=True) if draft.token_ids else draft
 
     def _settled(self, draft: Draft | None, now_s: float) -> Draft | None:
         """Whatever settles a round, the lookup reads on while the target verifies."""
