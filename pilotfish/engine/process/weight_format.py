@@ -119,7 +119,7 @@ def _container_bytes(group: Path = Path("/sys/fs/cgroup")) -> float:
         left = float((group / "memory.max").read_text()) - float((group / "memory.current").read_text())
         # Cached files count as taken, and make way: those of a model that was just downloaded.
         stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-        return left + float(stat["active_file"]) + float(stat["inactive_file"])
+        return left + float(stat.get("active_file", 0)) + float(stat.get("inactive_file", 0))
     except (OSError, ValueError):  # no such file, or "max"
         return float("inf")
 
