@@ -122,10 +122,11 @@ class SessionFactory:
         return LookupDrafter(lookup, self.lookup_budget, out, tree=tree)
 
     def _max_lookup_tokens(self, request: GenerationRequest) -> int:
-        """Draft tokens of a lookup before the drafter, where neither request nor operator says how many of any."""
-        is_limited = bool(self._config.speculation.num_speculative_tokens_per_batch_size)
-        is_limited |= request.speculation.num_speculative_tokens is not None
-        return 0 if is_limited else self._targets.max_draft_tokens
+        """Draft tokens of a lookup before the drafter, however few are asked of that; 0: no more."""
+        if self._config.speculation.num_speculative_tokens_per_batch_size:
+            return 0
+        said = request.speculation.num_speculative_tokens
+        return self._targets.max_draft_tokens if said is None else said
 
     def _draft_deadline_s(self, num_tokens: int) -> float:
         configured_ms = self._config.speculation.draft_deadline_ms

@@ -40,13 +40,16 @@ class Controller:
         """state: what all requests of the orchestrator share."""
         self._state = state
         self._mode = request.speculation.mode
-        self._is_limited = state.config.limits_batch_size and (self._mode == "auto" or not request.says_mode)
+        is_usual = self._mode == "auto" or not request.says_mode
+        self._is_limited = state.config.limits_batch_size and is_usual
         """Whether operators' rules by batch size hold for it."""
         self._proposer_name = request.speculation.proposer
         self._drafter = ""
         """Who drafts: the proposer, or its stand-in. What is learnt is learnt of that one alone."""
         self._max_draft_tokens = request.num_speculative_tokens
         self._is_lossy = request.sampling.acceptance.is_lossy
+        self._is_typical = is_usual and not self._is_lossy
+        """Whether its speed says how fast others' answers are with its drafter."""
         self._reason = permanent_reason(request, state.config)
         self.limitation = Limitation(self._reason)
         self._load = SequenceLoad(state, request, is_governed=self._mode == "auto" and not self._reason)
@@ -118,7 +121,7 @@ class Controller:
     def close(self) -> None:
         """The request has ended. Idempotent."""
         self._load.leave()
-        if not self._reason and not self._is_lossy:
+        if not self._reason and self._is_typical:
             self._state.choice.note(self._kind, self._proposer_name, plain_s=self._plain_s, seconds=self._seconds)
         self._plain_s = 0.0
 

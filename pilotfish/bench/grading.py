@@ -17,6 +17,8 @@ import msgspec
 _RESULT_MARK = "####"
 """GSM8K's references have their result behind it."""
 _NUMBER = re.compile(r"(?<![\w.])(?:(?<![)\]])-)?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
+_NUMBER_REFERENCE = re.compile(r"(?:.*(?:=|\bis\b))?\W*\d", re.DOTALL)
+"""A number, behind its name or not, and perhaps before its unit: no date and no title."""
 _MAX_WORDS = 8
 
 
@@ -26,7 +28,7 @@ def is_right(answer: str, reference: str) -> bool | None:
     words, numbers = _words(result), _numbers(result)
     if not words or len(words) > _MAX_WORDS:
         return None
-    if len(numbers) == 1:
+    if len(numbers) == 1 and _NUMBER_REFERENCE.match(result):
         return _numbers(answer)[-1:] == numbers
     return f" {' '.join(words)} " in f" {' '.join(_words(answer))} "
 

@@ -10,6 +10,7 @@ from typing import Protocol
 from pilotfish.config import EngineConfig
 from pilotfish.drafter_registry import DRAFTERS, METHODS, Needs
 from pilotfish.errors import ConfigError
+from pilotfish.features import default_feature_layers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +85,20 @@ class TrainingRequest:
             raise ConfigError(f"--exit-layer is of early_exit; {self.method} has none")
         if self.data and self.prompts:
             raise ConfigError("--data has answers already and --prompts asks for them: give one of the two")
+
+    def check_layers(self, num_layers: int) -> None:
+        """Raise ConfigError for layers that a target of num_layers lacks, or that its features come too late for."""
+        needs = DRAFTERS[METHODS[self.method]].needs
+        if needs is Needs.MODEL and self.num_layers >= num_layers:
+            most = num_layers - 1
+            raise ConfigError(f"--layers is {self.num_layers}; for a target of {num_layers} layers it is 1 to {most}")
+        exit_layer = self.exit_layer or num_layers // 2
+        first = min(layer for layer in default_feature_layers(num_layers) if layer >= 0)
+        if needs is Needs.LAYERS and not first <= exit_layer < num_layers:
+            raise ConfigError(
+                f"--exit-layer is {exit_layer}; an exit of a target of {num_layers} layers is trained after {first} to "
+                f"{num_layers - 1}"
+            )
 
 
 class Stage(enum.StrEnum):

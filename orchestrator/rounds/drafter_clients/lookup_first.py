@@ -84,7 +84,9 @@ class LookupFirst(DrafterClient):
     def glance(self, sequence: Sequence, num_tokens: int) -> Draft:
         if self.stand_in:
             return self._lookup.glance(sequence, num_tokens)
-        return self._promise(sequence, num_tokens, is_chain=True)
+        found = self._promise(sequence, num_tokens, is_chain=True)
+        self._lookup.read_on(0.0)  # nobody else has it read where the replica is never asked
+        return found
 
     def close(self) -> None:
         self._lookup.close()
@@ -94,7 +96,7 @@ class LookupFirst(DrafterClient):
         # The target adds a token of its own to what it accepts.
         most = min(max(num_tokens, self._max_tokens), sequence.num_remaining_tokens - 1)
         draft = self._lookup.promise(sequence, max(0, most), self._min_accepted_tokens, is_chain=is_chain)
-        return dataclasses.replace(draft, spared_drafter=bool(draft.token_ids))
+        return dataclasses.replace(draft, spared_drafter=True) if draft.token_ids else draft
 
     def _settled(self, draft: Draft | None, now_s: float) -> Draft | None:
         """Whatever settles a round, the lookup reads on while the target verifies."""

@@ -20,7 +20,6 @@ from transformers import PreTrainedModel
 from pilotfish.drafters.early_exit.checkpoint import save_exit
 from pilotfish.drafters.early_exit.config import ExitConfig, chosen_layer
 from pilotfish.drafters.early_exit.module import ExitHead, run_layer
-from pilotfish.errors import ConfigError
 from pilotfish.features import default_feature_layers
 from pilotfish.models.loading import LoadedModel
 from pilotfish.models.store.head_config import HeadTarget
@@ -35,7 +34,7 @@ class ExitObjective:
     """The loss and the held-out acceptance of an exit; see loop.Objective."""
 
     def __init__(self, head: ExitHead, target: PreTrainedModel, num_depths: int) -> None:
-        """target: in eval mode; its attention becomes SDPA. Raises ConfigError for an exit before all features."""
+        """head: not before all features. target: in eval mode; its attention becomes SDPA."""
         self.module = head
         self.num_depths = num_depths
         self._target = target
@@ -43,9 +42,7 @@ class ExitObjective:
         target.set_attn_implementation("sdpa")
         layers, exit_layer = _layers(target), head.config.exit_layer
         kept = {layer: place for place, layer in enumerate(default_feature_layers(len(layers)))}
-        nearest = max((layer for layer in kept if 0 <= layer <= exit_layer), default=None)
-        if nearest is None:
-            raise ConfigError(f"an exit of this target is trained after {min(kept)} layers or more (--exit-layer)")
+        nearest = max(layer for layer in kept if 0 <= layer <= exit_layer)
         self._place = kept[nearest]
         self._between = layers[nearest:exit_layer]
 

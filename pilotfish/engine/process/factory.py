@@ -164,7 +164,7 @@ def _with_weight_format(config: Config, role: Role) -> Config:
     )
     device = resolve_device(engine.device)
     formats = formats_of(device, engine, num_ranks)
-    engine = with_weight_format(engine, needs, available_bytes(device, engine), formats)
+    engine = with_weight_format(engine, needs, available_bytes(device, engine, num_ranks), formats)
     if role == "target":
         return replace(config, target=replace(config.target, engine=engine))
     return replace(config, draft=replace(config.draft, engine=engine))

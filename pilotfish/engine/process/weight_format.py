@@ -6,22 +6,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 
 from pilotfish.config import DEFAULT_KV_CACHE_TOKENS, EngineConfig, Quantization
 from pilotfish.errors import ConfigError
-from pilotfish.models.device import FP8_CAPABILITY
-from pilotfish.models.store.folder import read_metadata
+from pilotfish.models.device import DTYPES, FP8_CAPABILITY
+from pilotfish.models.store.folder import read_metadata, tensor_shapes
 from pilotfish.models.store.head_config import HeadTarget
 
 logger = logging.getLogger(__name__)
 
-_BYTES: Mapping[Quantization, float] = {"none": 2.0, "fp8": 1.0, "int8": 1.125, "int4": 0.625}
-"""Of a value of a layer's matrices, scales included. Embedding and output projection stay bfloat16."""
+_BYTES: Mapping[Quantization, float] = {"fp8": 1.0, "int8": 1.125, "int4": 0.625}
+"""Of a value of a layer's matrices, scales included. All others, embedding and output projection among them, keep the
+engine's dtype."""
 _WORKING_SHARE = 0.9
 """Share of the CPU's free memory to fill: steps and the interpreter take the rest."""
 
@@ -35,6 +36,8 @@ class MemoryNeeds:
     other_values: int
     kv_bytes: int
     drafter_bytes: int = 0
+    value_bytes: int = 2
+    """Of a value that is not rounded."""
 
     @classmethod
     def of_model(
@@ -43,24 +46,26 @@ class MemoryNeeds:
         """A rank's part of the model in a folder. drafter: folder of what drafts beside it, on one rank; of several it
         may need the embeddings whole."""
         matrix_values, other_values = _num_values(folder)
-        metadata = read_metadata(folder)
-        num_tokens = engine.kv_cache_tokens or min(DEFAULT_KV_CACHE_TOKENS, metadata.max_context_tokens)
+        num_kv_values = (engine.kv_cache_tokens or DEFAULT_KV_CACHE_TOKENS) * _kv_values(read_metadata(folder).config)
+        value_bytes = DTYPES[engine.dtype].itemsize
         drafter_bytes = 0
         if drafter is not None:
             drafter_bytes = sum(path.stat().st_size for path in drafter.glob("*.safetensors"))
             if num_ranks > 1:
                 target = HeadTarget.of_folder(folder)
-                drafter_bytes += 2 * target.vocab_size * target.hidden_size
+                drafter_bytes += value_bytes * target.vocab_size * target.hidden_size
         return cls(
             matrix_values=matrix_values // num_ranks,
             other_values=other_values // num_ranks,
-            kv_bytes=num_tokens * _kv_values(metadata.config) * 2 // num_ranks,
+            kv_bytes=num_kv_values * value_bytes // num_ranks,
             drafter_bytes=drafter_bytes,
+            value_bytes=value_bytes,
         )
 
     def num_bytes(self, quantization: Quantization) -> int:
         """All of it, with the weights in a format."""
-        weights = self.matrix_values * _BYTES[quantization] + 2 * self.other_values
+        weights = self.matrix_values * _BYTES.get(quantization, self.value_bytes)
+        weights += self.other_values * self.value_bytes
         return int(weights) + self.kv_bytes + self.drafter_bytes
 
 
@@ -95,12 +100,12 @@ def formats_of(device: torch.device, engine: EngineConfig, num_ranks: int) -> li
     return ["none", "int8", "int4"] if engine.compile and num_ranks == 1 else ["none"]
 
 
-def available_bytes(device: torch.device, engine: EngineConfig) -> int:
-    """What an engine may take of the device's memory."""
+def available_bytes(device: torch.device, engine: EngineConfig, num_ranks: int) -> int:
+    """What each rank of an engine may take of its device's memory."""
     if device.type == "cuda":
         free_bytes, total_bytes = torch.cuda.mem_get_info(device)
         return min(free_bytes, int(total_bytes * engine.gpu_memory_utilization))
-    return int(_WORKING_SHARE * min(_machine_bytes(), _container_bytes()))
+    return int(_WORKING_SHARE * min(_machine_bytes(), _container_bytes()) / num_ranks)
 
 
 def _machine_bytes() -> float:
@@ -111,7 +116,10 @@ def _machine_bytes() -> float:
 def _container_bytes(group: Path = Path("/sys/fs/cgroup")) -> float:
     """What a limit of the container leaves; infinite without one."""
     try:
-        return float((group / "memory.max").read_text()) - float((group / "memory.current").read_text())
+        left = float((group / "memory.max").read_text()) - float((group / "memory.current").read_text())
+        # Cached files count as taken, and make way: those of a model that was just downloaded.
+        stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        return left + float(stat.get("active_file", 0)) + float(stat.get("inactive_file", 0))
     except (OSError, ValueError):  # no such file, or "max"
         return float("inf")
 
@@ -119,15 +127,11 @@ def _container_bytes(group: Path = Path("/sys/fs/cgroup")) -> float:
 def _num_values(folder: Path) -> tuple[int, int]:
     """Values of the layers' matrices, and of all else."""
     matrices = others = 0
-    for path in folder.glob("*.safetensors"):
-        with safe_open(path, "pt") as tensors:
-            for name in tensors.keys():  # noqa: SIM118 -- no mapping
-                shape = tensors.get_slice(name).get_shape()
-                number = torch.Size(shape).numel()
-                if len(shape) > 1 and ".layers." in name:
-                    matrices += number
-                else:
-                    others += number
+    for name, shape in tensor_shapes(folder):
+        if len(shape) > 1 and ".layers." in name:
+            matrices += prod(shape)
+        else:
+            others += prod(shape)
     return matrices, others
 
 

@@ -9,7 +9,9 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from pilotfish.errors import ModelNotFoundError, UnsupportedModelError
+from safetensors import SafetensorError, safe_open
+
+from pilotfish.errors import ModelError, ModelNotFoundError, UnsupportedModelError
 
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
@@ -123,15 +125,26 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def count_parameters(folder: Path) -> int:
     """Number of stored parameters, from the headers of the safetensors files (tied weights count once)."""
-    return sum(_tensor_sizes(folder))
+    return sum(prod(shape) for _, shape in tensor_shapes(folder))
 
 
-def _tensor_sizes(folder: Path) -> Iterator[int]:
-    """Elements of each tensor. A file starts with the length of its JSON header in 8 bytes, little-endian."""
-    for path in sorted(folder.glob("*.safetensors")):
-        with path.open("rb") as file:
-            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        yield from (prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
+def tensor_shapes(folder: Path) -> Iterator[tuple[str, list[int]]]:
+    """Name and shape of each tensor. Raises ModelError for a file that is missing or broken."""
+    for path in _weight_files(folder):
+        try:
+            with safe_open(path, "np") as file:
+                yield from [(name, file.get_slice(name).get_shape()) for name in file.keys()]  # noqa: SIM118 -- no mapping
+        except (OSError, SafetensorError) as error:
+            raise ModelError(f"{path} cannot be read: {error}") from error
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    """Those that transformers reads: another may hold the same weights once more (Mistral's consolidated ones)."""
+    if (single := folder / "model.safetensors").is_file():
+        return [single]
+    if (index := folder / "model.safetensors.index.json").is_file():
+        return [folder / name for name in sorted(set(read_json(index).get("weight_map", {}).values()))]
+    return sorted(folder.glob("*.safetensors"))
 
 
 def folder_bytes(folder: Path) -> int:

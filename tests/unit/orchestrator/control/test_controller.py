@@ -10,6 +10,7 @@ from orchestrator.control.controller import Controller
 from orchestrator.control.decision import Decision
 from orchestrator.control.in_target_controller import InTargetController
 from orchestrator.control.reasons import Reason
+from orchestrator.requests.kind import Kind
 
 
 def decoded_plainly(request, first: int = 0) -> float:
@@ -253,3 +254,25 @@ def test_a_probe_is_one_question_where_the_drafter_has_no_answer(virtual_replica
     reasons = [decision.reason for decision in request.decisions[before:]]
     assert Reason.PROBE in reasons
     assert not any(earlier is later is Reason.PROBE for earlier, later in pairwise(reasons))
+
+
+# Which drafter.
+
+
+@pytest.mark.parametrize(
+    ("values", "counts"),
+    [
+        ({"mode": "auto"}, True),
+        ({"mode": "on"}, True),
+        ({"mode": "on", "says_mode": True}, False),
+    ],
+)
+def test_how_fast_a_drafter_is_for_others_is_not_learnt_of_answers_that_drafted_whatever_it_costs(
+    virtual_replica, values, counts: bool
+) -> None:
+    replica = virtual_replica()
+    replica.begin(max_tokens=100, proposer="draft", **values)
+    replica.run(20.0)
+    assert not replica.requests
+    untried = "eagle3" if counts else "draft"
+    assert replica.state.choice.choose(Kind.PLAIN, ["draft", "eagle3"]) == untried

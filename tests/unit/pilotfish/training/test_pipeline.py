@@ -149,6 +149,12 @@ def test_what_cannot_work_is_refused_before_any_stage(
     bad.write_text('{"text": "abc"}\nno json\n')
     with pytest.raises(InvalidRequestError, match="line 2"):
         run_training(request_for(data=(data, bad)), recorder)
+    for layers, message in (
+        ({"method": "draft", "num_layers": 4}, "--layers is 4; for a target of 4 layers it is 1 to 3"),
+        ({"method": "early_exit", "exit_layer": 4}, "--exit-layer is 4; .* of 4 layers is trained after 1 to 3"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            run_training(request_for(data=(data,), **layers), recorder)
     with pytest.raises(ConfigError, match="device is 'gpu'"):
         request_for(device="gpu")
     with pytest.raises(InvalidRequestError, match="there is no folder"):

@@ -58,7 +58,7 @@ async def test_a_sure_lookup_drafts_as_far_as_it_likes_and_asks_nobody(first, se
     assert draft.spared_drafter
     assert not link.commands
     bound, _ = first(max_tokens=0)
-    assert (await bound.propose(sequence_of(COPIED), 2)).token_ids == (5, 6), "a request said how many"
+    assert (await bound.propose(sequence_of(COPIED), 2)).token_ids == (5, 6), "no more than the drafter"
 
 
 async def test_a_doubtful_lookup_leaves_the_round_to_the_drafter(first, sequence_of, toy_continuation) -> None:
@@ -195,3 +195,14 @@ async def test_a_long_prompt_is_read_without_losing_the_drafters_deadline(first,
     assert draft is not None
     assert draft.token_ids[:2] == (5, 6)
     assert not any(isinstance(command, Send) for command in out)
+
+
+async def test_beside_a_drafter_that_is_never_asked_a_long_prompt_is_read_all_the_same(first, sequence_of) -> None:
+    sequence, (drafter, link) = sequence_of((*range(10, 2000), *COPIED)), first()
+    client, out = drafter.drafter, drafter._out
+    assert not client.glance(sequence, 0).token_ids, "the lookup has not read it"
+    while (wake := next((command for command in out if isinstance(command, Wake)), None)) is not None:
+        out.clear()
+        client.hear(Woken(wake.at_s), sequence, 1.0)
+    assert client.glance(sequence, 0).token_ids == (5, 6, 7, 8, 1, 2)
+    assert not link.commands

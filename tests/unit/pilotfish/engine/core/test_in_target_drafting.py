@@ -166,6 +166,7 @@ def test_a_first_token_leaves_before_anything_is_drafted_after_it(
     while core.has_work:
         happened += core.step()
     assert text_of([event for event in happened if isinstance(event, Verdict)], 1) == greedy_text(list(prompt), 12)
+    assert sum(isinstance(event, Opened) for event in happened) == 2, "nothing leaves twice"
 
 
 @pytest.mark.parametrize("num_draft_tokens", [1, 8])

@@ -1,12 +1,15 @@
 """`engine.quantization: auto`."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
-from pilotfish.config import EngineConfig
-from pilotfish.engine.process.weight_format import MemoryNeeds, formats_of, with_weight_format
+from pilotfish.config import DEFAULT_KV_CACHE_TOKENS, EngineConfig
+from pilotfish.engine.process import weight_format
+from pilotfish.engine.process.weight_format import MemoryNeeds, available_bytes, formats_of, with_weight_format
 from pilotfish.errors import ConfigError
 
 ENGINE = EngineConfig(quantization="auto", kv_cache_tokens=1000)
@@ -41,3 +44,31 @@ def test_ranks_on_the_cpu_and_other_dtypes_have_no_choice() -> None:
     assert formats_of(cpu, ENGINE, 2) == ["none"]
     assert formats_of(cpu, replace(ENGINE, dtype="float32"), 1) == ["none"]
     assert formats_of(cpu, replace(ENGINE, compile=False), 1) == ["none"]
+
+
+def test_what_stays_as_it_is_counts_in_the_engines_dtype(model_folder: Path) -> None:
+    config = json.loads((model_folder / "config.json").read_bytes())
+    shape = {"hidden_size": 8, "num_attention_heads": 2, "num_key_value_heads": 1, "num_hidden_layers": 3}
+    (model_folder / "config.json").write_text(json.dumps({**config, **shape}))
+    needs = {
+        dtype: MemoryNeeds.of_model(model_folder, EngineConfig(quantization="auto", kv_cache_tokens=0, dtype=dtype))
+        for dtype in ("bfloat16", "float32")
+    }
+    assert needs["bfloat16"].kv_bytes == DEFAULT_KV_CACHE_TOKENS * 2 * 3 * 4 * 2, "what 0 means on the CPU"
+    assert needs["float32"].num_bytes("none") == 2 * needs["bfloat16"].num_bytes("none")
+
+
+def test_files_that_a_container_has_read_are_no_memory_that_is_gone(tmp_path: Path) -> None:
+    (tmp_path / "memory.max").write_text("16000\n")
+    (tmp_path / "memory.current").write_text("14000\n")
+    (tmp_path / "memory.stat").write_text("anon 2600\nfile 11400\nactive_file 4400\ninactive_file 7000\n")
+    assert weight_format._container_bytes(tmp_path) == 13400
+    (tmp_path / "memory.max").write_text("max\n")
+    assert weight_format._container_bytes(tmp_path) == float("inf")
+
+
+def test_ranks_share_the_memory_of_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weight_format, "_machine_bytes", lambda: 1e9)
+    monkeypatch.setattr(weight_format, "_container_bytes", lambda: 2e9)
+    one, four = (available_bytes(torch.device("cpu"), ENGINE, num_ranks) for num_ranks in (1, 4))
+    assert one == 4 * four == 9e8

@@ -152,21 +152,23 @@ def test_the_delay_hears_of_steps() -> None:
 
 
 def test_what_a_step_sends_before_its_end_leaves_at_once_and_is_told_to_the_delay() -> None:
-    core, front, delay = Core(), Front([Decode(1, 4, 8)], []), BatchingDelay(COSTS, 512)
+    core, front, delay = in_a_run(2), Front([Decode(1, 4, 8)], [], [], []), Delay()
     told: list[list[Event]] = []
     delay.gave = lambda events, now_ns: told.append(list(events))  # type: ignore[method-assign]
     step = core.step
 
     def drafting_step(max_rows: int | None = None) -> list[Event]:
-        first = step(max_rows)
-        core.send_first(first)
-        assert front.sent_tokens[-1] == [(1,)]
+        events = step(max_rows)
+        if told:
+            return events
+        core.send_first(events)
+        assert front.sent_tokens[-1] == [(0,)]
         return []
 
     core.step = drafting_step  # type: ignore[method-assign]
     served(front, delay, core)
-    assert [tokens for tokens in front.sent_tokens if tokens] == [[(1,)]]
-    assert [[event.token_ids for event in events] for events in told] == [[(1,)]]
+    assert [tokens for tokens in front.sent_tokens if tokens] == [[(0,)], [(1,)]]
+    assert [[event.token_ids for event in events] for events in told] == [[(0,)], [(1,)]], "of each step once"
 
 
 def in_a_run(num_tokens: int) -> Core:

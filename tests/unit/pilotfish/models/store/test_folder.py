@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotfish.errors import ModelNotFoundError, UnsupportedModelError
+from pilotfish.errors import ModelError, ModelNotFoundError, UnsupportedModelError
 from pilotfish.models.store.folder import check_model_folder, count_parameters, folder_bytes, read_metadata
 
 
@@ -11,6 +11,23 @@ def test_sound_folder(model_folder: Path) -> None:
     check_model_folder(model_folder)
     assert count_parameters(model_folder) == 6
     assert folder_bytes(model_folder) == sum(len(path.read_bytes()) for path in model_folder.iterdir())
+
+
+def test_weights_that_lie_there_twice_count_once(model_folder: Path) -> None:
+    """As Mistral's do on the hub: once more in a file that transformers does not read."""
+    whole = model_folder / "model.safetensors"
+    (model_folder / "consolidated.safetensors").write_bytes(whole.read_bytes())
+    assert count_parameters(model_folder) == 6
+    whole.rename(model_folder / "model-00001-of-00001.safetensors")
+    index = {"weight_map": {"a": "model-00001-of-00001.safetensors", "b": "model-00001-of-00001.safetensors"}}
+    (model_folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert count_parameters(model_folder) == 6
+
+
+def test_broken_weights_are_named(model_folder: Path) -> None:
+    (model_folder / "model.safetensors").write_bytes(b"\xff" * 100)
+    with pytest.raises(ModelError, match=r"model\.safetensors cannot be read"):
+        count_parameters(model_folder)
 
 
 @pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "model.safetensors"])
