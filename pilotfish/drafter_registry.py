@@ -50,6 +50,9 @@ class DrafterKind:
     runs_in: tuple[Location, ...]
     """The first is what its bare name means in benchmarks."""
     gives_trees: bool
+    drafts_ahead: bool = False
+    """Whether a draft service drafts while the target verifies. Not a lookup, which takes no time to speak of, and not
+    Medusa heads, which look at the last committed token's hidden state alone."""
     feature_layers: Callable[[int], tuple[int, ...]] | None = None
     """Layers whose inputs it takes, of a target with so many, whose number stands for what leaves the last one, normed;
     None where it needs no features."""
@@ -67,12 +70,14 @@ DRAFTERS: Mapping[str, DrafterKind] = MappingProxyType(
             needs=Needs.MODEL,
             runs_in=(Location.DRAFT_SERVICE,),
             gives_trees=True,
+            drafts_ahead=True,
             trained_as="draft",
         ),
         "eagle3": DrafterKind(
             needs=Needs.FEATURES,
             runs_in=(Location.TARGET, Location.DRAFT_SERVICE),
             gives_trees=True,
+            drafts_ahead=True,
             feature_layers=default_feature_layers,
             trained_as="eagle3",
         ),

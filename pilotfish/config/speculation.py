@@ -47,7 +47,7 @@ class SpeculationConfig:
     """Candidates per node, and nodes expanded per level (SGLang's speculative_eagle_topk)."""
     draft_ahead: Annotated[Literal["auto", "off", "on"], BeforeValidator(yaml_word)] = "auto"
     """Draft for the likeliest outcomes while the target verifies ([drafting ahead](drafting-ahead.md)). `auto`: if that
-    shortens rounds. Only for chains of proposer `model`."""
+    shortens rounds. Only for chains of proposers `model` and `eagle3`."""
     draft_ahead_tokens: Annotated[int, Field(ge=0, le=256)] = 60
     """Maximum draft tokens made ahead per round, over all outcomes; 0: off. At acceptance 0.8 the default covers some
     80 % of rounds."""

@@ -127,7 +127,7 @@ class EmulatedCore(ModelEngine):
         if sequence.task is not None or verdict.finish_reason is not None:
             return None
         request, end = sequence.take_feature_request(), sequence.num_computed_tokens
-        if request is None or request.first_position >= end:
+        if request is None:
             return None
         num_tokens = end - request.first_position
         return Features(request.first_position, num_tokens, bytes(num_tokens * self._feature_bytes))

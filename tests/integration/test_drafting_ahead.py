@@ -120,7 +120,17 @@ def config(target_folder: Path, tmp_path: Path) -> Config:
     return config_from_dict({"target": service, "draft": {"proposer": "model", **service}, "cache_dir": str(tmp_path)})
 
 
-async def test_a_real_model_drafts_ahead(config: Config) -> None:
+@pytest.fixture
+def head_config(config: Config, head_folder: Path) -> Config:
+    """Of the same target, with a head that knows nothing of it, and of which it foresees little."""
+    draft = dataclasses.replace(config.draft, proposer="eagle3", head=str(head_folder))
+    target = dataclasses.replace(config.target, feature_layers=(0, 1, 1))
+    return dataclasses.replace(config, draft=draft, target=target)
+
+
+@pytest.mark.parametrize("drafter", ["config", "head_config"])
+async def test_a_real_drafter_drafts_ahead(request: pytest.FixtureRequest, drafter: str) -> None:
+    config: Config = request.getfixturevalue(drafter)
     draft, target = build_engine(config, "draft"), build_engine(config, "target")
     make_slower(target, draft)
     going_on = count_going_on(target)

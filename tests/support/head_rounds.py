@@ -7,7 +7,18 @@ from pilotfish.config import EngineConfig
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.drafting.head_core import HeadCore
 from pilotfish.features import FeatureRequest, Features
-from pilotfish.messages import CloseSequence, Decode, Event, Opened, OpenSequence, Proposal, Propose, Verdict, Verify
+from pilotfish.messages import (
+    CloseSequence,
+    Decode,
+    Event,
+    Opened,
+    OpenSequence,
+    PredraftRequest,
+    Proposal,
+    Propose,
+    Verdict,
+    Verify,
+)
 from pilotfish.types import ModelInfo, SamplingParams, TreeRequest
 from tests.support.engine_events import settle
 
@@ -38,6 +49,7 @@ class Rounds:
         self.verdicts: dict[int, Verdict] = {}
         self.told: dict[int, int] = {}
         self.proposals: dict[tuple[int, int], Proposal] = {}
+        self.ahead: PredraftRequest | None = None
 
     def start(self, prompts: Sequence[Sequence[int]]) -> None:
         for sequence_id, prompt in enumerate(prompts):
@@ -59,7 +71,7 @@ class Rounds:
         text, told = self.texts[number], self.told[number]
         self.told[number] = len(text)
         features = self.verdicts[number].features
-        return Propose(number, len(text), tuple(text[told:]), num_draft_tokens, features, self.tree)
+        return Propose(number, len(text), tuple(text[told:]), num_draft_tokens, features, self.tree, self.ahead)
 
     @property
     def running(self) -> list[int]:

@@ -28,7 +28,7 @@ def add_drafted(sequence: EngineSequence, drafted: Drafted) -> DraftEvent | None
     match sequence.task:
         case PredraftTask(growth=growth):
             if growth.is_choosing:
-                growth.choose(drafted.candidates[0])
+                growth.choose(drafted.candidates)
             elif growth.extend([(one.token_id, one.probs) for one in drafted.drafts], drafted.candidates):
                 return growth.prepared(sequence.sequence_id, len(sequence.tokens))
             return None
@@ -54,7 +54,7 @@ def _add_to_chain(sequence: EngineSequence, task: ProposeTask, drafted: Drafted)
     if task.ahead is not None:
         # The drafts stay where they are in the KV cache, as the first nodes of a tree.
         sequence.truncate(task.base_length)
-        sequence.draft_ahead(task.chain, task.ahead)
+        sequence.draft_ahead(task.chain, task.ahead, task.num_draft_tokens)
     if task.is_prepared:
         return None
     return task.chain.drafts.proposal(sequence.sequence_id, task.base_length, task.timings)

@@ -64,13 +64,10 @@ class FeatureStore:
 
     def take(self, sequence: EngineSequence) -> Features | None:
         """What the sequence was asked for, which is answered with it; None when nothing was, or there is none."""
-        request = sequence.take_feature_request()
+        request, end = sequence.take_feature_request(), sequence.num_computed_tokens
         if request is None:
             return None
-        end = sequence.num_computed_tokens
         first = max(request.first_position, end - MAX_FEATURE_TOKENS)
-        if first >= end:
-            return None
         return encode_features(self.read(sequence, first, end), first, num_int8_layers=len(self.layers) * request.int8)
 
     def read(self, sequence: EngineSequence, first: int, end: int) -> Tensor:

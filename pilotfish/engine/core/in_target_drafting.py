@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -37,6 +37,8 @@ class DraftWish(msgspec.Struct, frozen=True):
     """Whether and how the draft may branch. The blocks then have room for `num_tree_places` tokens."""
     thresholds: Thresholds = DEFAULT_THRESHOLDS
     """What the draft must promise to go on."""
+    states: list[Any] | None = None
+    """Gets a head's hidden states of a chain's drafts, the last one's aside; None: nobody wants them."""
 
 
 def num_tree_places(request: TreeRequest, depth: int) -> int:

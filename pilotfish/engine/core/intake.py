@@ -50,7 +50,8 @@ class Intake:
         max_context_tokens: int,
         move_kv: MoveKV | None = None,
     ) -> None:
-        """move_kv: the decoder's; without it nothing that was drafted ahead is kept."""
+        """move_kv: the decoder's; None: a head's, which keeps no keys and values of what was drafted ahead, as those of
+        committed tokens come from features."""
         self._sequences = sequences
         self._kv_cache = kv_cache
         self._max_context_tokens = max_context_tokens
@@ -89,7 +90,8 @@ class Intake:
             message = f"{len(command.draft_token_ids)} draft tokens with {len(command.draft_probs)} distributions"
             return SequenceError(command.sequence_id, SequenceErrorCode.INVALID, message, command.base_length)
         if drafts or sequence.run is None:
-            sequence.verify(drafts, command.features, now_ns)
+            asked_of_run = None if sequence.run is None else sequence.feature_request
+            sequence.verify(drafts, command.features or asked_of_run, now_ns)
         return None
 
     def _drafts(
@@ -130,7 +132,7 @@ class Intake:
         drafts = None if draft is None else self._drafts(sequence, draft.draft_token_ids, draft.draft_probs)
         if not drafts:
             return verdict
-        sequence.verify(drafts, None, now_ns)
+        sequence.verify(drafts, sequence.feature_request, now_ns)
         return msgspec.structs.replace(verdict, num_next_draft_tokens=len(drafts))
 
     def decode(self, command: Decode, now_ns: int) -> SequenceError | None:
@@ -158,11 +160,14 @@ class Intake:
         if branch is not None and len(branch.drafts) >= command.num_draft_tokens:
             drafts = branch.drafts.first(command.num_draft_tokens)
             if ahead is not None:
-                sequence.draft_ahead(drafts, ahead)
+                sequence.draft_ahead(drafts, ahead, command.num_draft_tokens)
             return None if command.is_prepared else drafts.drafts.proposal(sequence.sequence_id, command.base_length)
         if branch is None:
             # The last token's logits are wanted even if drafting already computed it.
             self._kv_cache.recompute_from(sequence, len(sequence.tokens) - 1)
+            if command.is_prepared and self._move_kv is None:
+                sequence.rest()  # what a head would draft now is not what is being verified
+                return None
         else:  # in the middle of the draft: no step was in vain
             sequence.append(branch.drafts.token_ids, committed=False)
             sequence.mark_computed(len(sequence.tokens) - 1)
@@ -191,15 +196,19 @@ class Intake:
         if not isinstance(task, PredraftTask):
             return None
         sequence.rest()
-        if self._move_kv is None or start != len(sequence.tokens):
+        if start != len(sequence.tokens):
             return None
         path, branch = task.growth.follow(command.new_token_ids)
+        if command.tree is not None:
+            branch = None
+        if self._move_kv is None:
+            return branch and branch.to_follow(command.num_draft_tokens)
         if moves := self._kv_cache.path_moves(sequence, start, path):
             self._move_kv(moves)
         num_known = min(len(path), len(command.new_token_ids))
         sequence.append(command.new_token_ids[:num_known], committed=True)
         sequence.mark_computed(sequence.num_computed_tokens + num_known)
-        return branch if command.tree is None else None
+        return branch
 
     def _ahead(self, command: Propose) -> PredraftRequest | None:
         """What may be drafted ahead: nothing of trees, and nothing past the end of the context."""

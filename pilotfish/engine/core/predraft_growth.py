@@ -2,7 +2,9 @@
 
 First come the drafts that are being verified, a chain of nodes; then a branch for each assumed outcome: the
 target's own token, and the drafts that continue it. All branches grow by one token in each step, in one batch.
-The newest draft of a branch is no node: its keys and values are not computed. Torch-free.
+The newest draft of a branch is no node: its keys and values are not computed. Where it is not known what else the
+drafter thinks of at the drafts' positions, a step asks it at the last token, and the next one at all the drafts.
+Torch-free.
 """
 
 from __future__ import annotations
@@ -27,25 +29,30 @@ class PredraftBranch:
     """Nodes of the target's own token, then of the drafts."""
     drafts: DraftedChain = field(default_factory=DraftedChain)
 
+    def to_follow(self, num_tokens: int) -> PredraftBranch | None:
+        """The branch with drafts that are to be followed from the start; None where they are fewer than num_tokens."""
+        if len(self.drafts) < num_tokens:
+            return None
+        return PredraftBranch(self.assumed_token_ids, [], DraftedChain(self.drafts.token_ids, self.drafts.probs))
+
 
 class PredraftGrowth:
     """See the module. Its nodes lie in the KV cache behind the sequence's tokens, in the order they came."""
 
-    def __init__(self, verified: DraftedChain, request: PredraftRequest) -> None:
-        """verified: the sequence's drafts, at least one; all but the last are in the KV cache.
-
-        Prepared drafts are as long, as far as the request's budget lasts.
+    def __init__(self, verified: DraftedChain, request: PredraftRequest, num_draft_tokens: int) -> None:
+        """verified: the sequence's drafts, at least one. Those with candidates but for the last of them are in the KV
+        cache; the others are followed. num_draft_tokens: of each prepared draft, as far as the request's budget lasts.
         """
         self._verified = verified
         self._acceptance = request.acceptance
         num_nodes = len(verified.token_ids)
-        num_outcomes, self._depth = split_budget(request.max_tokens, num_nodes)
+        num_outcomes, self._depth = split_budget(request.max_tokens, num_draft_tokens)
         self._max_outcomes = min(num_outcomes, (MAX_TREE_NODES - num_nodes) // self._depth)
         self._token_ids = list(verified.token_ids)
         self._parents = list(range(ROOT, num_nodes - 1))
         self._tree = DraftTree.chain(num_nodes)
         self.branches: list[PredraftBranch] = []
-        self.num_computed = num_nodes - 1
+        self.num_computed = max(0, len(verified.candidates) - 1)
         """Nodes in the KV cache, if all tokens of the sequence are."""
 
     @property
@@ -55,35 +62,45 @@ class PredraftGrowth:
 
     @property
     def nodes(self) -> Drafts:
-        """The tree's nodes, behind the sequence's tokens."""
-        if len(self._tree) != len(self._parents):
-            self._tree = DraftTree(tuple(self._parents))
-        return Drafts(tuple(self._token_ids), (), self._tree)
+        """The tree's nodes, behind the sequence's tokens, as far as the next step computes them."""
+        num_nodes = len(self._parents) if self._verified.candidates else 0
+        if len(self._tree) != num_nodes:
+            self._tree = DraftTree(tuple(self._parents[:num_nodes]))
+        return Drafts(tuple(self._token_ids[:num_nodes]), (), self._tree)
 
     @property
     def num_logit_rows(self) -> int:
-        """Nodes whose next tokens are wanted: the last ones."""
-        return len(self.branches) or 1
+        """Nodes whose next tokens are wanted, the last ones; or the last token."""
+        return len(self.paths())
 
     @property
     def is_choosing(self) -> bool:
-        """Whether the next step shows what the bonus may be; after it, branches grow."""
+        """Whether the next step shows what the target may say in place of verified drafts or after them; when all of
+        that is known, branches grow."""
         return not self.branches
 
     def paths(self) -> list[list[int]]:
         """The tokens from the sequence's last one to each node whose next tokens are wanted."""
         if self.is_choosing:
-            return [list(self._verified.token_ids)]
+            num_known = len(self._verified.candidates)
+            ends = range(num_known, len(self._verified) + 1) if num_known else [0]
+            return [self._verified.token_ids[:end] for end in ends]
         return [[*branch.assumed_token_ids, *branch.drafts.token_ids] for branch in self.branches]
 
-    def choose(self, bonus: Sequence[Candidate]) -> None:
-        """Take what may follow all verified drafts, and begin a branch for each of the likeliest outcomes."""
+    def choose(self, candidates: Sequence[Sequence[Candidate]]) -> None:
+        """Take what may follow each of the paths; once that includes the bonus, begin a branch for each of the
+        likeliest outcomes."""
         verified = self._verified
+        if not verified.candidates:
+            verified.candidates.extend(candidates)
+            return
+        verified.candidates.extend(candidates[:-1])
         at_positions = [
-            rivals(candidates, token_id)
-            for candidates, token_id in zip(verified.candidates, verified.token_ids, strict=True)
+            rivals(others, token_id) for others, token_id in zip(verified.candidates, verified.token_ids, strict=True)
         ]
-        outcomes = likeliest_outcomes(self._acceptance, [*at_positions, rivals(bonus, None)], self._max_outcomes)
+        outcomes = likeliest_outcomes(
+            self._acceptance, [*at_positions, rivals(candidates[-1], None)], self._max_outcomes
+        )
         for outcome in outcomes:
             num_accepted = outcome.num_accepted_tokens
             assumed = (*verified.token_ids[:num_accepted], outcome.token_id)

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from pilotfish.engine.core.drafted import Drafted
-from pilotfish.engine.core.predraft_growth import PredraftGrowth
 from pilotfish.engine.core.sequence import EngineSequence
 from pilotfish.engine.core.task import PredraftTask, ProposeTask
 from pilotfish.engine.core.tree_proposal import TreeProposal
@@ -68,21 +67,25 @@ def draft_plan(sequence: EngineSequence) -> DraftPlan:
     """The plan for the next step of its ProposeTask or PredraftTask."""
     match sequence.task:
         case PredraftTask(growth=growth):
-            return DraftPlan(node_rows(sequence, growth), not growth.is_choosing, MAX_RIVALS + 1)
+            num_drawn = 0 if growth.is_choosing else len(growth.branches[0].drafts)
+            ends = [(path, len(sequence.tokens) + len(path)) for path in growth.paths()]
+            rows = [row_of(sequence, path, end - num_drawn) for path, end in ends]
+            return DraftPlan(rows, not growth.is_choosing, MAX_RIVALS + 1)
         case ProposeTask(growth=TreeProposal() as growth):
             return DraftPlan(node_rows(sequence, growth), draws=False, num_candidates=growth.branching)
-        case ProposeTask(ahead=ahead):
-            return DraftPlan([row_of(sequence)], draws=True, num_candidates=0 if ahead is None else MAX_RIVALS + 1)
+        case ProposeTask(base_length=start, ahead=ahead):
+            num_candidates = 0 if ahead is None else MAX_RIVALS + 1
+            return DraftPlan([row_of(sequence, draft_start=start)], draws=True, num_candidates=num_candidates)
         case task:
             raise AssertionError(f"{task} drafts nothing")
 
 
-def node_rows(sequence: EngineSequence, growth: TreeProposal | PredraftGrowth) -> list[Row]:
+def node_rows(sequence: EngineSequence, growth: TreeProposal) -> list[Row]:
     """One for each node whose next tokens are wanted."""
     return [row_of(sequence, path) for path in growth.paths()]
 
 
-def row_of(sequence: EngineSequence, path: Sequence[int] = (), num_drafts: int = 0) -> Row:
+def row_of(sequence: EngineSequence, path: Sequence[int] = (), draft_start: int = 0, *, num_drafts: int = 0) -> Row:
     """The row after the tokens and a path of drafts. num_drafts: drafts that the history holds, not the tokens."""
     position = len(sequence.tokens) + len(path) + num_drafts
-    return Row(sequence.sampling, position, sequence.history, path, sequence.grammar, sequence.token_lists)
+    return Row(sequence.sampling, position, sequence.history, path, sequence.grammar, sequence.token_lists, draft_start)

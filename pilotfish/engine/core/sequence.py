@@ -55,7 +55,7 @@ class EngineSequence:
     lookup: SequenceLookup | None = None
     """What a lookup in the target keeps of the tokens."""
     feature_request: FeatureRequest | None = None
-    """What the next verdict that ends a task brings along."""
+    """What the next verdict that ends a task brings along. It stands until the next command, for what follows."""
     is_opened: bool = False
     """Whether its Opened event was sent."""
     is_preempted: bool = False
@@ -135,10 +135,10 @@ class EngineSequence:
         return now_ns - self.last_served_ns if self.is_idle else 0
 
     def verify(self, drafts: Drafts, features: FeatureRequest | None, now_ns: int) -> None:
-        """Decode one step with these drafts, whatever was asked before. features: besides those asked for so far."""
+        """Decode one step with these drafts, whatever was asked before. features: what its verdict brings along."""
         goal = len(self.tokens) + 1
         self.task = DecodeTask(status=Status.VERIFYING, goal_length=goal, drafts=drafts, arrival_ns=now_ns)
-        self.feature_request = features or self.feature_request
+        self.feature_request = features
 
     def decode(self, command: Decode, now_ns: int) -> None:
         """Decode as far as the command says: the run in progress goes on, or one begins."""
@@ -156,9 +156,9 @@ class EngineSequence:
         """Draft what a peer waits for."""
         self.task = task
 
-    def draft_ahead(self, chain: DraftedChain, request: PredraftRequest) -> None:
-        """Go on behind the drafts, which the KV cache holds behind the tokens, the last of them left out."""
-        growth = PredraftGrowth(chain, request)
+    def draft_ahead(self, chain: DraftedChain, request: PredraftRequest, num_draft_tokens: int) -> None:
+        """Go on behind the drafts, with drafts of num_draft_tokens; see PredraftGrowth."""
+        growth = PredraftGrowth(chain, request, num_draft_tokens)
         self.task = PredraftTask(growth=growth) if growth.has_room else None
 
     def rest(self) -> None:
@@ -192,8 +192,11 @@ class EngineSequence:
             growth.num_computed = end_place - self.num_computed_tokens
 
     def take_feature_request(self) -> FeatureRequest | None:
-        """What is asked for, which is answered with it."""
-        request, self.feature_request = self.feature_request, None
+        """What is asked for and computed, which is answered with it; what follows is asked for from now on."""
+        request, end = self.feature_request, self.num_computed_tokens
+        if request is None or request.first_position >= end:
+            return None
+        self.feature_request = FeatureRequest(end, request.int8)
         return request
 
     def suggest(self, drafts: Drafts) -> None:

@@ -44,6 +44,8 @@ class DraftRows(msgspec.Struct, frozen=True):
     """Tree of the nodes, as in SequenceSlice."""
     logit_rows: Sequence[int] = ()
     """Rows of the last logits that the draft tokens come from: their parents'."""
+    states: list[Tensor] | None = None
+    """Gets the last row's hidden state, [1, H]."""
 
 
 def lay_out(parts: Sequence[DraftRows]) -> tuple[list[int], list[int], list[SequenceSlice]]:
@@ -79,7 +81,8 @@ class _Chain:
     def plan(self) -> DraftPlan:
         sequence = self._wish.sequence
         draws = needs_draft_probs(sequence.sampling)
-        return DraftPlan([row_of(sequence, num_drafts=len(self._chain))], draws, num_candidates=0 if draws else 1)
+        row = row_of(sequence, (), len(sequence.tokens), num_drafts=len(self._chain))
+        return DraftPlan([row], draws, num_candidates=0 if draws else 1)
 
     def extend(self, drafted: Drafted) -> None:
         if drafted.drafts:
@@ -101,7 +104,9 @@ class _Chain:
     def expansion(self, first_logit_row: int) -> DraftRows:
         sequence = self._wish.sequence
         place = len(sequence.tokens) + len(self._chain) - 1 - self._wish.first_position
-        return DraftRows(place, self._chain.token_ids[-1:], sequence.block_ids, None, [first_logit_row])
+        return DraftRows(
+            place, self._chain.token_ids[-1:], sequence.block_ids, None, [first_logit_row], self._wish.states
+        )
 
     def drafts(self) -> Drafts:
         # What was drawn is verified: to leave it out for what it is would bend the distribution.
@@ -189,11 +194,14 @@ def _extend(growths: Sequence[_Chain | _Tree], logits: Tensor, vocabulary: Draft
     plans = [growth.plan for growth in growths]
     ends = list(accumulate(len(plan.rows) for plan in plans))
     first_rows = [0, *ends[:-1]]
-    scores, token_ids = vocabulary.ranked(logits, [row.sampling for plan in plans for row in plan.rows])
-    results = draft_next(scores, plans, top_m, token_ids)
-    for growth, result in zip(growths, results, strict=True):
+    for growth, result in zip(growths, _next(plans, logits, vocabulary, top_m), strict=True):
         growth.extend(result)
     return first_rows
+
+
+def _next(plans: Sequence[DraftPlan], logits: Tensor, vocabulary: DraftVocabulary, top_m: int) -> list[Drafted]:
+    scores, token_ids = vocabulary.ranked(logits, [row.sampling for plan in plans for row in plan.rows])
+    return draft_next(scores, plans, top_m, token_ids)
 
 
 class HeadGrowth:
@@ -223,8 +231,15 @@ class HeadGrowth:
             hidden = output.hidden.index_select(0, to_device(parents, torch.int64, output.hidden.device))
             last_rows = range(len(parents))
             output = self.forward(expansions, hidden, last_rows)
+            for rows, end in zip(expansions, accumulate(len(rows.token_ids) for rows in expansions), strict=True):
+                if rows.states is not None:
+                    rows.states.append(output.hidden[end - 1 : end].clone())
             return output.logits
 
         if (most := self._head.max_draft_tokens) is not None:
             wishes = [replace(wish, num_draft_tokens=min(wish.num_draft_tokens, most)) for wish in wishes]
         return grow_drafts(wishes, output.logits, expand, self._vocabulary, top_m=self._top_m)
+
+    def next(self, plans: Sequence[DraftPlan], logits: Tensor) -> list[Drafted]:
+        """What follows for each plan by the logits [R, V_d] of its rows."""
+        return _next(plans, logits, self._vocabulary, self._top_m)

@@ -1,14 +1,13 @@
 """The engine of a draft head that lives apart from its target: features come with each Propose.
 
 A step drafts for every sequence that asks: one forward over the rows that features have come for, then one for each
-further token of the drafts. Rows whose state was the head's own guess are written again when the target's features
-of them come.
+further token of the drafts. A step in which nobody waits drafts ahead (head_predraft.py). Rows whose state was the
+head's own guess are written again when the target's features of them come.
 
 The token at position q takes the feature of q - 1. Where the first features are those of position f, the sequence
 begins at f for the head: its place 0 holds the token at f, which has no feature before it and which nobody sees. Rotary
 embeddings are relative, so places do as well as positions.
 
-Legend: n positions, H hidden size.
 """
 
 from __future__ import annotations
@@ -16,23 +15,26 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
 import torch
 from torch import Tensor
 
 from pilotfish.config import EngineConfig
-from pilotfish.engine.core.drafts import NO_DRAFTS, Drafts
+from pilotfish.drafter_registry import DRAFTERS
+from pilotfish.engine.core.drafted import add_drafted
+from pilotfish.engine.core.drafts import NO_DRAFTS, DraftedChain, Drafts
 from pilotfish.engine.core.engine import Engine
 from pilotfish.engine.core.grammars import Grammars
 from pilotfish.engine.core.in_target_drafting import DraftWish, num_tree_places
 from pilotfish.engine.core.scheduler import LONG_IDLE_NS, MAX_CATCH_UP_ROWS, ScheduledRows
 from pilotfish.engine.core.sequence import EngineSequence
-from pilotfish.engine.core.task import ProposeTask
-from pilotfish.engine.drafting.draft_growth import DraftRows, HeadGrowth
+from pilotfish.engine.core.task import PredraftTask, ProposeTask, Status
+from pilotfish.engine.drafting.draft_growth import HeadGrowth
+from pilotfish.engine.drafting.feature_window import FeatureWindow, window_of
+from pilotfish.engine.drafting.head_predraft import draft_ahead, keep_states
 from pilotfish.features import Features
-from pilotfish.messages import Command, Event, Opened, OpenSequence, Propose
+from pilotfish.messages import Command, Event, Opened, OpenSequence, Propose, SequenceError
 from pilotfish.models.feature_codec import decode_features
 from pilotfish.models.feature_head import FIRST_KEY, FeatureHead
 from pilotfish.types import ModelInfo, Timings
@@ -42,43 +44,6 @@ logger = logging.getLogger(__name__)
 MAX_PROMPT_ROWS = 64
 """Prompt rows of a step: what others wait for while a prompt is read. With all of it in one step their drafts missed
 their deadlines."""
-
-
-@dataclass(slots=True)
-class FeatureWindow:
-    """Features of a sequence that rows will take, and where the head's part of the sequence begins."""
-
-    origin: int
-    """Position of the token at place 0."""
-    first_position: int
-    """Position of the first of values."""
-    values: Tensor
-    """Features [n, 3H]."""
-
-    def add(self, first_position: int, values: Tensor) -> bool:
-        """Take in features; False and no change where they do not continue those before."""
-        if not self.first_position <= first_position <= self.first_position + len(self.values):
-            return False
-        self.values = torch.cat((self.values[: first_position - self.first_position], values))
-        return True
-
-    def covers(self, sequence: EngineSequence) -> bool:
-        """Whether there are features for every row up to the last token's."""
-        first, end = sequence.num_computed_tokens, len(sequence.tokens)
-        return self.first_position < first < end <= self.first_position + len(self.values) + 1
-
-    def next_rows(self, sequence: EngineSequence, num_rows: int) -> tuple[DraftRows, Tensor]:
-        """The next rows that are not computed yet, and their states [n, 3H]."""
-        first, end = sequence.num_computed_tokens, sequence.num_computed_tokens + num_rows
-        states = self.values[first - 1 - self.first_position : end - 1 - self.first_position]
-        return DraftRows(first - self.origin, sequence.tokens[first:end], sequence.block_ids), states
-
-    def drop_computed(self, sequence: EngineSequence) -> None:
-        """Rows are computed. The feature of the last token's stays: a repeated question asks for it again."""
-        first_kept = min(sequence.num_computed_tokens - 1, len(sequence.tokens) - 2)
-        num_done = first_kept - self.first_position
-        self.values = self.values[num_done:].clone()
-        self.first_position += num_done
 
 
 class HeadCore(Engine):
@@ -100,6 +65,7 @@ class HeadCore(Engine):
         self._head = head
         head.allocate(self.kv_cache.pool.num_usable + 1)
         self._growth = HeadGrowth(head, model.vocab_size, top_m=top_m)
+        self._drafts_ahead = DRAFTERS[model.proposer].drafts_ahead
 
     @property
     def feature_width(self) -> int:
@@ -107,17 +73,21 @@ class HeadCore(Engine):
         return self._head.feature_width
 
     def _is_ready(self, sequence: EngineSequence) -> bool:
-        return sequence.task is not None
+        return sequence.proposing is not None or _is_growing(sequence)
 
     def _take(self, command: Command, now_ns: int) -> Event | None:
         sequence = self._sequences.get(command.sequence_id)
         if isinstance(command, Propose) and sequence is not None and _rewrites(sequence, command):
             # The features of what was replaced are gone: whoever asks has them and opens the sequence again.
             self._forget(command.sequence_id)
+        task = sequence and sequence.task
         answer = super()._take(command, now_ns)
+        if isinstance(command, Propose) and sequence is not None and isinstance(task, PredraftTask):
+            keep_states(sequence, task.growth, command.new_token_ids)
         if answer is None and isinstance(command, OpenSequence):
             return Opened(command.sequence_id, 0)
-        if answer is None and isinstance(command, Propose) and command.features is not None:
+        is_taken = not isinstance(answer, SequenceError)
+        if is_taken and isinstance(command, Propose) and command.features is not None:
             self._take_features(self._sequences[command.sequence_id], command.features)
         return answer
 
@@ -148,6 +118,8 @@ class HeadCore(Engine):
         left = self._max_rows if max_rows is None else min(self._max_rows, max_rows)
         left_for_prompts = MAX_PROMPT_ROWS if len(self._sequences) > 1 else left
         waiting = [(sequence, task) for sequence in self._sequences.values() if (task := sequence.proposing)]
+        if not waiting:
+            return self._schedule_ahead(left)
         scheduled: list[ScheduledRows] = []
         for sequence, task in sorted(waiting, key=lambda pair: (_is_prompt(pair[0]), pair[1].arrival_ns)):
             num_pending = len(sequence.tokens) - sequence.num_computed_tokens
@@ -170,13 +142,28 @@ class HeadCore(Engine):
             left_for_prompts -= num_rows if is_prompt else 0
         return scheduled
 
+    def _schedule_ahead(self, max_rows: int) -> list[ScheduledRows]:
+        """Rows of those who draft ahead, the longest unserved first. They take blocks from nobody."""
+        scheduled: list[ScheduledRows] = []
+        for sequence in sorted(filter(_is_growing, self._sequences.values()), key=lambda growing: growing.last_step):
+            first, num_rows, window = sequence.next_place, sequence.num_pending_rows, window_of(sequence)
+            can_go_on = num_rows <= self._max_rows and (first >= len(sequence.tokens) or window.covers(sequence))
+            if not can_go_on or not self.kv_cache.reserve(sequence, first + num_rows - window.origin):
+                sequence.rest()
+            elif num_rows <= max_rows:
+                sequence.last_step = self._num_steps
+                num_logit_rows, drafts = sequence.num_logit_rows, sequence.drafts
+                scheduled.append(ScheduledRows(sequence, sequence.status, first, num_rows, num_logit_rows, drafts))
+                max_rows -= num_rows
+        return scheduled
+
     def _reserve(self, sequence: EngineSequence, task: ProposeTask) -> bool:
         """Blocks for its rows and drafts; if it helps, sequences that nobody waits for are forgotten for it, the
         longest unserved first: those opened after it, and those idle for long."""
         num_drafts = task.num_draft_tokens
         if task.tree is not None:
             num_drafts = num_tree_places(task.tree, task.num_draft_tokens)
-        num_places = len(sequence.tokens) - _window(sequence).origin + num_drafts
+        num_places = len(sequence.tokens) - window_of(sequence).origin + num_drafts
         if self.kv_cache.reserve(sequence, num_places):
             return True
         now_ns = self._clock_ns()
@@ -184,7 +171,7 @@ class HeadCore(Engine):
             other
             for other in self._sequences.values()
             if other.block_ids
-            and other.task is None
+            and other.proposing is None
             and (other.open_order > sequence.open_order or other.idle_ns(now_ns) >= LONG_IDLE_NS)
         ]
         room = self.kv_cache.pool.num_free_without(victim.block_ids for victim in victims)
@@ -196,31 +183,60 @@ class HeadCore(Engine):
         return True
 
     def _run(self, scheduled: Sequence[ScheduledRows], start_ns: int) -> list[Event]:
-        drafts = self._draft(scheduled)
+        if scheduled[0].status is Status.PREDRAFTING:
+            return self._draft_ahead(scheduled, start_ns)
+        states: dict[int, list[Tensor]] = {rows.sequence.sequence_id: [] for rows in scheduled}
+        drafts = self._draft(scheduled, states)
         elapsed_ns = self._clock_ns() - start_ns
         proposals: list[Event] = []
         for rows in scheduled:
             sequence, task = rows.sequence, rows.sequence.proposing
             assert task is not None
             sequence.serve(start_ns, elapsed_ns, rows.end_place)
-            _window(sequence).drop_computed(sequence)
+            window_of(sequence).drop_computed(sequence)
             if rows.is_complete:
                 sequence.rest()
                 drafted = drafts[sequence.sequence_id]
                 proposals.append(drafted.proposal(sequence.sequence_id, task.base_length, task.timings))
+                if task.ahead is not None and drafted and self._drafts_ahead:
+                    self.kv_cache.recompute_from(sequence, len(sequence.tokens) - 1)  # its state is not kept
+                    window_of(sequence).draft_states = states[sequence.sequence_id]
+                    chain = DraftedChain(list(drafted.token_ids))
+                    sequence.draft_ahead(chain, task.ahead, task.num_draft_tokens)
         return proposals
 
     @torch.inference_mode()
-    def _draft(self, scheduled: Sequence[ScheduledRows]) -> dict[int, Drafts]:
-        """Run the rows, and draft for the sequences whose last rows they are. Changes no sequence."""
+    def _draft_ahead(self, scheduled: Sequence[ScheduledRows], start_ns: int) -> list[Event]:
+        drafted = draft_ahead(self._growth, scheduled)
+        elapsed_ns = self._clock_ns() - start_ns
+        prepared: list[Event] = []
+        for rows, each in zip(scheduled, drafted, strict=True):
+            rows.sequence.serve(start_ns, elapsed_ns, rows.end_place)
+            window_of(rows.sequence).drop_computed(rows.sequence)
+            if (event := add_drafted(rows.sequence, each)) is not None:
+                prepared.append(event)
+        return prepared
+
+    @torch.inference_mode()
+    def _draft(self, scheduled: Sequence[ScheduledRows], kept_states: dict[int, list[Tensor]]) -> dict[int, Drafts]:
+        """Run the rows, and draft for the sequences whose last rows they are. Changes no sequence.
+
+        kept_states: by sequence, gets what a DraftWish does.
+        """
         parts, states = zip(
-            *(_window(rows.sequence).next_rows(rows.sequence, rows.num_rows) for rows in scheduled), strict=True
+            *(window_of(rows.sequence).next_rows(rows.sequence, rows.num_rows) for rows in scheduled), strict=True
         )
         ends = accumulate(rows.num_rows for rows in scheduled)
         last_rows = [end - 1 for rows, end in zip(scheduled, ends, strict=True) if rows.is_complete]
         output = self._growth.forward(parts, torch.cat(states), last_rows)
         wishes = [
-            DraftWish(rows.sequence, task.num_draft_tokens, _window(rows.sequence).origin, task.tree)
+            DraftWish(
+                rows.sequence,
+                task.num_draft_tokens,
+                window_of(rows.sequence).origin,
+                task.tree,
+                states=kept_states[rows.sequence.sequence_id] if task.ahead is not None else None,
+            )
             for rows in scheduled
             if rows.is_complete and (task := rows.sequence.proposing)
         ]
@@ -228,14 +244,14 @@ class HeadCore(Engine):
         return {wish.sequence.sequence_id: each for wish, each in zip(wishes, drafts, strict=True)}
 
 
+def _is_growing(sequence: EngineSequence) -> bool:
+    """Whether there is more to draft ahead."""
+    return sequence.status is Status.PREDRAFTING and sequence.num_pending_rows > 0
+
+
 def _is_prompt(sequence: EngineSequence) -> bool:
     """Whether more is to be computed than a round leaves."""
     return len(sequence.tokens) - sequence.num_computed_tokens > MAX_CATCH_UP_ROWS
-
-
-def _window(sequence: EngineSequence) -> FeatureWindow:
-    assert isinstance(sequence.drafter_state, FeatureWindow), "the sequence has features"
-    return sequence.drafter_state
 
 
 def _rewrites(sequence: EngineSequence, command: Propose) -> bool:

@@ -13,6 +13,7 @@ from pilotfish.messages import (
     Decode,
     Event,
     OpenSequence,
+    PredraftRequest,
     Proposal,
     Propose,
     SequenceError,
@@ -49,14 +50,16 @@ def warm_up(core: EngineCore) -> None:
 
 
 def warm_up_head(core: HeadCore) -> None:
-    """Drafts in every mode; leaves no sequence behind. Raises InternalError when there are none."""
+    """Drafts in every mode, and ahead of them; leaves no sequence behind. Raises InternalError when there are none."""
     model = core.model
     token_ids = tuple(token_id % model.vocab_size for token_id in _PROMPT)[: model.max_context_tokens // 2]
     values = torch.zeros(len(token_ids) - 1, core.feature_width)
     features = encode_features(values, 0)
     for sampling in _SAMPLINGS:
         core.submit(OpenSequence(0, token_ids, sampling))
-        core.submit(Propose(0, len(token_ids), (), min(2, core.limits.max_draft_tokens), features))
+        num_drafts = min(2, core.limits.max_draft_tokens)
+        ahead = PredraftRequest(4 * num_drafts, (0.5,))
+        core.submit(Propose(0, len(token_ids), (), num_drafts, features, ahead=ahead))
         events: list[Event] = []
         while core.has_work:
             events.extend(core.step())

@@ -344,7 +344,9 @@ class Verdict(_message.Message):
     def timings(self) -> _types_pb2.Timings: ...
     @_builtins.property
     def features(self) -> _types_pb2.Features:
-        """As the command asked; absent if the target keeps none, and on all but a run's last verdict."""
+        """As the command asked; absent if the target keeps none, and on all but a run's last verdict. While the target goes
+        on by itself, each Verdict has those that follow.
+        """
 
     def __init__(
         self,

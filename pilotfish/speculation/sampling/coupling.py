@@ -74,8 +74,15 @@ def rank_rows(distribution: Distribution, rows: Sequence[Row], width: int) -> tu
 
 
 def keys_of(rows: Sequence[Row], stream: Stream, device: torch.device) -> Tensor:
-    """int64 [R, 1]: the keys of the rows' random numbers in a stream."""
-    return row_keys([row.sampling.seed for row in rows], [row.position for row in rows], stream, device)
+    """int64 [R, 1]: the keys of the rows' random numbers in a stream.
+
+    A draft's noise is its own. Drafts that were not looked at decide what is drafted ahead; if the next draft, which
+    may be one of two for the same text, had their noise, whether it is used would depend on what it holds.
+    """
+    positions = [row.position for row in rows]
+    if stream is Stream.DRAFT:
+        positions = [(row.draft_start << 32) + row.position for row in rows]
+    return row_keys([row.sampling.seed for row in rows], positions, stream, device)
 
 
 def _pick_in_blocks(distribution: Distribution, keys: Tensor, blocks: Tensor) -> tuple[Tensor, Tensor]:

@@ -35,6 +35,8 @@ class Row(msgspec.Struct, frozen=True):
     """The grammar after prompt and output before the drafts; None: the row is free."""
     token_lists: TokenLists | None = None
     """Token lists of the parameters; None: they are made for this row."""
+    draft_start: int = 0
+    """Position where the draft begins that a drafter's row continues."""
 
     @property
     def lists(self) -> TokenLists:

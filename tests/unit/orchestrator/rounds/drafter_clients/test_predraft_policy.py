@@ -39,11 +39,13 @@ def test_it_shrinks_as_the_pool_gets_busy(load: LoadReport, budget: int) -> None
     assert PredraftPolicy("auto", 60).budget(MODEL, load, 5) == (budget, budget > 0)
 
 
-def rounds(policy: PredraftPolicy, count: int, ahead_s: float, plain_s: float) -> list[bool]:
+def rounds(
+    policy: PredraftPolicy, count: int, ahead_s: float, plain_s: float, drafter: ModelInfo = MODEL
+) -> list[bool]:
     """Whether each round drafts ahead, each taking as long as its kind does."""
     kinds = []
     for _ in range(count):
-        is_ahead = policy.budget(MODEL, IDLE, 5).num_tokens > 0
+        is_ahead = policy.budget(drafter, IDLE, 5).num_tokens > 0
         policy.add_round(ahead_s if is_ahead else plain_s, is_ahead=is_ahead)
         kinds.append(is_ahead)
     return kinds
@@ -57,7 +59,19 @@ def test_where_it_makes_rounds_longer_it_stops_and_looks_again() -> None:
     assert sum(rounds(policy, 1000, ahead_s=0.008, plain_s=0.010)[-200:]) > 190
 
 
+def test_of_a_head_rounds_must_be_as_much_shorter_as_they_give_fewer_tokens() -> None:
+    head = model(proposer="eagle3", feature_layers=(1, 2, 3))
+    assert sum(rounds(PredraftPolicy("auto", 60), 400, 0.0098, 0.010)[-200:]) > 190
+    assert sum(rounds(PredraftPolicy("auto", 60), 400, 0.0098, 0.010, head)[-200:]) < 40
+    assert sum(rounds(PredraftPolicy("auto", 60), 400, 0.0092, 0.010, head)[-200:]) > 190
+
+
 @pytest.mark.parametrize("mode", ["on", "auto"])
-@pytest.mark.parametrize("changes", [{"proposer": "suffix"}, {"feature_layers": (1, 2)}])
+@pytest.mark.parametrize("changes", [{"proposer": "suffix"}, {"proposer": "medusa", "feature_layers": (30,)}])
 def test_who_cannot_or_need_not_is_not_asked(mode, changes) -> None:
     assert PredraftPolicy(mode, 60).budget(model(**changes), IDLE, 5).num_tokens == 0
+
+
+def test_a_head_that_follows_its_own_states_is_asked() -> None:
+    head = model(proposer="eagle3", feature_layers=(1, 2, 3))
+    assert PredraftPolicy("on", 60).budget(head, IDLE, 5).num_tokens == 60

@@ -21,7 +21,7 @@ from pilotfish.engine.core.feature_store import FeatureStore
 from pilotfish.engine.core.in_target_drafting import InTargetDrafter
 from pilotfish.engine.drafting.head_core import HeadCore
 from pilotfish.errors import ModelError
-from pilotfish.messages import Decode, OpenSequence
+from pilotfish.messages import Decode, OpenSequence, PredraftRequest
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.loading import LoadedModel
 from pilotfish.types import AcceptanceMode, SamplingParams, TreeRequest
@@ -84,6 +84,7 @@ def test_apart_from_the_target_they_guess_the_same(
     head = MedusaHead(copy.deepcopy(medusa_heads), layers)
     apart = HeadCore(head, engine_config(), model, top_m=8, clock_ns=ticking_clock())
     rounds = Rounds(target, apart, sampling, tree)
+    rounds.ahead = PredraftRequest(8, (0.5,))  # they draft nothing ahead
     rounds.start(PROMPTS)
     while rounds.running:
         rounds.play()

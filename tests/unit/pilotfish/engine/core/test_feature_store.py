@@ -11,7 +11,7 @@ from transformers import LlamaForCausalLM
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.feature_store import MAX_FEATURE_TOKENS, FeatureStore
 from pilotfish.features import FeatureRequest, Features
-from pilotfish.messages import CloseSequence, Decode, OpenSequence, Verdict, Verify
+from pilotfish.messages import CloseSequence, Decode, OpenSequence, Predrafted, Verdict, Verify
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.types import SamplingParams
 from tests.support.engine_events import GreedyText, MakeCore, settle
@@ -50,6 +50,29 @@ def verdict_of(core: EngineCore, sequence_id: int = 1) -> Verdict:
 def prompt_of(length: int, seed: int = 1) -> tuple[int, ...]:
     source = random.Random(seed)
     return tuple(source.randrange(VOCAB) for _ in range(length))
+
+
+def test_each_verdict_after_which_the_target_goes_on_by_itself_has_them(
+    make_featured: MakeCore, greedy_text: GreedyText, whole_text_features: Callable[[Sequence[int]], Features]
+) -> None:
+    core, prompt = make_featured(), prompt_of(20)
+    text, length = [*prompt, *greedy_text(prompt, 12)], len(prompt)
+    core.submit(OpenSequence(1, prompt, GREEDY))
+    core.submit(Verify(1, length, tuple(text[length : length + 2]), features=FeatureRequest(length - 5)))
+    verdicts: list[Verdict] = []
+    while core.has_work:
+        events = core.step()
+        foreseen = [tuple(text[start : start + 2]) for start in (length, length + 3)]
+        core.submit(Predrafted(1, length, foreseen[0], (2,), (text[length + 2],), foreseen[1]))
+        length += 3
+        verdicts += [event for event in core.go_on(events) if isinstance(event, Verdict)]
+    assert [verdict.num_next_draft_tokens for verdict in verdicts][:3] == [2, 2, 2]
+    pieces = [verdict.features for verdict in verdicts]
+    assert all(piece is not None for piece in pieces)
+    whole = whole_text_features(text[: pieces[-1].end_position + 1]).since(len(prompt) - 5)
+    assert b"".join(piece.data for piece in pieces) == whole.data
+    core.submit(Verify(1, verdicts[-1].base_length + len(verdicts[-1].token_ids), ()))
+    assert verdict_of(core).features is None  # it was not asked for them
 
 
 def test_chunks_of_a_prompt_and_steps_of_a_run_come_as_one(

@@ -20,6 +20,7 @@ from pilotfish.engine.process.warm_up import warm_up_head
 from pilotfish.messages import (
     Decode,
     OpenSequence,
+    PredraftRequest,
     Proposal,
     Verdict,
 )
@@ -159,6 +160,7 @@ def test_a_head_keeps_to_the_grammar(
     target = EngineCore(decoder, engine_config(), info(), features=features, grammars=Grammars(compiler))
     sampling = SamplingParams(temperature=0, max_tokens=24, grammar=letters)
     rounds = Rounds(target, make_head_core(grammars=Grammars(compiler)), sampling, tree)
+    rounds.ahead = PredraftRequest(24, (0.5,))
     rounds.start(PROMPTS)
     while rounds.running:
         rounds.play()
