@@ -20,6 +20,7 @@ NO_PATHS = {
     "orchestrator.http.host",
     "orchestrator.speculation.proposer",
     "orchestrator.speculation.steps.question",
+    "emulation.drafter",
     "telemetry.metrics_prefix",
     "telemetry.otlp_endpoint",
     "telemetry.metrics_host",

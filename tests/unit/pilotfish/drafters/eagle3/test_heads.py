@@ -82,7 +82,7 @@ def case(request: pytest.FixtureRequest, kernel_cache: Path) -> Case:
     head = build_eagle3_head(decoder, copy.deepcopy(module))
     head.allocate(16)
     # Compared in float32: the kernels keep more of it than torch's bfloat16 does.
-    return Case(target.float(), decoder, module.float(), head, 1e-4 if request.param == "torch" else 0.02)
+    return Case(target.float(), decoder, module.float(), head, 1e-4 if request.param == "torch" else 0.025)
 
 
 def run(
