@@ -22,8 +22,13 @@ _NUMBER_REFERENCE = re.compile(r"(?:.*(?:=|\bis\b))?\W*\d", re.DOTALL)
 _MAX_WORDS = 8
 
 
-def is_right(answer: str, reference: str) -> bool | None:
-    """None: the reference grades nothing."""
+def is_right(answer: str, references: Sequence[str]) -> bool | None:
+    """By any of the references; None: they grade nothing."""
+    graded = [right for reference in references if (right := _is_right(answer, reference)) is not None]
+    return any(graded) if graded else None
+
+
+def _is_right(answer: str, reference: str) -> bool | None:
     result = reference.rpartition(_RESULT_MARK)[2]
     words, numbers = _words(result), _numbers(result)
     if not words or len(words) > _MAX_WORDS:

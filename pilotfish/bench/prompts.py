@@ -28,12 +28,12 @@ class Prompt(msgspec.Struct, frozen=True):
 
     category: str
     text: str
-    reference: str = ""
-    """The right answer; empty: nobody knows."""
+    references: tuple[str, ...] = ()
+    """Right answers, of which any one will do; empty: nobody knows."""
 
 
-Reference = str | int | float | list[str] | None
-"""Spec-Bench has one for each turn."""
+Reference = str | int | float | list[str | list[str]] | None
+"""Spec-Bench has one for each turn, or several of which any one will do."""
 
 
 class _Record(msgspec.Struct):
@@ -69,7 +69,7 @@ def load_prompts(
         prompts = [Prompt(TEXT_CATEGORY, line.strip()) for line in read_lines(path, "prompts from") if line.strip()]
     if not prompts:
         raise ConfigError(f"{path} holds no prompts")
-    if references is not None and not any(prompt.reference for prompt in prompts):
+    if references is not None and not any(prompt.references for prompt in prompts):
         raise ConfigError(f"{references} holds a reference for none of the prompts of {path}")
     by_category: dict[str, list[Prompt]] = defaultdict(list)
     for prompt in prompts:
@@ -78,23 +78,24 @@ def load_prompts(
     return [prompt for prompts_of_a_round in rounds for prompt in prompts_of_a_round if prompt is not None]
 
 
-def _read_references(path: Path) -> dict[int | str, str]:
+def _read_references(path: Path) -> dict[int | str, tuple[str, ...]]:
     records = (record for _, record in read_records(path, _ReferenceRecord, "references from"))
     return {record.question_id: _first(record.reference) for record in records}
 
 
-def _first(reference: Reference) -> str:
-    """That of the first turn."""
-    if isinstance(reference, list):
-        reference = reference[0] if reference else None
-    return "" if reference is None else str(reference)
+def _first(reference: Reference) -> tuple[str, ...]:
+    """Those of the first turn."""
+    first = reference[0] if reference and isinstance(reference, list) else reference
+    if isinstance(first, list):
+        return tuple(map(str, first))
+    return () if first is None else (str(first),)
 
 
-def _read_jsonl(path: Path, references: Mapping[int | str, str]) -> list[Prompt]:
+def _read_jsonl(path: Path, references: Mapping[int | str, tuple[str, ...]]) -> list[Prompt]:
     prompts = []
     for number, record in read_records(path, _Record, "prompts from"):
         if not record.turns[0].strip():
             raise ConfigError(f"{path} line {number}: the first turn is empty")
-        reference = "" if record.question_id is None else references.get(record.question_id, "")
-        prompts.append(Prompt(record.category, record.turns[0], reference or _first(record.reference)))
+        known = () if record.question_id is None else references.get(record.question_id, ())
+        prompts.append(Prompt(record.category, record.turns[0], known or _first(record.reference)))
     return prompts

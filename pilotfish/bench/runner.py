@@ -55,7 +55,7 @@ def run_arms(
             first = (index * len(turns) + count) % len(arms)
             for arm in (*arms[first:], *arms[:first]):
                 measurement = arm.answer(prompt.token_ids, max_tokens=max_tokens)
-                graded = None if measurement.text is None else is_right(measurement.text, prompt.prompt.reference)
+                graded = None if measurement.text is None else is_right(measurement.text, prompt.prompt.references)
                 samples.append(Sample(arm.name, prompt.prompt.category, index, turn, measurement, graded))
                 on_answer()
     return samples

@@ -34,7 +34,7 @@ from pilotfish.bench.grading import accuracy_of, is_right
 def test_answers_are_right_by_their_last_number_or_by_the_words(
     answer: str, reference: str, right: bool | None
 ) -> None:
-    assert is_right(answer, reference) is right
+    assert is_right(answer, [reference]) is right
 
 
 def test_errors_are_those_of_means_over_questions_and_the_differences_are_paired() -> None:
@@ -62,3 +62,9 @@ def test_one_question_has_no_error_and_none_no_share() -> None:
     assert accuracy is not None
     assert accuracy.error is None
     assert accuracy_of([], []) is None
+
+
+def test_any_of_several_references_will_do() -> None:
+    assert is_right("In December 1972.", ["14 December 1972", "December 1972"])
+    assert is_right("In 1969.", ["14 December 1972", "December 1972"]) is False
+    assert is_right("In 1969.", []) is None

@@ -21,7 +21,7 @@ def written(folder: Path, text: str, name: str = "prompts.jsonl") -> Path:
 def test_spec_bench_gives_first_turns_category_by_category_in_turn(tmp_path: Path) -> None:
     lines = [LINE, LINE.replace("Who", "When"), LINE.replace("qa", "math").replace("Who", "How many"), ""]
     prompts = load_prompts(written(tmp_path, "\n".join(lines)))
-    assert prompts == [Prompt("qa", "Who?", "x"), Prompt("math", "How many?", "x"), Prompt("qa", "When?", "x")]
+    assert prompts == [Prompt("qa", "Who?", ("x",)), Prompt("math", "How many?", ("x",)), Prompt("qa", "When?", ("x",))]
 
 
 def test_a_text_file_is_a_list(tmp_path: Path) -> None:
@@ -36,23 +36,32 @@ def test_our_own_set_has_as_many_prompts_in_every_category() -> None:
     assert len(prompts) == 3 * len(categories)
     assert len(set(prompts)) == len(prompts)
     assert len(load_prompts(OWN_PROMPTS, per_category=1)) == len(categories)
-    assert all(is_right(prompt.reference, prompt.reference) for prompt in prompts if prompt.reference)
+    assert all(is_right(prompt.references[0], prompt.references) for prompt in prompts if prompt.references)
 
 
 @pytest.mark.parametrize(
-    ("written_as", "reference"),
-    [('"b"', "b"), ("7", "7"), ("2.5", "2.5"), ('["b", "c"]', "b"), ("[]", ""), ("null", ""), ('[""]', "")],
+    ("written_as", "references"),
+    [
+        ('"b"', ("b",)),
+        ("7", ("7",)),
+        ("2.5", ("2.5",)),
+        ('["b", "c"]', ("b",)),
+        ('[["b", "c"]]', ("b", "c")),
+        ("[]", ()),
+        ("null", ()),
+        ('[""]', ("",)),
+    ],
 )
-def test_references_are_the_data_sets_own(tmp_path: Path, written_as: str, reference: str) -> None:
+def test_references_are_the_data_sets_own(tmp_path: Path, written_as: str, references: tuple[str, ...]) -> None:
     (prompt,) = load_prompts(written(tmp_path, LINE.replace('["x"]', written_as)))
-    assert prompt.reference == reference
+    assert prompt.references == references
 
 
 def test_a_file_of_references_goes_first_question_by_question(tmp_path: Path) -> None:
     path = written(tmp_path, "\n".join([LINE, LINE.replace(": 1,", ": 2,"), LINE.replace(": 1,", ': "a",')]))
     answers = [{"question_id": 2, "reference": 7, "category": "qa"}, {"question_id": "a", "reference": ["b"]}]
     references = written(tmp_path, "\n".join(map(json.dumps, answers)), "references.jsonl")
-    assert [prompt.reference for prompt in load_prompts(path, references=references)] == ["x", "7", "b"]
+    assert [prompt.references for prompt in load_prompts(path, references=references)] == [("x",), ("7",), ("b",)]
 
 
 @pytest.mark.parametrize(
