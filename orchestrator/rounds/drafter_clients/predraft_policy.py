@@ -65,9 +65,9 @@ class ClippedAverage:
 
 
 _PROBE_INTERVAL_ROUNDS = 32
-"""While drafting ahead pays, one round in so many goes without."""
-_FREQUENT_PROBE_INTERVAL_ROUNDS = 6
-"""At first, and while drafting ahead does not pay, one round in so many is done the other way."""
+"""While drafting ahead pays, one round in so many goes without. At first every other one does."""
+_FIRST_LOOK_ROUNDS, _LAST_LOOK_ROUNDS = 6, 48
+"""While it does not pay, one round in so many looks whether it does by now: half as many after each look in vain."""
 _MIN_SAMPLES = 10
 """Rounds of each way to measure before either can count as slower."""
 _TOLERANCE = 1.02
@@ -95,6 +95,8 @@ class PredraftPolicy:
         self._mode = mode if max_tokens else "off"
         self._max_tokens = max_tokens
         self._num_rounds = 0
+        self._look_rounds = self._left_rounds = _FIRST_LOOK_ROUNDS
+        """Rounds between two looks, and those that are left before the next."""
         self._round_s = {True: ClippedAverage(), False: ClippedAverage()}
         self._num_samples = {True: 0, False: 0}
         self._ask_s = ClippedAverage()
@@ -127,12 +129,18 @@ class PredraftPolicy:
         if share < num_draft_tokens or load.num_sequences_waiting or load.draining:
             return NOTHING
         self._num_rounds += 1
-        # Where it does not pay, looking again costs less than not noticing that it does by now.
-        is_paying = self._is_paying(model)
-        is_rare = is_paying and not self._is_new
-        is_probe = self._num_rounds % (_PROBE_INTERVAL_ROUNDS if is_rare else _FREQUENT_PROBE_INTERVAL_ROUNDS) == 0
-        num_tokens = 0 if is_probe == is_paying else min(self._max_tokens, share)
-        return Budget(num_tokens, is_sample=True)
+        is_ahead = self._looks_again()
+        if self._is_paying(model):
+            self._look_rounds = self._left_rounds = _FIRST_LOOK_ROUNDS
+            is_ahead = self._num_rounds % (2 if self._is_new else _PROBE_INTERVAL_ROUNDS) != 0
+        return Budget(min(self._max_tokens, share) if is_ahead else 0, is_sample=True)
+
+    def _looks_again(self) -> bool:
+        self._left_rounds -= 1
+        if self._left_rounds:
+            return False
+        self._left_rounds = self._look_rounds = min(2 * self._look_rounds, _LAST_LOOK_ROUNDS)
+        return True
 
     def add_round(self, elapsed_s: float, *, is_ahead: bool) -> None:
         """Record the time from one draft to the next. is_ahead: it was drafted ahead between them."""
