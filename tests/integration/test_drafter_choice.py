@@ -20,7 +20,7 @@ async def test_the_target_and_the_pool_both_draft_and_the_text_stays(
         {
             "target": {**service, "feature_layers": [0, 1, 1], "drafter": drafter},
             "draft": {"proposer": "eagle3", "head": str(head_folder), **service},
-            "orchestrator": {"speculation": {"draft_deadline_ms": 10000}},
+            "orchestrator": {"speculation": {"draft_deadline_ms": 10000, "mode": "on"}},
             "cache_dir": str(tmp_path),
         }
     )
@@ -30,7 +30,7 @@ async def test_the_target_and_the_pool_both_draft_and_the_text_stays(
         steps = []
         for _ in range(4):
             before = pool.load().num_steps
-            drafted = await stack.ask(**REQUEST, speculation={"mode": pb.SPECULATION_MODE_ON})
+            drafted = await stack.ask(**REQUEST)
             assert drafted.token_ids == plain.token_ids
             steps.append(pool.load().num_steps - before)
     assert steps[0] == 0, "the target's own comes first"
