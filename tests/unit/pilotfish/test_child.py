@@ -56,7 +56,7 @@ def test_a_module_ends_when_its_parent_is_killed() -> None:
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 def test_a_child_that_ignores_its_end_is_killed_where_nobody_waits_any_more(new_loop: NewLoop) -> None:
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(stop_and_give_up())
+        runner.run(asyncio.wait_for(stop_and_give_up(), 30))
 
 
 async def stop_and_give_up() -> None:
