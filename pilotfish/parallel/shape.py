@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pilotfish.errors import UnsupportedModelError
+from pilotfish.models.store.folder import text_fields
 
 _MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3", "gemma3", "gemma3_text")
 """Dense decoders whose layers are attention and a gated MLP. Others would be counted wrong."""
@@ -30,7 +31,7 @@ class ModelShape:
     @classmethod
     def of_config(cls, config: Mapping[str, Any]) -> ModelShape:
         """Raises UnsupportedModelError for other models, and for a configuration that lacks a size."""
-        fields = {**config, **(config.get("text_config") or {})}
+        fields = text_fields(config)
         model_type = fields.get("model_type")
         if model_type not in _MODEL_TYPES:
             raise UnsupportedModelError(

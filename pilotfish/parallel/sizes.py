@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from pilotfish.errors import ConfigError, UnsupportedModelError
+from pilotfish.models.store.folder import text_fields
 
 
 class Cut(StrEnum):
@@ -53,7 +54,7 @@ class ModelSizes:
     @classmethod
     def of_config(cls, config: Mapping[str, Any]) -> ModelSizes:
         """The sizes in config.json. Raises UnsupportedModelError for an architecture that has no such fields."""
-        fields = {**config, **(config.get("text_config") or {})}
+        fields = text_fields(config)
         num_heads, intermediate = fields.get("num_attention_heads"), fields.get("intermediate_size")
         if not num_heads or not intermediate:
             raise UnsupportedModelError(

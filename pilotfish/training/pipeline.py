@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -24,7 +23,7 @@ from pilotfish.models.decoder import Decoder
 from pilotfish.models.device import enter_device, resolve_device
 from pilotfish.models.factory import build_decoder
 from pilotfish.models.loading import LoadedModel, load_model
-from pilotfish.models.store.folder import read_metadata
+from pilotfish.models.store.folder import read_metadata, text_fields
 from pilotfish.models.store.pull import pull_model
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.training.curve import Curve, CurvePoint
@@ -68,7 +67,7 @@ def run_training(request: TrainingRequest, watcher: Watcher) -> TrainingResult:
     device = resolve_device(request.device)
     enter_device(device)
     folder = pull_model(request.target, request.cache_dir)
-    request.check_layers(int(_text_config(folder)["num_hidden_layers"]))
+    request.check_layers(int(text_fields(read_metadata(folder).config)["num_hidden_layers"]))
     tokenizer = Tokenizer.load(folder)
     data = [line for path in request.data for line in read_data(path, tokenizer, MAX_TOKENS)]
     prompts = [prompt for path in request.prompts for prompt in read_prompts(path, tokenizer)]
@@ -121,7 +120,7 @@ def _needed_bytes(
     request: TrainingRequest, folder: Path, data: Sequence[Conversation], prompts: Sequence[Prompt]
 ) -> int:
     """Bytes of features, the bulk of what is written: three layers of each token, and the last one of answers."""
-    hidden = int(_text_config(folder)["hidden_size"])
+    hidden = int(text_fields(read_metadata(folder).config)["hidden_size"])
     if data:
         num_prompt_tokens = sum(line.prompt_len for line in data)
         num_answer_tokens = sum(len(line.token_ids) for line in data) - num_prompt_tokens
@@ -130,12 +129,6 @@ def _needed_bytes(
         num_prompt_tokens = int(num_answer_tokens * _PROMPT_SHARE)
         num_prompt_tokens += request.answers_per_prompt * sum(len(prompt.token_ids) for prompt in prompts)
     return (3 * num_prompt_tokens + 4 * num_answer_tokens) * hidden * torch.bfloat16.itemsize
-
-
-def _text_config(folder: Path) -> dict[str, Any]:
-    """What config.json says of the language model."""
-    config = read_metadata(folder).config
-    return config.get("text_config") or config
 
 
 def _synthesise(

@@ -15,7 +15,7 @@ import torch
 from pilotfish.config import DEFAULT_KV_CACHE_TOKENS, EngineConfig, Quantization
 from pilotfish.errors import ConfigError
 from pilotfish.models.device import DTYPES, FP8_CAPABILITY
-from pilotfish.models.store.folder import read_metadata, tensor_shapes
+from pilotfish.models.store.folder import read_metadata, tensor_shapes, text_fields
 from pilotfish.models.store.head_config import HeadTarget
 
 logger = logging.getLogger(__name__)
@@ -137,7 +137,7 @@ def _num_values(folder: Path) -> tuple[int, int]:
 
 def _kv_values(config: Mapping[str, Any]) -> int:
     """Keys and values of a token."""
-    fields = {**config, **(config.get("text_config") or {})}
+    fields = text_fields(config)
     try:
         num_heads = fields["num_attention_heads"]
         head_dim = fields.get("head_dim") or fields["hidden_size"] // num_heads

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -79,6 +79,11 @@ def _require_no_head(folder: Path, config: dict[str, Any]) -> None:
         )
 
 
+def text_fields(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What a config.json says of the language model: multimodal models keep its fields one level down."""
+    return {**config, **(config.get("text_config") or {})}
+
+
 def read_metadata(folder: Path) -> ModelMetadata:
     """Read a model folder's metadata.
 
@@ -87,13 +92,8 @@ def read_metadata(folder: Path) -> ModelMetadata:
     """
     config = read_json(folder / "config.json")
     _require_decoder(folder, config)
-    # Multimodal models keep their language model's fields one level down.
-    text_config = config.get("text_config") or {}
-
-    def field(name: str) -> Any:
-        return text_config.get(name, config.get(name))
-
-    vocab_size, max_context_tokens = field("vocab_size"), field("max_position_embeddings")
+    fields = text_fields(config)
+    vocab_size, max_context_tokens = fields.get("vocab_size"), fields.get("max_position_embeddings")
     if not isinstance(vocab_size, int) or not isinstance(max_context_tokens, int):
         raise UnsupportedModelError(
             f"the config.json of {folder} (architecture {config.get('model_type')!r}) lacks vocab_size or "
@@ -105,7 +105,7 @@ def read_metadata(folder: Path) -> ModelMetadata:
         model_type=str(config.get("model_type", "")),
         vocab_size=vocab_size,
         max_context_tokens=max_context_tokens,
-        eos_token_ids=frozenset({*_token_ids(field("eos_token_id")), *_token_ids(generation.get("eos_token_id"))}),
+        eos_token_ids=frozenset({*_token_ids(fields.get("eos_token_id")), *_token_ids(generation.get("eos_token_id"))}),
         config=config,
     )
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pilotfish.errors import ModelError, UnsupportedModelError
-from pilotfish.models.store.folder import read_metadata
+from pilotfish.models.store.folder import read_metadata, text_fields
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class HeadTarget:
     def of_folder(cls, folder: Path) -> HeadTarget:
         """A target that is served elsewhere, by its model folder. Raises: ModelError kinds."""
         metadata = read_metadata(folder)
-        config: dict[str, Any] = {**metadata.config, **(metadata.config.get("text_config") or {})}
+        config = text_fields(metadata.config)
         hidden_size, num_layers = config.get("hidden_size"), config.get("num_hidden_layers")
         if not isinstance(hidden_size, int) or not isinstance(num_layers, int):
             raise UnsupportedModelError(f"{folder / 'config.json'} lacks num_hidden_layers or hidden_size")
