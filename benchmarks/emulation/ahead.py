@@ -3,11 +3,10 @@
 import asyncio
 import contextlib
 import dataclasses
-import math
 
 import shared.checkout  # noqa: F401  # finds tests.support
 from emulation.client import Client, Span, emulated_config, span_of
-from emulation.grid import expected_noise
+from emulation.grid import num_rounds_for
 from shared.asking import connected, orchestrator
 from shared.report import Report
 
@@ -35,8 +34,7 @@ COLUMNS = {
 def run_ahead(report: Report, *, quick: bool) -> None:
     """A row per arm; the gain over synchronous drafting as checks."""
     report.columns = COLUMNS
-    noise = QUICK_NOISE if quick else NOISE
-    num_rounds = math.ceil((expected_noise(RATE, NUM_DRAFT_TOKENS) / noise) ** 2)
+    num_rounds = num_rounds_for(RATE, NUM_DRAFT_TOKENS, QUICK_NOISE if quick else NOISE)
     plain, spans = asyncio.run(_measure(num_rounds))
     speed_ups = {arm: span.tokens_per_s / plain.tokens_per_s for arm, span in spans.items()}
     for (way, delay_ms), span in spans.items():
@@ -47,9 +45,7 @@ def run_ahead(report: Report, *, quick: bool) -> None:
             drafting=way,
             added_delay_ms=delay_ms,
             speed_up=speed_ups[way, delay_ms],
-            round_ms=1e3 * span.elapsed_s / span.num_rounds,
-            tokens_per_round=span.num_tokens / span.num_rounds,
-            rounds=span.num_rounds,
+            **span.columns,
         )
     for delay_ms, asked in ASKED.items():
         report.check(f"ahead, {delay_ms:g} ms added each way", speed_ups["ahead", delay_ms], asked, kind="at least")

@@ -64,6 +64,15 @@ class Span:
     def tokens_per_s(self) -> float:
         return self.num_tokens / self.elapsed_s
 
+    @property
+    def columns(self) -> dict[str, float]:
+        """What a report's row says of its rounds."""
+        return {
+            "round_ms": 1e3 * self.elapsed_s / self.num_rounds,
+            "tokens_per_round": self.num_tokens / self.num_rounds,
+            "rounds": self.num_rounds,
+        }
+
 
 def span_of(answer: Answer, num_left_out: int) -> Span:
     """Between the first arrival and the last one that has num_left_out tokens after it."""

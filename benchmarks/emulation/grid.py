@@ -146,6 +146,11 @@ def expected_noise(rate: float, num_draft_tokens: int) -> float:
     return math.sqrt(square - mean**2) / mean
 
 
+def num_rounds_for(rate: float, num_draft_tokens: int, noise: float) -> int:
+    """Rounds after which the mean of their tokens has so small a standard deviation, as a share of it."""
+    return math.ceil((expected_noise(rate, num_draft_tokens) / noise) ** 2)
+
+
 async def _measure_together(
     rates: tuple[float, ...], depths: tuple[int, ...], noise: float, time_scale: float
 ) -> dict[float, Measured]:
@@ -173,7 +178,7 @@ async def _measure(
     rate: float, client: Client, depths: tuple[int, ...], noise: float, num_tokens: int, plain_every: int
 ) -> Measured:
     """Plain decoding and the cells, in turns."""
-    cells = [Cell(depth, math.ceil((expected_noise(rate, depth) / noise) ** 2)) for depth in depths]
+    cells = [Cell(depth, num_rounds_for(rate, depth, noise)) for depth in depths]
     plain = Span()
     await client.ask("on", 64)
     for turn in itertools.count():

@@ -3,10 +3,9 @@
 import asyncio
 import contextlib
 import dataclasses
-import math
 
 from emulation.client import Span, emulated_config, span_of
-from emulation.grid import expected_noise
+from emulation.grid import num_rounds_for
 from shared.asking import Answer, ask, connected, orchestrator
 from shared.report import Report
 
@@ -40,7 +39,7 @@ def run_lookup(report: Report, *, quick: bool) -> None:
     """A row per arm and share; the gains over the pool alone as checks."""
     report.columns = COLUMNS
     report.conditions["sampling"] = "temperature 0"
-    num_rounds = math.ceil((expected_noise(RATE, NUM_DRAFT_TOKENS) / (QUICK_NOISE if quick else NOISE)) ** 2)
+    num_rounds = num_rounds_for(RATE, NUM_DRAFT_TOKENS, QUICK_NOISE if quick else NOISE)
     plain, spans = asyncio.run(_measure(num_rounds))
     speeds = {arm: span.tokens_per_s / plain.tokens_per_s for arm, span in spans.items()}
     for (copied, (lookup, way)), span in spans.items():
@@ -52,9 +51,7 @@ def run_lookup(report: Report, *, quick: bool) -> None:
             lookup=lookup,
             drafting=way,
             speed_up=speeds[copied, (lookup, way)],
-            round_ms=1e3 * span.elapsed_s / span.num_rounds,
-            tokens_per_round=span.num_tokens / span.num_rounds,
-            rounds=span.num_rounds,
+            **span.columns,
         )
     for copied in SHARES:
         for way in ("synchronous", "ahead"):

@@ -46,7 +46,7 @@ class DrafterChoice:
         if len(proposers) == 1:
             return proposers[0]
         records = self._records[kind]
-        num_answers = sum(records[name].num_answers for name in proposers if name in records)
+        num_answers = sum(records[name].num_answers for name in proposers)
         return min(proposers, key=lambda name: _least_time(records[name], num_answers))
 
     def note(self, kind: Kind, proposer: str, *, plain_s: float, seconds: float) -> None:

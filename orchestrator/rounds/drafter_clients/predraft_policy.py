@@ -129,10 +129,11 @@ class PredraftPolicy:
         if share < num_draft_tokens or load.num_sequences_waiting or load.draining:
             return NOTHING
         self._num_rounds += 1
-        is_ahead = self._looks_again()
         if self._is_paying(model):
             self._look_rounds = self._left_rounds = _FIRST_LOOK_ROUNDS
             is_ahead = self._num_rounds % (2 if self._is_new else _PROBE_INTERVAL_ROUNDS) != 0
+        else:
+            is_ahead = self._looks_again()
         return Budget(min(self._max_tokens, share) if is_ahead else 0, is_sample=True)
 
     def _looks_again(self) -> bool:
