@@ -7,8 +7,9 @@ import pytest
 
 from pilotfish.config import Config, config_from_dict
 from pilotfish.engine.process.factory import build_engine
-from pilotfish.messages import Event, Proposal
+from pilotfish.messages import Proposal
 from pilotfish.rpc.v1 import inference_pb2 as pb
+from tests.support.recorded_drafter import recorded_drafter
 from tests.support.stack import running_stack
 from tests.support.threaded_engine import ThreadedEngine
 
@@ -37,20 +38,6 @@ def make_config(target_folder: Path, tmp_path: Path) -> MakeConfig:
     return make
 
 
-def drafting(config: Config, proposals: list[Proposal]) -> ThreadedEngine:
-    """proposals: gets all that the drafter answers."""
-    core = build_engine(config, "draft")
-    step = core.step
-
-    def recorded() -> list[Event]:
-        events = step()
-        proposals.extend(event for event in events if isinstance(event, Proposal))
-        return events
-
-    core.step = recorded  # type: ignore[method-assign]
-    return ThreadedEngine(core)
-
-
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 async def test_a_text_that_repeats_itself_asks_the_pool_less_and_is_the_same(
     make_config: MakeConfig, temperature: float
@@ -59,7 +46,7 @@ async def test_a_text_that_repeats_itself_asks_the_pool_less_and_is_the_same(
     for lookup in ("none", "suffix"):
         config, proposals = make_config(lookup), list[Proposal]()
         engines = {"target_engine": ThreadedEngine(build_engine(config, "target"))}
-        async with running_stack(config, **engines, draft_engine=drafting(config, proposals)) as stack:
+        async with running_stack(config, **engines, draft_engine=recorded_drafter(config, proposals)) as stack:
             plain = await stack.ask(**REQUEST, temperature=temperature, speculation=PLAIN)
             assert not proposals
             drafted = await stack.ask(**REQUEST, temperature=temperature, speculation=DRAFTED)
@@ -74,7 +61,7 @@ async def test_a_text_that_repeats_itself_asks_the_pool_less_and_is_the_same(
 async def test_the_lookup_goes_on_when_the_pool_dies(make_config: MakeConfig) -> None:
     config, proposals = make_config("suffix"), list[Proposal]()
     engines = {"target_engine": ThreadedEngine(build_engine(config, "target"))}
-    async with running_stack(config, **engines, draft_engine=drafting(config, proposals)) as stack:
+    async with running_stack(config, **engines, draft_engine=recorded_drafter(config, proposals)) as stack:
         plain = await stack.ask(**REQUEST, temperature=0, speculation=PLAIN)
         await stack.draft.drain_and_stop(0)
         drafted = await stack.ask(**REQUEST, temperature=0, speculation=DRAFTED)

@@ -11,8 +11,9 @@ from draft_service.server import start_draft
 from pilotfish.config import Config, config_from_dict
 from pilotfish.engine.process.factory import build_engine
 from pilotfish.errors import ConfigError
-from pilotfish.messages import Event, Proposal
+from pilotfish.messages import Proposal
 from pilotfish.rpc.v1 import inference_pb2 as pb
+from tests.support.recorded_drafter import recorded_drafter
 from tests.support.stack import Answer, running_stack
 from tests.support.threaded_engine import ThreadedEngine
 from tests.support.until import until
@@ -26,20 +27,6 @@ DRAFTED = {"mode": pb.SPECULATION_MODE_ON, "num_speculative_tokens": 4}
 
 def target_engine(config: Config) -> ThreadedEngine:
     return ThreadedEngine(build_engine(config, "target"))
-
-
-def head_engine(config: Config, proposals: list[Proposal]) -> ThreadedEngine:
-    """proposals: gets all that the head answers."""
-    core = build_engine(config, "draft")
-    step = core.step
-
-    def recorded() -> list[Event]:
-        events = step()
-        proposals.extend(event for event in events if isinstance(event, Proposal))
-        return events
-
-    core.step = recorded  # type: ignore[method-assign]
-    return ThreadedEngine(core)
 
 
 @pytest.fixture
@@ -61,7 +48,7 @@ def make_config(target_folder: Path, head_folder: Path, tmp_path: Path) -> MakeC
 @pytest.mark.parametrize("temperature", [0.9, 0.0])
 async def test_the_text_is_that_of_plain_decoding(make_config: MakeConfig, temperature: float) -> None:
     config, proposals = make_config(), list[Proposal]()
-    engines = {"target_engine": target_engine(config), "draft_engine": head_engine(config, proposals)}
+    engines = {"target_engine": target_engine(config), "draft_engine": recorded_drafter(config, proposals)}
     async with running_stack(config, **engines) as stack:
         plain = await stack.ask(**REQUEST, temperature=temperature, speculation=PLAIN)
         assert len(plain.token_ids) > 20
@@ -74,7 +61,7 @@ async def test_the_text_is_that_of_plain_decoding(make_config: MakeConfig, tempe
 
 async def test_features_come_from_a_target_in_ranks(make_config: MakeConfig) -> None:
     config, proposals = make_config(num_ranks=2), list[Proposal]()
-    async with running_stack(config, draft_engine=head_engine(config, proposals)) as stack:
+    async with running_stack(config, draft_engine=recorded_drafter(config, proposals)) as stack:
         plain = await stack.ask(**REQUEST, temperature=0.9, speculation=PLAIN)
         drafted = await stack.ask(**REQUEST, temperature=0.9, speculation=DRAFTED)
     assert drafted.token_ids == plain.token_ids
@@ -85,7 +72,7 @@ async def test_features_come_from_a_target_in_ranks(make_config: MakeConfig) -> 
 async def test_medusa_heads_get_what_leaves_the_last_layer(make_config: MakeConfig, medusa_folder: Path) -> None:
     config = keeping(make_config(proposer="medusa", head=str(medusa_folder)), "auto")
     proposals = list[Proposal]()
-    engines = {"target_engine": target_engine(config), "draft_engine": head_engine(config, proposals)}
+    engines = {"target_engine": target_engine(config), "draft_engine": recorded_drafter(config, proposals)}
     async with running_stack(config, **engines) as stack:
         plain = await stack.ask(**REQUEST, temperature=0.9, speculation=PLAIN)
         drafted = await stack.ask(**REQUEST, temperature=0.9, speculation=DRAFTED)
@@ -96,7 +83,7 @@ async def test_medusa_heads_get_what_leaves_the_last_layer(make_config: MakeConf
 
 async def test_a_head_that_dies_and_comes_back_costs_only_drafts(make_config: MakeConfig) -> None:
     config, proposals, answer = make_config(), list[Proposal](), Answer()
-    engines = {"target_engine": target_engine(config), "draft_engine": head_engine(config, proposals)}
+    engines = {"target_engine": target_engine(config), "draft_engine": recorded_drafter(config, proposals)}
     async with running_stack(config, **engines) as stack:
         plain = await stack.ask(**REQUEST, temperature=0, speculation=PLAIN)
         async with stack.call(**REQUEST, temperature=0, speculation=DRAFTED) as call:
@@ -106,7 +93,7 @@ async def test_a_head_that_dies_and_comes_back_costs_only_drafts(make_config: Ma
             await stack.draft.drain_and_stop(0)
             await read(call, answer, 20)
             anywhere = dataclasses.replace(config, draft=dataclasses.replace(config.draft, port=0))
-            head = await start_draft(anywhere, engine=head_engine(config, proposals))
+            head = await start_draft(anywhere, engine=recorded_drafter(config, proposals))
             stack.directory.set_replicas("draft", {head.address: head.address})
             await until(lambda: any(link.is_connected for link in stack.orchestrator.service.drafts.links))
             await read(call, answer)
