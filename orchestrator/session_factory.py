@@ -14,6 +14,7 @@ from orchestrator.replicas.pool import ReplicaPool
 from orchestrator.requests.reasoning import reasoning_marks
 from orchestrator.requests.request import GenerationRequest
 from orchestrator.rounds.commands import Command
+from orchestrator.rounds.drafter_clients.branching import Branching
 from orchestrator.rounds.drafter_clients.draft_deadline import draft_deadline_s
 from orchestrator.rounds.drafter_clients.drafter_client import DrafterClient, InTargetClient
 from orchestrator.rounds.drafter_clients.feature_feed import FeatureFeed
@@ -57,16 +58,16 @@ class SessionFactory:
         """model: the targets'."""
         config = self._config
         drafts_in_target = _drafts_in_target(request, model)
-        tree = self._tree(in_target=drafts_in_target)
-        controller = InTargetController if drafts_in_target else Controller
+        tree = self._tree(grows_if_free=drafts_in_target)
+        controller = (InTargetController if drafts_in_target else Controller)(request, self.control)
         sequence = Sequence(request, OutputText(self._tokenizer, request))
         features, out, wait_s = FeatureFeed(model.feature_layers), list[Command](), config.connect_timeout_s
         # Of what a client leaves unread, half has been asked for and half committed.
         credit_tokens = max(1, config.slow_reader_tokens // 2)
         machine = RoundMachine(
             sequence,
-            controller(request, self.control),
-            self._drafter(request, model, out, features, tree),
+            controller,
+            self._drafter(request, model, out, features, controller),
             Target(self._targets, sequence, out, acquire_timeout_s=wait_s, features=features),
             out,
             credit_tokens=credit_tokens,
@@ -91,37 +92,36 @@ class SessionFactory:
         model: ModelInfo,
         out: list[Command],
         features: FeatureFeed,
-        tree: TreeRequest | None,
+        controller: Controller,
     ) -> DrafterClient:
         proposer, first = request.speculation.proposer, self._config.speculation.lookup
+        is_auto = self._config.speculation.tree_nodes == "auto"
         if _drafts_in_target(request, model):
             return InTargetClient(proposer, model.proposer)
         if proposer in self._lookups:
-            return self._lookup(proposer, request, out, tree)
+            return self._lookup(proposer, request, out)
         remote = RemoteDrafter(
             self._drafts,
             self._draft_deadline_s,
             out,
             needs_probs=needs_draft_probs(request.sampling),
             features=features,
-            tree=tree,
+            branching=Branching(self._tree(grows_if_free=True), controller.load.num_free_nodes if is_auto else None),
             predraft=self.predraft,
         )
         if first == "none":
             return remote
         return LookupFirst(
             first,
-            self._lookup(first, request, out, tree),
+            self._lookup(first, request, out),
             remote,
             min_accepted_tokens=self._min_accepted_tokens,
             max_tokens=self._max_lookup_tokens(request),
         )
 
-    def _lookup(
-        self, name: str, request: GenerationRequest, out: list[Command], tree: TreeRequest | None
-    ) -> LookupDrafter:
+    def _lookup(self, name: str, request: GenerationRequest, out: list[Command]) -> LookupDrafter:
         lookup = SequenceLookup(self._lookups[name](request.cache_salt), len(request.prompt_token_ids))
-        return LookupDrafter(lookup, self.lookup_budget, out, tree=tree)
+        return LookupDrafter(lookup, self.lookup_budget, out, tree=self._tree(grows_if_free=False))
 
     def _max_lookup_tokens(self, request: GenerationRequest) -> int:
         """Draft tokens of a lookup before the drafter, however few are asked of that; 0: no more."""
@@ -145,12 +145,13 @@ class SessionFactory:
             acquire_timeout_s=self._config.connect_timeout_s,
         )
 
-    def _tree(self, *, in_target: bool) -> TreeRequest | None:
-        """How drafts may branch; None: they are chains."""
+    def _tree(self, *, grows_if_free: bool) -> TreeRequest | None:
+        """How drafts may branch; None: they are chains. grows_if_free: whether those of this drafter are sized by the
+        target's step costs, where the operator leaves it to us."""
         speculation, most = self._config.speculation, self._targets.max_draft_tokens
         num_nodes = speculation.tree_nodes
         if num_nodes == "auto":
-            num_nodes = most if in_target else 0
+            num_nodes = most if grows_if_free else 0
         return TreeRequest(min(num_nodes, most), speculation.tree_branching) if num_nodes else None
 
 

@@ -60,7 +60,8 @@ class ReplicaSurface:
         ends: set[str] = set()
         call = self._connect()
         with contextlib.suppress(grpc.aio.AioRpcError):  # its status is asked for below
-            with contextlib.suppress(grpc.aio.UsageError):  # the replica has ended the call
+            # The replica has ended the call.
+            with contextlib.suppress(grpc.aio.UsageError, asyncio.InvalidStateError):
                 for frame in data:
                     await call.write(frame)
                 await call.done_writing()

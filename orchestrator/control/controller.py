@@ -52,7 +52,7 @@ class Controller:
         """Whether its speed says how fast others' answers are with its drafter."""
         self._reason = permanent_reason(request, state.config)
         self.limitation = Limitation(self._reason)
-        self._load = SequenceLoad(state, request, is_governed=self._mode == "auto" and not self._reason)
+        self.load = SequenceLoad(state, request, is_governed=self._mode == "auto" and not self._reason)
         self.num_rounds_by_k: Counter[int] = Counter()
         """Rounds by the draft tokens that they asked for; 0: plain runs."""
         self._kind = request.kind
@@ -99,13 +99,13 @@ class Controller:
         else:
             decision = self._decide(result)
         self.limitation.note(decision.reason, decision.details)
-        self._load.note(decision)
+        self.load.note(decision)
         self.num_rounds_by_k[decision.num_draft_tokens] += 1
         return decision
 
     def begin(self, result: RoundResult) -> None:
         """The first token is there: from now on the request is part of its replica's load, however long its run is."""
-        self._load.take(result, self._drafter)
+        self.load.take(result, self._drafter)
 
     def end(self, result: RoundResult) -> None:
         """The last round. A last verification is not learnt from: the answer's end may cut off what was accepted."""
@@ -120,7 +120,7 @@ class Controller:
 
     def close(self) -> None:
         """The request has ended. Idempotent."""
-        self._load.leave()
+        self.load.leave()
         if not self._reason and self._is_typical:
             self._state.choice.note(self._kind, self._proposer_name, plain_s=self._plain_s, seconds=self._seconds)
         self._plain_s = 0.0
@@ -140,15 +140,15 @@ class Controller:
         says_nothing = self._follow_drafter(result.stand_in or self._proposer_name) or result.spared_drafter
         if says_nothing:
             self._probe_k = 0
-        self._load.take(result, self._drafter)
+        self.load.take(result, self._drafter)
         if result.is_empty_proposal:
             self._empty_run_tokens = min(2 * self._empty_run_tokens, self._state.config.decode_run_tokens)
         if result.draft_problem:
             self.limitation.note(Reason.DRAFTER_FAILED, result.draft_problem)
-        if self._load.proposer:
-            self._learn_speed(self._load.proposer.replica, result, elapsed_s)
+        if self.load.proposer:
+            self._learn_speed(self.load.proposer.replica, result, elapsed_s)
             if not says_nothing:
-                self._learn_round(self._load.proposer, result, elapsed_s)
+                self._learn_round(self.load.proposer, result, elapsed_s)
 
     def _learn_speed(self, replica: ReplicaState, result: RoundResult, elapsed_s: float) -> None:
         """What the answer takes, and what it would take plainly."""
@@ -232,13 +232,13 @@ class Controller:
             return Decision(0, 1, Reason.LAST_TOKEN)
         run_tokens = min(self._run_tokens, num_remaining)
         if self._mode == "on":
-            limit = self._limit(self._load.proposer, result.now_s, limit)
+            limit = self._limit(self.load.proposer, result.now_s, limit)
             if not limit:
                 return Decision(0, run_tokens, Reason.BATCH_SIZE)
             return Decision(limit, min(self._empty_run_tokens, num_remaining), Reason.REQUESTED)
-        if self._load.proposer is None or not result.step_table.rows:
+        if self.load.proposer is None or not result.step_table.rows:
             return Decision(0, run_tokens, Reason.MEASURING)
-        return self._by_plan(self._load.proposer, result, limit, run_tokens)
+        return self._by_plan(self.load.proposer, result, limit, run_tokens)
 
     def _limit(self, proposer: ProposerState | None, now_s: float, limit: int) -> int:
         """`limit`, or less where an operator's rule for the batch size says so; 0: no drafts."""
@@ -256,7 +256,7 @@ class Controller:
     @property
     def _run_tokens(self) -> int:
         """Length of a run without drafts: longer under load, for among many sequences one decides all the time."""
-        num_own = self._load.proposer.replica.own.num if self._load.proposer else 0
+        num_own = self.load.proposer.replica.own.num if self.load.proposer else 0
         return self._state.config.decode_run_tokens * max(1, num_own // _LONG_RUN_SEQUENCES)
 
     def _by_plan(self, proposer: ProposerState, result: RoundResult, limit: int, run_tokens: int) -> Decision:

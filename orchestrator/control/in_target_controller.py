@@ -35,7 +35,7 @@ class InTargetController(Controller):
         # A run's first step has no draft: a single token needs no run of its own.
         if (num_first := self._num_first_left(result)) > 1:
             return Decision(0, num_first, Reason.FIRST_TOKEN)
-        proposer = self._load.proposer
+        proposer = self.load.proposer
         limit = self._limit(proposer, result.now_s, self._max_draft_tokens)
         num_tokens = min(max(MEASURABLE_TOKENS, self._run_tokens), result.num_remaining_tokens)
         if self._mode == "on":

@@ -7,6 +7,10 @@ from orchestrator.control.mixture import Decoding
 from orchestrator.control.reasons import Reason
 from orchestrator.control.replica_state import ControlState, ProposerState
 from orchestrator.requests.request import GenerationRequest
+from pilotfish.drafter_registry import DRAFTERS, Needs
+from pilotfish.speculation.trees.tree import MAX_TREE_NODES
+from pilotfish.step_table import num_free_nodes
+from pilotfish.types import ModelInfo
 
 
 class SequenceLoad:
@@ -45,6 +49,15 @@ class SequenceLoad:
         if decision.reason not in (Reason.FIRST_TOKEN, Reason.LAST_TOKEN):
             state.latest_reason = decision.reason
         self._compute(self.proposer.num_rows(k) if k and self.proposer else 1.0, is_speculating=k > 0)
+
+    def num_free_nodes(self, drafter: ModelInfo, depth: int) -> int:
+        """Nodes of a tree of this depth by that drafter that lengthen the target's steps only a little; no more than
+        the depth where it shall be a chain."""
+        kind = DRAFTERS.get(drafter.proposer)
+        if self.proposer is None or kind is None or not kind.gives_trees or kind.needs is Needs.TEXT:
+            return depth
+        replica = self.proposer.replica
+        return num_free_nodes(replica.table.step_s, replica.num_decoding, depth, MAX_TREE_NODES)
 
     def leave(self) -> None:
         """Idempotent."""

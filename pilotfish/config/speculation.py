@@ -42,7 +42,8 @@ class SpeculationConfig:
     top."""
     tree_nodes: Literal["auto"] | Annotated[int, Field(ge=0, le=63)] = "auto"
     """Maximum draft tokens in a tree, num_speculative_tokens deep (SGLang's speculative_num_draft_tokens). 0: chains.
-    `auto`: trees for drafters in the target, sized to lengthen its step only a little, and chains for others."""
+    `auto`: as many as lengthen the target's step only a little, for drafters in the target and for models and heads in
+    the draft pool; there chains in rounds that [draft ahead](drafting-ahead.md). Chains for lookups."""
     tree_branching: PositiveInt = 4
     """Candidates per node, and nodes expanded per level (SGLang's speculative_eagle_topk)."""
     draft_ahead: Annotated[Literal["auto", "off", "on"], BeforeValidator(yaml_word)] = "auto"

@@ -64,7 +64,7 @@ async def aborting_on_error(context: grpc.aio.ServicerContext[Any, Any]) -> Asyn
         yield
     except PilotfishError as error:
         await abort(context, error)
-    except grpc.aio.AbortError:
+    except (grpc.aio.AbortError, grpc.aio.InternalError):  # the latter: the client has left, nobody can be told
         raise
     except Exception:
         logger.exception("a call failed for a reason of our own")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from orchestrator.rounds.draft import NO_DRAFT, Draft
 from orchestrator.rounds.drafter_clients.predraft_policy import PredraftCounters, PredraftPolicy
 from orchestrator.rounds.peer import Peer, Text
 from pilotfish.messages import Predrafted, PredraftRequest, Proposal
@@ -82,21 +83,22 @@ class Predrafts:
         self._policy = policy
         self._cache = SpeculationCache(policy.counters)
         self._acceptance = DecayedAcceptance(prior=_PRIOR_ACCEPTANCE, neighbour_weight=_NEIGHBOUR_ROUNDS)
-        self._last_draft: tuple[int, ...] = ()
+        self._last_draft = NO_DRAFT
         self._last_length = 0
         self._last_s = 0.0
         self._is_sample = False
 
     def learn(self, sequence: Text, now_s: float) -> None:
         """A round begins: update the acceptance by the last draft's outcome, and the duration of rounds."""
-        draft, self._last_draft = self._last_draft, ()
+        draft, self._last_draft = self._last_draft, NO_DRAFT
         committed = sequence.tokens_since(self._last_length)
-        if not draft or not committed or len(committed) > len(draft) + 1:
+        if not draft.token_ids or not committed or len(committed) > len(draft.token_ids) + 1:
             return  # something else than its verification came between
-        # The last of the committed tokens is the target's own.
-        self._acceptance.add(len(draft), num_common_tokens(draft, committed[:-1]))
+        if not draft.parents:
+            # The last of the committed tokens is the target's own.
+            self._acceptance.add(len(draft.token_ids), num_common_tokens(draft.token_ids, committed[:-1]))
         if self._is_sample:
-            self._policy.add_round(now_s - self._last_s, is_ahead=self._cache.is_expecting)
+            self._policy.add_round(now_s - self._last_s, len(committed), is_ahead=self._cache.is_expecting)
 
     def add_gone_on(self) -> None:
         """The target has begun to verify what was prepared, by itself."""
@@ -106,9 +108,9 @@ class Predrafts:
         """A draft was asked for, and came or was given up."""
         self._policy.add_ask(elapsed_s)
 
-    def remember(self, sequence: Text, token_ids: tuple[int, ...], now_s: float) -> None:
+    def remember(self, sequence: Text, draft: Draft, now_s: float) -> None:
         """This draft is what the round verifies."""
-        self._last_draft = token_ids
+        self._last_draft = draft
         self._last_length = sequence.length
         self._last_s = now_s
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from orchestrator.control.round_costs import Average
 from pilotfish.drafter_registry import DRAFTERS
 from pilotfish.speculation.trees.fan_out import MAX_STEP_ROWS
 from pilotfish.types import LoadReport, ModelInfo
@@ -68,12 +69,10 @@ _PROBE_INTERVAL_ROUNDS = 32
 """While drafting ahead pays, one round in so many goes without. At first every other one does."""
 _FIRST_LOOK_ROUNDS, _LAST_LOOK_ROUNDS = 6, 48
 """While it does not pay, one round in so many looks whether it does by now: half as many after each look in vain."""
-_MIN_SAMPLES = 10
+_MIN_SAMPLES = 16
 """Rounds of each way to measure before either can count as slower."""
 _TOLERANCE = 1.02
-"""Rounds this much longer are within the noise."""
-_HEAD_TOLERANCE = 0.94
-"""Of a head, rounds must be this much shorter: drafts made ahead, from older states, give 6 % fewer tokens."""
+"""A token that takes this much longer is within the noise."""
 
 
 class Budget(NamedTuple):
@@ -98,20 +97,24 @@ class PredraftPolicy:
         self._look_rounds = self._left_rounds = _FIRST_LOOK_ROUNDS
         """Rounds between two looks, and those that are left before the next."""
         self._round_s = {True: ClippedAverage(), False: ClippedAverage()}
-        self._num_samples = {True: 0, False: 0}
+        self._num_tokens = {True: Average(), False: Average()}
         self._ask_s = ClippedAverage()
         self.counters = PredraftCounters()
 
-    def _is_paying(self, model: ModelInfo) -> bool:
-        """Whether rounds with drafting ahead are no longer than those without, as far as that was measured."""
+    @property
+    def _is_paying(self) -> bool:
+        """Whether a token takes no longer with drafting ahead than without, as far as that was measured.
+
+        Without, a round gives more tokens: drafts may be trees, and a head's are made from newer states.
+        """
         ahead_s, plain_s = self._round_s[True].value, self._round_s[False].value
         if ahead_s is None or plain_s is None or self._is_new:
             return True
-        return ahead_s <= plain_s * (_HEAD_TOLERANCE if model.feature_layers else _TOLERANCE)
+        return ahead_s / self._num_tokens[True].value <= _TOLERANCE * plain_s / self._num_tokens[False].value
 
     @property
     def _is_new(self) -> bool:
-        return min(self._num_samples.values()) < _MIN_SAMPLES
+        return min(each.num_values for each in self._round_s.values()) < _MIN_SAMPLES
 
     def budget(self, model: ModelInfo, load: LoadReport, num_draft_tokens: int) -> Budget:
         """What the replica may draft ahead in the round that begins.
@@ -129,7 +132,7 @@ class PredraftPolicy:
         if share < num_draft_tokens or load.num_sequences_waiting or load.draining:
             return NOTHING
         self._num_rounds += 1
-        if self._is_paying(model):
+        if self._is_paying:
             self._look_rounds = self._left_rounds = _FIRST_LOOK_ROUNDS
             is_ahead = self._num_rounds % (2 if self._is_new else _PROBE_INTERVAL_ROUNDS) != 0
         else:
@@ -143,10 +146,13 @@ class PredraftPolicy:
         self._left_rounds = self._look_rounds = min(2 * self._look_rounds, _LAST_LOOK_ROUNDS)
         return True
 
-    def add_round(self, elapsed_s: float, *, is_ahead: bool) -> None:
-        """Record the time from one draft to the next. is_ahead: it was drafted ahead between them."""
+    def add_round(self, elapsed_s: float, num_tokens: int, *, is_ahead: bool) -> None:
+        """Record the time from one draft to the next, and the tokens that were committed between them.
+
+        is_ahead: it was drafted ahead between them.
+        """
         self._round_s[is_ahead].add(elapsed_s)
-        self._num_samples[is_ahead] += 1
+        self._num_tokens[is_ahead].add(num_tokens, 1.0)
 
     @property
     def ask_s(self) -> float:

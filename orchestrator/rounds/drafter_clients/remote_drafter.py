@@ -9,6 +9,7 @@ from collections.abc import Callable
 from orchestrator.rounds.commands import Arrived, Close, Command, Event, Lost, Open, Report, Send, Wake, Woken
 from orchestrator.rounds.draft import NO_DRAFT, Draft
 from orchestrator.rounds.drafter_clients.ask import Ask
+from orchestrator.rounds.drafter_clients.branching import CHAINS, Branching
 from orchestrator.rounds.drafter_clients.drafter_client import DrafterClient
 from orchestrator.rounds.drafter_clients.feature_feed import FeatureFeed
 from orchestrator.rounds.drafter_clients.predraft import Predrafts
@@ -42,14 +43,14 @@ class RemoteDrafter(DrafterClient):
         *,
         needs_probs: bool = False,
         features: FeatureFeed | None = None,
-        tree: TreeRequest | None = None,
+        branching: Branching = CHAINS,
         predraft: PredraftPolicy | None = None,
         vocab_size: int | None = None,
     ) -> None:
         """`deadline_s(num_tokens)` is how long a round may wait for that many draft tokens; inf: until it is woken.
 
         needs_probs: drafts come with their distributions, for rejection sampling.
-        features: the target's, for proposers that need them. tree: how drafts may branch; None: chains.
+        features: the target's, for proposers that need them. branching: whether drafts branch.
         predraft: how far the replica may draft ahead; None: not at all. vocab_size: that of a target that fails on
         a token beyond it; None: only the drafter's own counts.
         """
@@ -58,7 +59,7 @@ class RemoteDrafter(DrafterClient):
         self._out = out
         self._needs_probs = needs_probs
         self._features = features or FeatureFeed()
-        self._tree = tree
+        self._branching = branching
         self._vocab_size = vocab_size
         self._predrafts = Predrafts(predraft or PredraftPolicy("off", 0))
         self._asked: Ask | None = None
@@ -143,7 +144,7 @@ class RemoteDrafter(DrafterClient):
         return self._remembered(draft, text, now_s)
 
     def _remembered(self, draft: Draft, text: Text, now_s: float) -> Draft:
-        self._predrafts.remember(text, () if draft.parents else draft.token_ids, now_s)
+        self._predrafts.remember(text, draft, now_s)
         return draft
 
     def _prepared(self, text: Text, max_tokens: int | None, *, num_next: int | None) -> Draft | None:
@@ -190,7 +191,8 @@ class RemoteDrafter(DrafterClient):
     def _propose(self, peer: Peer, text: Text, num_tokens: int, *, is_prepared: bool = False) -> TreeRequest | None:
         """State what is committed and ask for a draft, or for what follows the prepared one. Returns its tree."""
         limit = peer.limits.max_draft_tokens
-        tree = self._tree and self._tree.within(limit)
+        ahead = self._predrafts.request(peer, text, num_tokens) if self._branching.may_draft_ahead else None
+        tree = None if ahead or is_prepared else self._branching.request(peer.model, num_tokens, limit)
         message = Propose(
             sequence_id=peer.sequence_id,
             base_length=text.length,
@@ -198,7 +200,7 @@ class RemoteDrafter(DrafterClient):
             num_draft_tokens=num_tokens,
             features=self._features.since(peer.features_end),
             tree=tree,
-            ahead=None if tree else self._predrafts.request(peer, text, num_tokens),
+            ahead=ahead,
             is_prepared=is_prepared,
         )
         peer.features_end = self._features.end_position

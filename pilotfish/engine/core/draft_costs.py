@@ -19,9 +19,6 @@ _NEXT = 0.7
 """Assumed conditional acceptance: 0.7."""
 _KNOTS = 64
 """Sizes of a step whose prices are looked up; those between are interpolated."""
-_FREE = 1.1
-"""A tree may fill a step with nodes as long as it takes no more than this times the step with one chain: among
-several sequences, rows that cost something go to the likeliest tokens of chains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +110,3 @@ class DraftCosts:
             row_prices=tuple(prices),
             round_price=round_price,
         )
-
-
-def num_free_nodes(step_s: Callable[[float], float], num_sequences: int, num_draft_tokens: int, most: int) -> int:
-    """Nodes that each sequence's tree may have, with the step about as short as for a chain of one: more than
-    num_draft_tokens, or chains are better."""
-    longest_s = _FREE * step_s(num_sequences + num_draft_tokens)
-    num_nodes = num_draft_tokens
-    while num_nodes < most and step_s(num_sequences * (2 + num_nodes)) <= longest_s:
-        num_nodes += 1
-    return num_nodes

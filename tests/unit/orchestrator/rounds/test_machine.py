@@ -16,6 +16,7 @@ from orchestrator.control.in_target_controller import InTargetController
 from orchestrator.control.replica_state import ControlState
 from orchestrator.requests.request import GenerationRequest, Mode, SpeculationOptions
 from orchestrator.rounds.commands import Command
+from orchestrator.rounds.drafter_clients.branching import CHAINS, Branching
 from orchestrator.rounds.drafter_clients.drafter_client import DrafterClient, InTargetClient
 from orchestrator.rounds.drafter_clients.feature_feed import FeatureFeed
 from orchestrator.rounds.drafter_clients.lookup_budget import LookupBudget
@@ -42,7 +43,15 @@ MAX_TARGET_FAULTS = 3
 MAX_EVENTS = 3000
 NUM_LIVES = 30
 """Tried in each case."""
-DRAFTERS = ("remote", "remote tree", "remote ahead", "lookup", "lookup, then remote ahead", "in target")
+DRAFTERS = (
+    "remote",
+    "remote tree",
+    "remote ahead",
+    "tree or remote ahead",
+    "lookup",
+    "lookup, then remote ahead",
+    "in target",
+)
 
 
 _FAULTS = (
@@ -94,9 +103,13 @@ class World:
         lookup = LookupDrafter(SequenceLookup(NgramIndex(1, 3), len(PROMPT)), LookupBudget(1000), out)
         if kind == "lookup":
             return lookup
-        tree = TreeRequest(8, 2) if kind == "remote tree" else None
-        predraft = PredraftPolicy("on", 48) if kind.endswith("remote ahead") else None
-        remote = RemoteDrafter(self.drafts, lambda _: 0.5, out, tree=tree, predraft=predraft)
+        branching = {
+            "remote tree": Branching(TreeRequest(8, 2)),
+            "tree or remote ahead": Branching(TreeRequest(8, 2), lambda _, depth: depth + 3),
+        }.get(kind, CHAINS)
+        mode = "auto" if kind.startswith("tree or") else "on"
+        predraft = PredraftPolicy(mode, 48) if kind.endswith("remote ahead") else None
+        remote = RemoteDrafter(self.drafts, lambda _: 0.5, out, branching=branching, predraft=predraft)
         if not kind.startswith("lookup"):
             return remote
         return LookupFirst("ngram", lookup, remote, min_accepted_tokens=1.0, max_tokens=8)

@@ -17,6 +17,7 @@ from orchestrator.control.replica_state import ControlState
 from orchestrator.replicas.exchange import Exchange
 from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from orchestrator.rounds.commands import Command
+from orchestrator.rounds.drafter_clients.branching import Branching
 from orchestrator.rounds.drafter_clients.drafter_client import DrafterClient, InTargetClient
 from orchestrator.rounds.drafter_clients.lookup_budget import LookupBudget
 from orchestrator.rounds.drafter_clients.lookup_drafter import LookupDrafter
@@ -93,7 +94,9 @@ class World:
         elif proposer in IN_TARGET_DRAFTERS:
             drafter = InTargetClient(proposer, self.target_a.model.proposer)
         else:
-            drafter = RemoteDrafter(self.drafts, lambda _: self.deadline_s, out, tree=tree, predraft=predraft)
+            drafter = RemoteDrafter(
+                self.drafts, lambda _: self.deadline_s, out, branching=Branching(tree), predraft=predraft
+            )
             if lookup:
                 first = lookup_drafter(lookup, out, tree)
                 drafter = LookupFirst(lookup, first, drafter, min_accepted_tokens=1.0, max_tokens=8)

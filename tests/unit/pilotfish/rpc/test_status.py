@@ -54,6 +54,17 @@ async def test_faults_of_our_own_tell_nothing_of_the_inside(caplog: pytest.LogCa
     assert "/secret/path" in caplog.text
 
 
+async def test_a_client_that_leaves_just_before_it_is_told_is_no_fault_of_our_own(caplog) -> None:
+    class LeftContext(FakeContext):
+        async def abort(self, code: grpc.StatusCode, details: str, trailing_metadata: tuple) -> None:
+            raise grpc.aio.InternalError("the status cannot be sent")
+
+    with pytest.raises(grpc.aio.InternalError):
+        async with aborting_on_error(LeftContext()), aborting_on_error(LeftContext()):
+            raise errors.DeadlineExceededError("too late")
+    assert not caplog.records
+
+
 @pytest.mark.parametrize(
     ("code", "kind"),
     [

@@ -8,10 +8,11 @@ from collections.abc import Sequence as Tokens
 import pytest
 
 from orchestrator.answers.sequence import Sequence
+from orchestrator.rounds.drafter_clients.branching import Branching
 from orchestrator.rounds.drafter_clients.predraft_policy import PredraftPolicy
 from orchestrator.rounds.drafter_clients.remote_drafter import RemoteDrafter
 from pilotfish.messages import Event, Predrafted, Proposal, Propose, Verdict
-from pilotfish.types import AcceptanceMode, SamplingParams, SparseDistribution
+from pilotfish.types import AcceptanceMode, SamplingParams, SparseDistribution, TreeRequest
 from tests.support.asked_drafter import AskedDrafter
 
 PROMPT = (1, 2, 3)
@@ -95,6 +96,18 @@ async def test_a_hit_waits_for_nothing_and_is_told(drafter, link, policy, sequen
     assert 0.7 < min(told.ahead.acceptance) <= max(told.ahead.acceptance) < 1
     assert counted(policy) == (1, 0, 0, K, 0)
     assert policy.counters.hidden_s > 0
+
+
+async def test_a_round_that_drafts_ahead_has_a_chain_and_another_the_tree_that_is_free(
+    memory_pool, link, sequence
+) -> None:
+    free = Branching(TreeRequest(8, 2), lambda _, depth: depth + 1)
+    await drafter_on(memory_pool(link), PredraftPolicy("on", 12), branching=free).propose(sequence, K)
+    asked = link.commands[-1]
+    assert (asked.tree, asked.ahead.max_tokens) == (None, 12)
+    await drafter_on(memory_pool(link), PredraftPolicy("off", 12), branching=free).propose(sequence, K)
+    asked = link.commands[-1]
+    assert (asked.tree, asked.ahead) == (TreeRequest(K + 1, 2), None)
 
 
 async def test_on_a_miss_it_asks(drafter, link, policy, sequence, toy_continuation) -> None:

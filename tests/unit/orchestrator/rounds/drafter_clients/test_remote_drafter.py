@@ -7,6 +7,7 @@ import pytest
 
 from orchestrator.answers.sequence import Sequence
 from orchestrator.rounds.commands import Arrived, Command, Report, Woken
+from orchestrator.rounds.drafter_clients.branching import Branching
 from orchestrator.rounds.drafter_clients.feature_feed import FeatureFeed
 from orchestrator.rounds.drafter_clients.remote_drafter import RemoteDrafter
 from pilotfish.features import FeatureRequest, Features
@@ -63,7 +64,7 @@ async def test_each_round_states_only_what_is_new(memory_pool, link, sequence, t
 
 
 async def test_a_tree_is_asked_for_within_the_replicas_limits(memory_pool, link, sequence) -> None:
-    draft = await drafter_on(memory_pool, link, tree=TreeRequest(30, 3)).propose(sequence, 2)
+    draft = await drafter_on(memory_pool, link, branching=Branching(TreeRequest(30, 3))).propose(sequence, 2)
     assert link.commands[-1].tree == TreeRequest(link.limits.max_draft_tokens, 3)
     assert draft.parents == (-1, -1, 1, 1)
 
@@ -81,7 +82,7 @@ async def test_what_is_no_tree_is_held_against_the_replica(
     memory_pool, link, sequence, token_ids, parents, message
 ) -> None:
     link.on_event = lambda event: (Proposal(1, 3, token_ids, parents=parents),)
-    draft = await drafter_on(memory_pool, link, tree=TreeRequest(4, 2)).propose(sequence, 2)
+    draft = await drafter_on(memory_pool, link, branching=Branching(TreeRequest(4, 2))).propose(sequence, 2)
     assert draft.token_ids == ()
     assert message in draft.problem
     assert len(link.failures) == 1

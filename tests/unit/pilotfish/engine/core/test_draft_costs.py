@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from pilotfish.engine.core.draft_costs import DraftCosts, Thresholds, num_free_nodes
+from pilotfish.engine.core.draft_costs import DraftCosts, Thresholds
 
 STEP_S = 0.010
 
@@ -52,8 +52,3 @@ def test_every_row_has_its_price_however_many_there_are() -> None:
     costs.add(2, STEP_S, 1, STEP_S)
     prices = costs.thresholds(lambda num_rows: STEP_S * num_rows, 1, 5, 150).row_prices
     assert prices[:151] == pytest.approx([1.0 * num_rows for num_rows in range(151)])
-
-
-@pytest.mark.parametrize(("num_sequences", "num_draft_tokens", "expected"), [(1, 5, 11), (4, 2, 2), (1, 40, 47)])
-def test_trees_fill_the_tile_that_chains_began(num_sequences: int, num_draft_tokens: int, expected: int) -> None:
-    assert num_free_nodes(tiles, num_sequences, num_draft_tokens, 63) == expected
