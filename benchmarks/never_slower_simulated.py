@@ -1,12 +1,12 @@
 """Is `auto` never slower than the better of always off and always on, apart from this machine's noise?
 
-Loads of 1 to 128 requests in virtual time: the orchestrator's controllers and the target's batching are the real ones,
-the replicas are simulated (profile a100-70b). Some loads are mixtures: 20 to 80 % of the requests are `off` or `on`
-whatever is measured, and the tokens of all requests are compared with those where the rest is off or on as well. Every
-seed starts with a controller that has measured nothing. A load's figure leaves out the first second, in which the
-controller tries what it does not know; `from_start` includes it, over the first 7 seconds from 32 sequences on and up
-to 31 below. The machine's noise is simulated too: a processor that handles one message at a time and stalls now and
-then. `--no-noise` leaves it out. The result is the same on every machine.
+Loads of 1 to 128 requests in virtual time: the orchestrator's machines and controllers are the real ones, as are the
+replicas' schedulers and batching; what steps take is modelled (profile a100-70b). Some loads are mixtures: 20 to 80 %
+of the requests are `off` or `on` whatever is measured, and the tokens of all requests are compared with those where the
+rest is off or on as well. Every seed starts with a controller that has measured nothing. A load's figure leaves out the
+first second, in which the controller tries what it does not know; `from_start` includes it, over the first 7 seconds
+from 32 sequences on and up to 31 below. The machine's noise is simulated too: a processor that handles one message at a
+time and stalls now and then. `--no-noise` leaves it out. The result is the same on every machine.
 """
 
 import itertools
@@ -52,13 +52,13 @@ class Mixture(NamedTuple):
 
 
 class Variant(NamedTuple):
-    """A workload. The simulation leaves out what drafts made ahead and prompts cost the drafter, and the processor time
-    of sending, so real rounds take longer with many sequences at once."""
+    """A workload. The simulation leaves out what drafts made ahead cost the drafter, and the processor time of sending,
+    so real rounds take longer with many sequences at once."""
 
     ahead: float = 0.0
     """Share of the drafts that were made ahead."""
     prompt_tokens: Sequence[int] = ()
-    """Without any, prompts are free."""
+    """Without any they are of four tokens."""
     answered: float = 1.0
     """Share of the passages in which the drafter has an answer at all."""
 

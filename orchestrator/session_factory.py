@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from orchestrator.answers.output import OutputText
 from orchestrator.answers.sequence import Sequence
+from orchestrator.awaited_drafter import AwaitedDrafter
 from orchestrator.control.controller import Controller
 from orchestrator.control.in_target_controller import InTargetController
 from orchestrator.control.replica_state import ControlState
@@ -26,7 +27,7 @@ from orchestrator.rounds.machine import RoundMachine
 from orchestrator.rounds.round_log import RoundLog
 from orchestrator.rounds.target import Target
 from orchestrator.session import Session
-from orchestrator.step_rounds import DraftModels, StepDrafter, StepRounds, step_rounds
+from orchestrator.step_rounds import DraftModels, StepRounds, step_rounds
 from pilotfish.config import Config
 from pilotfish.drafter_registry import IN_TARGET_DRAFTERS, LOOKUPS
 from pilotfish.models.tokens.tokenizer import Tokenizer
@@ -80,7 +81,8 @@ class SessionFactory:
     def _steps(self, request: GenerationRequest) -> StepRounds | None:
         if request.speculation.level != "step":
             return None
-        drafter = StepDrafter(DraftModels(self._drafts), self._draft_deadline_s)
+        models = DraftModels(self._drafts)
+        drafter = AwaitedDrafter(lambda out: RemoteDrafter(models, self._draft_deadline_s, out))
         marks = reasoning_marks(self._config.http.reasoning_parser, self._tokenizer.chat_template)
         return step_rounds(request, drafter, self.scorer(), self._tokenizer, marks, self._config.speculation.steps)
 

@@ -9,17 +9,16 @@ from __future__ import annotations
 import logging
 import time
 from collections import abc
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 
 from orchestrator.answers.sequence import Sequence
+from orchestrator.awaited_drafter import AwaitedDrafter
 from orchestrator.control.reasons import Reason
 from orchestrator.prompt_scoring import PromptScorer
-from orchestrator.replicas.exchange import Exchange
 from orchestrator.requests.reasoning import MAX_MARK_TOKENS, ReasoningMarks, ReasoningParser
 from orchestrator.requests.request import GenerationRequest
-from orchestrator.rounds.commands import AcceptedStep, Command
+from orchestrator.rounds.commands import AcceptedStep
 from orchestrator.rounds.draft import Draft
-from orchestrator.rounds.drafter_clients.remote_drafter import RemoteDrafter
 from orchestrator.rounds.drafter_clients.sequence_pool import DraftReplicas
 from orchestrator.rounds.peer import Replica
 from orchestrator.rounds.steps import NoSteps
@@ -34,52 +33,6 @@ from pilotfish.types import Timings
 
 _log = logging.getLogger(__name__)
 
-_MAX_UNREAD = 512
-"""Messages of the drafter that wait: one for each question, those of missed rounds included."""
-
-
-class StepDrafter:
-    """A drafter that is waited for: it writes the steps, and nothing else. One per request; close it."""
-
-    def __init__(self, pool: DraftReplicas, deadline_s: Callable[[int], float]) -> None:
-        self._out: list[Command] = []
-        self._drafter = RemoteDrafter(pool, deadline_s, self._out)
-        self._exchange = Exchange(None, acquire_timeout_s=0, max_unread=_MAX_UNREAD)
-
-    @property
-    def unavailable_reason(self) -> str:
-        """Why steps cannot be had now; empty if they can."""
-        return self._drafter.unavailable_reason
-
-    def prepare(self, sequence: Sequence) -> None:
-        """Begin to read the prompt, while the target does."""
-        self._drafter.prepare(sequence, time.monotonic())
-        self._flush()
-
-    async def propose(self, sequence: Sequence, num_tokens: int) -> Draft:
-        """A draft of at most num_tokens tokens that continues the committed ones. Raises nothing but cancellation."""
-        draft = self._drafter.ask(sequence, num_tokens, time.monotonic())
-        while draft is None:
-            self._flush()
-            event = await self._exchange.next()
-            draft = self._drafter.hear(event, sequence, time.monotonic())
-        self._flush()
-        return draft
-
-    def rewind(self, length: int) -> None:
-        """Forget what followed length committed tokens: it was speculative."""
-        self._drafter.rewind(length)
-        self._flush()
-
-    def close(self) -> None:
-        """Free the place on the replica. Idempotent; it is opened again when it is needed."""
-        self._drafter.close()
-        self._flush()
-
-    def _flush(self) -> None:
-        self._exchange.run(self._out)
-        self._out.clear()
-
 
 class StepRounds(NoSteps):
     """See the module. One per request."""
@@ -87,7 +40,7 @@ class StepRounds(NoSteps):
     def __init__(
         self,
         request: GenerationRequest,
-        drafter: StepDrafter,
+        drafter: AwaitedDrafter,
         judge: StepJudge,
         *,
         token_bytes: Mapping[int, bytes],
@@ -223,7 +176,7 @@ class StepRounds(NoSteps):
 
 def step_rounds(
     request: GenerationRequest,
-    drafter: StepDrafter,
+    drafter: AwaitedDrafter,
     scorer: PromptScorer,
     tokenizer: Tokenizer,
     marks: ReasoningMarks | None,

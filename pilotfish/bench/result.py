@@ -91,8 +91,3 @@ def common_conditions(info: ServiceInfo, options: GenerateOptions) -> dict[str, 
         "sampling": "greedy" if options.temperature == 0 else sampled,
         "after the end": "goes on" if options.ignore_eos else "stops",
     }
-
-
-def to_json(result: msgspec.Struct) -> str:
-    """JSON for programs: field names are those of the structs."""
-    return msgspec.json.format(msgspec.json.encode(result), indent=1).decode()

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
 from rich.console import Console
+
+ResultT = TypeVar("ResultT", bound=msgspec.Struct)
 
 
 def output_console(*, no_color: bool = False) -> Console:
@@ -18,3 +24,13 @@ def shows_colours(console: Console) -> bool:
 def error_console(*, no_color: bool = False) -> Console:
     """Where messages about the run go, so that stdout can be piped."""
     return Console(stderr=True, no_color=no_color or None, highlight=False)
+
+
+def print_result(
+    result: ResultT, show: Callable[[ResultT, Console], None], *, as_json: bool, no_color: bool = False
+) -> None:
+    """As `show` has it for people; as JSON for programs: field names are those of the structs."""
+    if as_json:
+        print(msgspec.json.format(msgspec.json.encode(result), indent=1).decode())
+    else:
+        show(result, output_console(no_color=no_color))

@@ -77,7 +77,8 @@ class EmulatedCore(ModelEngine):
         )
         self._publishes_costs = not model.proposer
         self._language_model = language_model
-        self._drafter = EmulatedDrafter(language_model, acceptance)
+        self.drafter = EmulatedDrafter(language_model, acceptance)
+        """Drafts; may be replaced at any time."""
         self._step_cost = step_cost
         self._feature_bytes = feature_bytes
         self.step_s = 0.0
@@ -151,7 +152,7 @@ class EmulatedCore(ModelEngine):
 
     def _drafted(self, sequence: EngineSequence) -> Drafted:
         """What the drafter thinks of next, as the sequence's task wants it."""
-        guess = partial(self._drafter.guess, sequence)
+        guess = partial(self.drafter.guess, sequence)
         match sequence.task:
             case PredraftTask(growth=growth) if growth.is_choosing:
                 return Drafted(candidates=[guess(path, len(path)) for path in growth.paths()])

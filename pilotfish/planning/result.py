@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pilotfish.planning.memory import MemoryPlan
-
 
 class BatchRow(msgspec.Struct, frozen=True, kw_only=True):
     """A batch of one replica. Times in milliseconds from token to token of one sequence."""
@@ -113,11 +111,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Fleets of as many GPUs each, scaled up with the load until they are equal to the last."""
     verdict: list[str]
     """Sentences."""
-
-
-def to_json(plan: Plan | MemoryPlan) -> str:
-    """Indented, for programs."""
-    return msgspec.json.format(msgspec.json.encode(plan), indent=1).decode()
 
 
 _TIE = 0.05

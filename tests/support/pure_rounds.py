@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 from orchestrator.rounds.commands import (
     Acquire,
@@ -27,6 +27,7 @@ from pilotfish.messages import Command as Message
 from pilotfish.messages import Event as Answer
 from pilotfish.rpc.replica.validation import check_command
 from pilotfish.types import LoadReport
+from tests.support.memory_pool import MemoryPool
 from tests.support.memory_replicas import MemoryLink
 
 
@@ -58,24 +59,10 @@ class PureLink(MemoryLink):
         self.steps.clear()
 
 
-class PurePool:
-    """The first of the healthy links that are not to be avoided."""
-
-    absence_reason = "there is no replica"
-    is_full = False
-
-    def __init__(self, *links: PureLink) -> None:
-        self.links = links
-
-    def pick(self, avoid: Collection[str] = ()) -> PureLink | None:
-        healthy = [link for link in self.links if link.is_healthy]
-        return min(healthy, key=lambda link: link.replica_id in avoid, default=None)
-
-
 class PureRequest:
     """Carries the machine's commands to the links, and events to the machine."""
 
-    def __init__(self, machine: RoundMachine, targets: PurePool, drafts: PurePool) -> None:
+    def __init__(self, machine: RoundMachine, targets: MemoryPool[PureLink], drafts: MemoryPool[PureLink]) -> None:
         self.machine = machine
         self.links = [*targets.links, *drafts.links]
         self.now_s = 0.0

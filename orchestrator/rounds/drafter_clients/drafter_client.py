@@ -66,6 +66,9 @@ class DrafterClient:
         """
         return NO_DRAFT
 
+    def rewind(self, length: int) -> None:
+        """Forget what followed length committed tokens: it was speculative."""
+
     def close(self) -> None:
         """Free what is held elsewhere. Idempotent."""
 

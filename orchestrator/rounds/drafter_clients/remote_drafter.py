@@ -119,7 +119,6 @@ class RemoteDrafter(DrafterClient):
         return self._remembered(draft or NO_DRAFT, text, now_s)
 
     def rewind(self, length: int) -> None:
-        """Forget what followed length committed tokens: it was speculative."""
         if self.peer is not None:
             self.peer.rewind(length)
             if self._is_late:

@@ -11,7 +11,7 @@ import typer
 from pilotfish.bench.arms import STEP
 from pilotfish.bench.prompts import load_prompts
 from pilotfish.bench.proposers import PROPOSERS, Proposer, parse_proposers
-from pilotfish.bench.result import result_of, to_json
+from pilotfish.bench.result import result_of
 from pilotfish.bench.suite import (
     STACK_DEFAULTS,
     STEP_DEFAULTS,
@@ -31,9 +31,9 @@ from pilotfish.cli.commands.generate import (
     StepThreshold,
 )
 from pilotfish.cli.commands.serve import pull_models
-from pilotfish.cli.console import error_console, output_console
+from pilotfish.cli.console import error_console, print_result
 from pilotfish.cli.errors import fail_on_error
-from pilotfish.cli.options import BenchAddress, ConfigFile, NoColor, Overrides, Timeout
+from pilotfish.cli.options import AsJson, BenchAddress, ConfigFile, NoColor, Overrides, Timeout
 from pilotfish.client.access import Access
 from pilotfish.client.answer import GenerateOptions
 from pilotfish.client.inference import InferenceClient
@@ -94,7 +94,7 @@ def bench(
         bool, typer.Option("--ignore-eos", help="Continue after the end: equal lengths, but odd text.")
     ] = False,
     address: BenchAddress = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    as_json: AsJson = False,
     config_file: ConfigFile = None,
     overrides: Overrides = None,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
@@ -145,10 +145,7 @@ def bench(
     with BenchProgress(error_console()) as progress:
         run = run_stations(stations, chosen, settings, progress=progress)
     result = result_of(run, settings, prompts_from=str(prompts or "our own set"), overrides=overrides or ())
-    if as_json:
-        print(to_json(result))
-    else:
-        show(result, output_console(no_color=no_color))
+    print_result(result, show, as_json=as_json, no_color=no_color)
 
 
 def _require_no_options(context: typer.Context) -> None:

@@ -12,14 +12,13 @@ from pilotfish.bench.load.suite import MODES, LoadSettings, run_load
 from pilotfish.bench.load.tables import show
 from pilotfish.bench.load.workload import FORMS, parse_lengths
 from pilotfish.bench.prompts import load_prompts
-from pilotfish.bench.result import to_json
 from pilotfish.bench.suite import STACK_DEFAULTS, Station
 from pilotfish.cli.bench_progress import BenchProgress
-from pilotfish.cli.commands.generate import DEFAULT_TIMEOUT_S
+from pilotfish.cli.commands.generate import DEFAULT_TIMEOUT_S, NumSpeculativeTokens
 from pilotfish.cli.commands.serve import pull_models
-from pilotfish.cli.console import error_console, output_console
+from pilotfish.cli.console import error_console, print_result
 from pilotfish.cli.errors import fail_on_error
-from pilotfish.cli.options import BenchAddress, ConfigFile, NoColor, Overrides, Timeout
+from pilotfish.cli.options import AsJson, BenchAddress, ConfigFile, NoColor, Overrides, Timeout
 from pilotfish.client.answer import GenerateOptions
 from pilotfish.config import load_config
 from pilotfish.emulation.profiles import load_profile
@@ -46,9 +45,7 @@ def load(
         int | None, typer.Option("--requests", help="Measured per run. Default: 4 per user, at least 16.", min=1)
     ] = None,
     turns: Annotated[int, typer.Option("--turns", help="Runs per mode and load.", min=1)] = 1,
-    num_speculative_tokens: Annotated[
-        int | None, typer.Option("--num-speculative-tokens", "-k", help="Draft tokens per round.", min=1)
-    ] = None,
+    num_speculative_tokens: NumSpeculativeTokens = None,
     proposer: Annotated[str, typer.Option("--proposer", help="Proposer. Default: the server's.")] = "",
     temperature: Annotated[float, typer.Option("--temperature", "-t", help="0 is greedy.")] = 0.0,
     seed: Annotated[int, typer.Option("--seed", help="For lengths, prompts and sampling.", min=0)] = 0,
@@ -59,7 +56,7 @@ def load(
     emulate: Annotated[
         str | None, typer.Option("--emulate", metavar="PROFILE", help="Start services on emulated hardware.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    as_json: AsJson = False,
     config_file: ConfigFile = None,
     overrides: Overrides = None,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
@@ -99,10 +96,7 @@ def load(
     station = _station(address, config_file, overrides or (), emulate)
     with BenchProgress(error_console()) as progress:
         result = run_load(station, settings, progress)
-    if as_json:
-        print(to_json(result))
-    else:
-        show(result, output_console(no_color=no_color))
+    print_result(result, show, as_json=as_json, no_color=no_color)
 
 
 def _concurrencies(text: str) -> tuple[int, ...]:

@@ -9,9 +9,9 @@ import typer
 
 from pilotfish.bench.load.workload import FORMS, parse_lengths
 from pilotfish.cli.commands.plan_memory import print_memory_plan
-from pilotfish.cli.console import error_console, output_console
+from pilotfish.cli.console import error_console, print_result
 from pilotfish.cli.errors import fail_on_error
-from pilotfish.cli.options import NoColor
+from pilotfish.cli.options import AsJson, NoColor
 from pilotfish.config import SpeculationConfig
 from pilotfish.emulation.profiles import load_profile
 from pilotfish.errors import ConfigError
@@ -19,7 +19,6 @@ from pilotfish.planning.draft_assumptions import DraftAssumptions, Placement
 from pilotfish.planning.fleet import Goals
 from pilotfish.planning.plan import make_plan
 from pilotfish.planning.planner import ROUND_TRIP_S, Fleet, Planner
-from pilotfish.planning.result import to_json
 from pilotfish.planning.tables import show
 from pilotfish.planning.workload import Workload, poisson_workload, read_workload
 
@@ -73,7 +72,7 @@ def plan(
     network_ms: Annotated[
         float, typer.Option("--network-ms", help="Round trip from orchestrator to replica, handling included.", min=0)
     ] = ROUND_TRIP_S * 1e3,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    as_json: AsJson = False,
     model: Annotated[
         str | None,
         typer.Option(
@@ -120,9 +119,8 @@ def plan(
       pilotfish profile --out mine.yaml; pilotfish plan -p mine.yaml   your own machine
     """
     if model is not None:
-        console = output_console(no_color=no_color)
         memory_gb = gpu_memory_gb or DEFAULT_GPU_MEMORY_GB
-        print_memory_plan(model, gpus or 1, memory_gb, drafter=drafter, as_json=as_json, console=console)
+        print_memory_plan(model, gpus or 1, memory_gb, drafter=drafter, as_json=as_json, no_color=no_color)
         return
     if gpus is not None or gpu_memory_gb is not None or drafter:
         raise ConfigError("--gpus, --gpu-memory-gb and --drafter go with --model: name the model that they are for")
@@ -138,10 +136,7 @@ def plan(
     goals = Goals(first_token_s=ttft_ms / 1e3, token_s=token_ms / 1e3, share=share)
     with error_console().status("planning"):
         result = make_plan(planner, goals, _fleet(targets, drafters))
-    if as_json:
-        print(to_json(result))
-    else:
-        show(result, output_console(no_color=no_color))
+    print_result(result, show, as_json=as_json, no_color=no_color)
 
 
 def _rates(text: str) -> tuple[float, ...]:

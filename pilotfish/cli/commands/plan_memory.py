@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rich.console import Console
-
+from pilotfish.cli.console import print_result
 from pilotfish.config import default_cache_dir
 from pilotfish.config.shipped_heads import head_folder
 from pilotfish.errors import ModelNotFoundError
@@ -16,7 +15,6 @@ from pilotfish.models.store.pull import cached_folder
 from pilotfish.parallel.shape import ModelShape
 from pilotfish.parallel.sizes import ModelSizes
 from pilotfish.planning.memory import plan_memory
-from pilotfish.planning.result import to_json
 from pilotfish.planning.tables import show_memory
 
 _SHAPES = Path(__file__).parents[2] / "planning" / "data"
@@ -25,7 +23,7 @@ _SHAPES_ARE = "one whose shape comes with Pilotfish:"
 
 
 def print_memory_plan(
-    model: str, num_gpus: int, gpu_memory_gb: float, *, drafter: str, as_json: bool, console: Console
+    model: str, num_gpus: int, gpu_memory_gb: float, *, drafter: str, as_json: bool, no_color: bool
 ) -> None:
     """Print the table or JSON. drafter: a model, a head or, empty, none.
 
@@ -43,10 +41,7 @@ def print_memory_plan(
         drafter=drafter,
         drafter_bytes=_drafter_bytes(drafter) if drafter else 0,
     )
-    if as_json:
-        print(to_json(plan))
-    else:
-        show_memory(plan, console)
+    print_result(plan, show_memory, as_json=as_json, no_color=no_color)
 
 
 def _drafter_bytes(drafter: str) -> int:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from pilotfish.drafters.eagle3.config import Eagle3Config, eagle3_config_json, read_eagle3_config
 from pilotfish.drafters.eagle3.module import Eagle3Head
 from pilotfish.errors import ModelError
-from pilotfish.models.store.tensor_folder import check_tensors, check_token_ids, read_tensors, write_head
+from pilotfish.models.store.tensor_folder import check_token_ids, fill_head, read_tensors, write_head
 
 _EMBEDDINGS = "embed_tokens.weight"
 _OTHER_NAMES = (("model.", ""), ("layers.0.", "midlayer."))
@@ -32,10 +32,9 @@ def load_eagle3(folder: Path, *, num_target_layers: int, dtype: torch.dtype = to
         tensors.setdefault("t2d", head.t2d)
     if _EMBEDDINGS in tensors:
         head.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
-    check_tensors(head.state_dict(), tensors, folder)
+    head = fill_head(head, tensors, folder, dtype)
     _check_vocabulary(config, tensors["d2t"], tensors["t2d"], folder)
-    head.load_state_dict({name: tensors[name] for name in head.state_dict()})
-    return head.to(dtype).eval().requires_grad_(False)
+    return head
 
 
 def save_eagle3(head: Eagle3Head, folder: Path, *, dtype: torch.dtype = torch.bfloat16) -> None:

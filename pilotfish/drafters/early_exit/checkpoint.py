@@ -10,7 +10,7 @@ from pilotfish.drafters.early_exit.config import exit_config_json, read_exit_con
 from pilotfish.drafters.early_exit.module import ExitHead
 from pilotfish.models.loading import LoadedModel
 from pilotfish.models.store.head_config import HeadTarget
-from pilotfish.models.store.tensor_folder import check_tensors, check_token_ids, read_tensors, write_head
+from pilotfish.models.store.tensor_folder import check_token_ids, fill_head, read_tensors, write_head
 
 
 def load_exit(folder: Path, target: LoadedModel, *, dtype: torch.dtype = torch.bfloat16) -> ExitHead:
@@ -22,11 +22,9 @@ def load_exit(folder: Path, target: LoadedModel, *, dtype: torch.dtype = torch.b
     config = read_exit_config(folder)
     config.check_target(HeadTarget.of_model(target), source=str(folder))
     tensors = read_tensors(folder)
-    head = ExitHead(config, target.model)
-    check_tensors(head.state_dict(), tensors, folder)
+    head = fill_head(ExitHead(config, target.model), tensors, folder, dtype)
     check_token_ids(tensors["token_map"], config.vocab_size, "token_map", folder)
-    head.load_state_dict(tensors)
-    return head.to(dtype).eval().requires_grad_(False)
+    return head
 
 
 def save_exit(head: ExitHead, folder: Path, *, dtype: torch.dtype = torch.bfloat16) -> None:

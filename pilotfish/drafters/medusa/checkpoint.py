@@ -12,7 +12,7 @@ from torch import Tensor
 from pilotfish.drafters.medusa.config import medusa_config_json, read_medusa_config
 from pilotfish.drafters.medusa.module import MedusaHeads
 from pilotfish.errors import ModelError
-from pilotfish.models.store.tensor_folder import check_tensors, check_token_ids, read_tensors, write_head
+from pilotfish.models.store.tensor_folder import check_token_ids, fill_head, read_tensors, write_head
 
 _AUTHORS_FILE = "medusa_lm_head.pt"
 
@@ -29,10 +29,9 @@ def load_medusa(folder: Path, *, hidden_size: int, vocab_size: int, dtype: torch
     heads = MedusaHeads(config)
     if config.draft_vocab_size == config.vocab_size:
         tensors.setdefault("token_map", heads.token_map)
-    check_tensors(heads.state_dict(), tensors, folder)
+    heads = fill_head(heads, tensors, folder, dtype)
     check_token_ids(tensors["token_map"], config.vocab_size, "token_map", folder)
-    heads.load_state_dict(tensors)
-    return heads.to(dtype).eval().requires_grad_(False)
+    return heads
 
 
 def save_medusa(heads: MedusaHeads, folder: Path, *, dtype: torch.dtype = torch.bfloat16) -> None:

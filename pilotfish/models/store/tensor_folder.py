@@ -6,14 +6,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from pilotfish.errors import ModelError, ModelNotFoundError, UnsupportedModelError
+
+HeadT = TypeVar("HeadT", bound=nn.Module)
 
 
 def positive(values: Mapping[str, Any], path: Path, name: str, default: int | None = None) -> int:
@@ -39,6 +41,13 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
         except (OSError, SafetensorError) as error:
             raise ModelError(f"{path} cannot be read: {error}") from error
     return tensors
+
+
+def fill_head(head: HeadT, tensors: Mapping[str, Tensor], folder: Path, dtype: torch.dtype) -> HeadT:
+    """The head with the folder's tensors, floats as dtype, not to be trained. Raises as check_tensors does."""
+    check_tensors(head.state_dict(), tensors, folder)
+    head.load_state_dict(dict(tensors))
+    return head.to(dtype).eval().requires_grad_(False)
 
 
 def check_tensors(wanted: Mapping[str, Tensor], found: Mapping[str, Tensor], folder: Path) -> None:

@@ -1,180 +1,92 @@
-"""Replicas that compute, step by step, what sequences ask of them."""
+"""Emulated engine cores in virtual time: the real intake, scheduler and batching, with steps of a hardware profile."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
 
+from pilotfish.emulation.core import EmulatedCore
 from pilotfish.emulation.profiles import StepCost
 from pilotfish.engine.batching.batching_delay import BatchingDelay
-from pilotfish.engine.batching.step_costs import StepCosts
-from pilotfish.engine.core.scheduler import PREFILL_SHARE
-from pilotfish.messages import CloseSequence, Command
-from pilotfish.types import LoadReport
-from tests.support.simulated_stack.task import Task
-from tests.support.simulated_stack.world import World
-
-_NS = 1e9
-"""In a second."""
+from pilotfish.messages import Command, Event
+from tests.support.simulated_stack.world import NS, World
 
 
-@dataclass(slots=True)
-class Rows:
-    """What one sequence has in a step."""
+class NoisyCost:
+    """What steps take on a machine that disturbs them, once it is switched on. See StepCost.
 
-    sequence_id: int
-    task: Task
-    num_rows: int
-    is_prefill: bool = False
+    Contexts cost nothing: sequences without an end would slow down while they are measured.
+    """
 
-    @property
-    def is_answered(self) -> bool:
-        """Whether the step brings an output token: not beside the first rows of a prompt."""
-        return not self.is_prefill or self.num_rows == self.task.num_prompt_rows
+    def __init__(self, world: World, cost: StepCost) -> None:
+        self.is_on = False
+        self._world, self._cost = world, cost
+
+    def step_s(self, num_sequences: int, num_tokens: int, num_context_tokens: int = 0) -> float:
+        del num_context_tokens
+        seconds = self._cost.step_s(num_sequences, num_tokens)
+        return self._world.step_s(seconds) if self.is_on else seconds
 
 
 class Replica:
-    """Steps back to back over whatever is ready."""
+    """Steps back to back over whatever is ready. See EmulatedEngine, which has the clock of the machine."""
 
-    def __init__(self, world: World, cost: StepCost, max_rows: int) -> None:
-        self._costs = StepCosts.sampled(cost.step_s, max_rows)
-        self.load = LoadReport(step_table=self._costs.table)
+    def __init__(self, world: World, core: EmulatedCore, delay: BatchingDelay | None = None) -> None:
+        """delay: waits for sequences that come back soon; None: nobody is waited for."""
+        self.core = core
+        self.load = core.load()
         """Of the last step."""
-        self._prefill_ns = 0.0
-        """Of all steps."""
-        self._num_steps = 0
-        self._world = world
-        self._cost = cost
-        self._max_rows = max_rows
-        self._tasks: dict[int, Task] = {}
+        self.listeners: dict[int, Callable[[Event], None]] = {}
+        """Called when an event of the sequence has travelled."""
+        self._world, self._delay = world, delay
+        self._arrived: list[Command] = []
         self._is_busy = False
-
-    def submit(self, sequence_id: int, task: Task) -> None:
-        """The task arrives; it extends the sequence's run if that is not over."""
-        self._take(sequence_id, task)
-        if not self._is_busy:
-            self._start()
-
-    def close(self, sequence_id: int) -> None:
-        """The sequence has ended."""
-        self._tasks.pop(sequence_id, None)
-
-    def _take(self, sequence_id: int, task: Task) -> None:
-        run = self._tasks.setdefault(sequence_id, task)
-        if run is not task:
-            run.extend(task)
-
-    def _start(self) -> None:
-        batch = self._next_batch()
-        self._is_busy = bool(batch)
-        if batch:
-            num_rows = sum(rows.num_rows for rows in batch)
-            step_s = self._world.step_s(self._cost.step_s(len(batch), num_rows))
-            self._world.after(step_s, lambda: self._finish(batch, self._measure(batch, step_s)))
-
-    def _next_batch(self) -> list[Rows]:
-        """What decodes comes first, and leaves a share of the step to prompts, which take what they get."""
-        prompts = {number: task for number, task in self._tasks.items() if task.num_prompt_rows}
-        budget = self._max_rows
-        reserved = int(PREFILL_SHARE * budget) if prompts else 0
-        limit = self._max_decode_rows(budget - reserved)
-        batch: list[Rows] = []
-        for sequence_id, task in self._tasks.items():
-            if sequence_id not in prompts and task.num_rows <= limit:
-                batch.append(Rows(sequence_id, task, task.num_rows))
-                budget -= task.num_rows
-                limit -= task.num_rows
-        for sequence_id, task in prompts.items():
-            if budget:
-                num_rows = min(task.num_prompt_rows, budget)
-                batch.append(Rows(sequence_id, task, num_rows, is_prefill=True))
-                budget -= num_rows
-        return batch
-
-    def _max_decode_rows(self, num_rows: int) -> int:
-        """Of the step, which has room for num_rows."""
-        return num_rows
-
-    def _measure(self, batch: Sequence[Rows], step_s: float) -> LoadReport:
-        num_decoding = sum(1 for rows in batch if not rows.is_prefill)
-        num_rows = sum(rows.num_rows for rows in batch)
-        num_prefill_rows = sum(rows.num_rows for rows in batch if rows.is_prefill)
-        self._prefill_ns += self._costs.add(num_rows, num_prefill_rows, step_s * _NS)
-        self._num_steps += 1
-        return LoadReport(
-            num_sequences_decoding=num_decoding,
-            num_step_tokens=num_rows,
-            step_time_ns=round(step_s * _NS),
-            prefill_time_ns=round(self._prefill_ns),
-            num_steps=self._num_steps,
-            step_table=self._costs.table,
-        )
-
-    def _finish(self, batch: Sequence[Rows], load: LoadReport) -> None:
-        """The step is over."""
-        self.load = load
-        for rows in batch:
-            sequence_id, task = rows.sequence_id, rows.task
-            is_answered = rows.is_answered
-            if rows.is_prefill:
-                task.num_prompt_rows -= rows.num_rows
-            if not is_answered:
-                continue
-            task.num_steps -= 1
-            # Whoever was served goes to the end of the queue.
-            is_open = self._tasks.pop(sequence_id, None) is task
-            if is_open and task.num_steps:
-                self._tasks[sequence_id] = task
-            if task.answers_each_step or task.num_steps == 0:
-                self._world.deliver(task.resume)
-        self._start()
-
-
-class DelayingTarget(Replica):
-    """Waits for sequences that come back soon, as the worker of a real engine does, by its code."""
-
-    def __init__(self, world: World, cost: StepCost, max_rows: int) -> None:
-        super().__init__(world, cost, max_rows)
-        self._delay = BatchingDelay(self._costs, max_rows)
         self._num_looks = 0
 
-    def submit(self, sequence_id: int, task: Task) -> None:
-        self._take(sequence_id, task)
-        self._arrive(task.command(sequence_id))
-
-    def close(self, sequence_id: int) -> None:
-        super().close(sequence_id)
-        self._arrive(CloseSequence(sequence_id))
-
-    def _arrive(self, command: Command) -> None:
-        self._delay.took((command,), self._now_ns)
+    def submit(self, command: Command) -> None:
+        """The command arrives; a step that is being computed does not see it."""
+        if self._delay is not None:
+            self._delay.took((command,), self._world.now_ns)
+        self._arrived.append(command)
         if not self._is_busy:
             self._look()
 
-    @property
-    def _now_ns(self) -> int:
-        return round(_NS * self._world.now_s)
-
-    def _start(self) -> None:
-        self._is_busy = False
-        self._look()
-
     def _look(self) -> None:
-        """Begin the step, or wait and look again."""
+        """Begin a step, or wait and look again."""
         self._num_looks += 1
-        wait_ns = self._delay.wait_ns(self._now_ns) if self._tasks else 0
+        self._take()
+        if not self.core.has_work:
+            return
+        wait_ns = 0.0 if self._delay is None else self._delay.wait_ns(self._world.now_ns)
         if wait_ns > 0:
-            number = self._num_looks
-            self._world.after(wait_ns / _NS, lambda: self._look_again(number))
+            self._world.after(wait_ns / NS, partial(self._look_again, self._num_looks))
         else:
-            super()._start()
+            self._step()
 
     def _look_again(self, number: int) -> None:
         if number == self._num_looks:  # nothing has arrived
             self._look()
 
-    def _max_decode_rows(self, num_rows: int) -> int:
-        max_rows = self._delay.max_rows(self._now_ns)
-        return num_rows if max_rows is None else min(num_rows, max_rows)
+    def _step(self) -> None:
+        self._is_busy = True
+        events = self.core.step(None if self._delay is None else self._delay.max_rows(self._world.now_ns))
+        self._world.after(self.core.step_s, lambda: self._finish(events))
 
-    def _finish(self, batch: Sequence[Rows], load: LoadReport) -> None:
-        self._delay.gave([rows.task.verdict(rows.sequence_id) for rows in batch if rows.is_answered], self._now_ns)
-        super()._finish(batch, load)
+    def _finish(self, events: list[Event]) -> None:
+        self._is_busy = False
+        self._take()
+        events = self.core.go_on(events)
+        self.load = self.core.load()
+        if self._delay is not None:
+            self._delay.gave(events, self._world.now_ns)
+        for event in events:
+            self._world.deliver(partial(self._tell, event))
+        self._look()
+
+    def _take(self) -> None:
+        commands, self._arrived = self._arrived, []
+        for command in commands:
+            self.core.submit(command)
+
+    def _tell(self, event: Event) -> None:
+        listener = self.listeners.get(event.sequence_id)
+        if listener is not None:
+            listener(event)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
-from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import cast
+
+import msgspec
 
 from orchestrator.answers.output import OutputChunk
 from orchestrator.answers.sequence import Sequence as AnswerSequence
@@ -18,35 +20,20 @@ from orchestrator.rounds.drafter_clients.remote_drafter import RemoteDrafter
 from orchestrator.rounds.machine import Progress, RoundMachine
 from orchestrator.rounds.peer import Peer
 from orchestrator.rounds.target import Target
-from pilotfish.messages import Decode, Event, Proposal, Propose, Verdict, Verify
+from pilotfish.messages import CloseSequence, Event, Proposal, Propose, Verdict
+from pilotfish.messages import Command as Message
 from pilotfish.step_table import StepTable
-from pilotfish.types import FinishReason, Limits, LoadReport, ModelInfo, SamplingParams, Timings
+from pilotfish.types import Limits, LoadReport, ModelInfo, SamplingParams
 from tests.support.simulated_stack.controllers import ENDLESS
 from tests.support.simulated_stack.replica import Replica
 from tests.support.simulated_stack.stack import SimulatedStack
-from tests.support.simulated_stack.task import Task
 from tests.support.simulated_stack.world import NETWORK_S
 
 _MAX_START_S = 0.01
 """Requests do not come in step."""
 _PASSAGE_TOKENS = 16
 """In which a lookup finds something or nothing."""
-_MODEL = ModelInfo(model_id="simulated", tokenizer_fingerprint="", vocab_size=1, max_context_tokens=2 * ENDLESS)
-_LIMITS = Limits(max_draft_tokens=64, max_sequences=10**6)
 _CREDIT_TOKENS = 1024
-
-
-class _Numbers:
-    """Random ones by place, the same whatever the schedule."""
-
-    def __init__(self, seed: int | str) -> None:
-        self._random = random.Random(seed)
-        self._values: list[float] = []
-
-    def between(self, start: int, end: int) -> list[float]:
-        while len(self._values) < end:
-            self._values.append(self._random.random())
-        return self._values[start:end]
 
 
 class _NoText:
@@ -71,11 +58,17 @@ class _View:
 
     replica_id: str
     simulated: Replica
-    ids: Callable[[], int]
+    sequence_id: int
     is_connected = is_healthy = True
-    model = _MODEL
-    limits = _LIMITS
     num_other_sequences = 0
+
+    @property
+    def model(self) -> ModelInfo:
+        return self.simulated.core.model
+
+    @property
+    def limits(self) -> Limits:
+        return self.simulated.core.limits
 
     @property
     def load(self) -> LoadReport:
@@ -89,7 +82,7 @@ class _View:
         return True
 
     def new_sequence_id(self) -> int:
-        return self.ids()
+        return self.sequence_id
 
 
 class _Pool:
@@ -116,44 +109,35 @@ class SimulatedSequence:
         luck: int | None = None,
         on_answered: Callable[[], None] = lambda: None,
     ) -> None:
-        """luck: two sequences of one number have the same drafts accepted, position by position; None: its own."""
+        """luck: two sequences of one number have the same text, and the same drafts accepted; None: its own."""
         self.controller = controller
         self._stack, self._world = stack, stack.world
-        self._id = stack.num_sequences
-        stack.num_sequences += 1
         self._on_answered = on_answered
-        luck = self._id if luck is None else luck
-        self._num_prompt_rows = stack.prompt_tokens[luck % len(stack.prompt_tokens)] if stack.prompt_tokens else 0
-        """Not asked for yet."""
-        self._difficulties = _Numbers(1000 * self._world.seed + luck)
-        """Of each output position: a draft there is accepted if the acceptance is larger."""
-        self._passages = _Numbers(f"text {self._world.seed} {luck}")
-        """Of each passage: the drafter has an answer in it if the share that has one is larger."""
+        luck = stack.num_sequences if luck is None else luck
+        stack.num_sequences += 1
+        num_prompt_tokens = stack.prompt_tokens[luck % len(stack.prompt_tokens)] if stack.prompt_tokens else 0
+        words = random.Random(f"prompt {self._world.seed} {luck}")
+        ids = range(stack.language_model.vocab_size)
+        self._luck = f"text {self._world.seed} {luck}"
         request = GenerationRequest(
-            prompt_token_ids=(0,),
+            prompt_token_ids=tuple(words.choices(ids, k=max(stack.language_model.order, num_prompt_tokens))),
             sampling=SamplingParams(temperature=0, max_tokens=num_tokens),
             speculation=SpeculationOptions(),
             num_speculative_tokens=0,
         )
         self._sequence = AnswerSequence(request, _NoText())  # type: ignore[arg-type]
-        self._asked_length = 1
-        """Committed tokens once all is there that the target was asked for."""
-        self._told_length = 1
-        """Committed tokens that verdicts have stated."""
-        self._steps: deque[tuple[int, int]] = deque()
-        """What the target has still to answer: (draft tokens, output tokens) of each step."""
+        self._untold: tuple[int, ...] = ()
+        """Tokens that the draft replica was not told, as the draft on them was there at once."""
         out: list[Command] = []
-        self._target_view = _View("t", stack.target, lambda: self._id)
-        targets, drafts = _Pool(self._target_view), _Pool(_View("d", stack.draft, lambda: 0))
+        self._target = _View("t", stack.target, stack.num_sequences)
         self._machine = RoundMachine(
             self._sequence,
             controller,
-            RemoteDrafter(drafts, lambda _: math.inf, out),
-            Target(targets, self._sequence, out, acquire_timeout_s=ENDLESS),
+            RemoteDrafter(_Pool(_View("d", stack.draft, stack.num_sequences)), lambda _: math.inf, out),
+            Target(_Pool(self._target), self._sequence, out, acquire_timeout_s=ENDLESS),
             out,
             credit_tokens=_CREDIT_TOKENS,
         )
-        self._target: Peer | None = None
         self._is_stopped = False
         self._world.after(self._world.random.random() * _MAX_START_S, self._start)
 
@@ -173,11 +157,10 @@ class SimulatedSequence:
             self._take(self._machine.start(self._world.now_s))
 
     def _hear(self, peer: Peer, message: Event) -> None:
-        if self._is_stopped:
-            return
+        if isinstance(message, Proposal) and not self._is_foreseeable():
+            message = msgspec.structs.replace(message, draft_token_ids=(), draft_probs=())
         now_s = self._world.now_s
-        arrived = Arrived(peer, message, now_s, self._stack.target.load)
-        self._take(self._machine.on_event(arrived, now_s))
+        self._take(self._machine.on_event(Arrived(peer, message, now_s, self._stack.target.load), now_s))
 
     def _take(self, progress: Progress) -> None:
         self._run(progress.commands)
@@ -190,81 +173,46 @@ class SimulatedSequence:
         for command in commands:
             match command:
                 case Acquire():
-                    self._take(self._machine.on_event(Acquired(self._target_view), self._world.now_s))
-                case Open() if command.peer.replica.replica_id == "t":
-                    self._target = command.peer
+                    self._take(self._machine.on_event(Acquired(self._target), self._world.now_s))
+                case Open():
+                    peer = command.peer
+                    _replica(peer).listeners[peer.sequence_id] = partial(self._hear, peer)
+                    self._submit(peer, command.message)
+                case Send() if isinstance(command.message, Propose):
+                    self._propose(command.peer, command.message)
                 case Send():
-                    self._send(command)
-                case Close() if command.peer is self._target and not self._sequence.is_finished:
-                    self._world.after(NETWORK_S, lambda: self._stack.target.close(self._id))
-
-    def _send(self, command: Send) -> None:
-        match command.message:
-            case Propose():
-                self._propose(command.peer, command.message)
-            case Verify():
-                num_drafts = len(command.message.draft_token_ids)
-                self._ask_target(num_drafts + 1, 1, self._num_accepted(num_drafts) + 1)
-            case Decode():
-                goal_length = command.message.base_length + command.message.num_tokens
-                self._ask_target(1, goal_length - max(self._asked_length, command.message.base_length), 1)
+                    self._submit(command.peer, command.message)
+                case Close():
+                    del _replica(command.peer).listeners[command.peer.sequence_id]
+                    self._submit(command.peer, CloseSequence(command.peer.sequence_id))
 
     def _propose(self, peer: Peer, command: Propose) -> None:
-        num_drafts, is_foreseen = command.num_draft_tokens, self._is_foreseeable()
-        drafts = (0,) * num_drafts if is_foreseen else ()
-
-        def answer() -> None:
-            compute_ns = num_drafts * self._stack.draft.load.step_time_ns
-            self._hear(peer, Proposal(0, command.base_length, drafts, timings=Timings(compute_time_ns=compute_ns)))
-
+        new_token_ids = self._untold + command.new_token_ids
         if self._world.random.random() < self._stack.ahead:
-            self._hear(peer, Proposal(0, command.base_length, drafts))
+            self._untold = new_token_ids
+            self._hear(peer, Proposal(peer.sequence_id, command.base_length, self._draft(command.num_draft_tokens)))
         else:
-            self._submit(self._stack.draft, Task(1, num_drafts, answer, answers_each_step=False))
+            self._untold = ()
+            self._submit(peer, msgspec.structs.replace(command, new_token_ids=new_token_ids))
 
-    def _num_accepted(self, num_draft_tokens: int) -> int:
-        num_output = self._sequence.num_output_tokens
-        drafted = self._difficulties.between(num_output, num_output + num_draft_tokens)
-        return sum(1 for _ in itertools.takewhile(lambda value: value < self._stack.acceptance, drafted))
+    def _draft(self, num_tokens: int) -> tuple[int, ...]:
+        """As the draft replica would have it."""
+        text, model = list(self._sequence.tokens_since(0)), self._stack.language_model
+        length = len(text)
+        for _ in range(num_tokens):
+            text.append(model.draft_token(text, self._sequence.request.sampling, self._stack.acceptance))
+        return tuple(text[length:])
 
     def _is_foreseeable(self) -> bool:
         """Whether the drafter has an answer here."""
+        if self._stack.answered >= 1:
+            return True
         passage = self._sequence.num_output_tokens // _PASSAGE_TOKENS
-        return self._passages.between(passage, passage + 1)[0] < self._stack.answered
+        return random.Random(f"{self._luck} {passage}").random() < self._stack.answered
 
-    def _ask_target(self, num_rows: int, num_steps: int, num_step_tokens: int) -> None:
-        self._asked_length = max(self._asked_length, self._sequence.length) + num_steps * num_step_tokens
-        self._steps.extend([(num_rows - 1, num_step_tokens)] * num_steps)
-        num_output = self._asked_length - 1
-        task = Task(
-            num_rows,
-            num_steps,
-            self._answer,
-            goal_length=num_output,
-            num_step_tokens=num_step_tokens,
-            is_last=num_output == self._sequence.request.sampling.max_tokens,
-            num_prompt_rows=self._num_prompt_rows,
-        )
-        self._num_prompt_rows = 0
-        self._submit(self._stack.target, task)
+    def _submit(self, peer: Peer, message: Message) -> None:
+        self._world.after(NETWORK_S, lambda: _replica(peer).submit(message))
 
-    def _answer(self) -> None:
-        """The next step's verdict has come."""
-        if self._is_stopped:
-            return
-        num_drafts, num_tokens = self._steps.popleft()
-        base_length, self._told_length = self._told_length, self._told_length + num_tokens
-        is_last = self._told_length - 1 == self._sequence.request.sampling.max_tokens
-        verdict = Verdict(
-            self._id,
-            base_length,
-            num_drafts,
-            num_tokens - 1,
-            (0,) * num_tokens,
-            finish_reason=FinishReason.LENGTH if is_last else None,
-        )
-        assert self._target is not None
-        self._hear(self._target, verdict)
 
-    def _submit(self, replica: Replica, task: Task) -> None:
-        self._world.after(NETWORK_S, lambda: replica.submit(self._id, task))
+def _replica(peer: Peer) -> Replica:
+    return cast("_View", peer.replica).simulated

@@ -9,6 +9,8 @@ import simpy
 
 NETWORK_S = 0.0002
 """One way, to either pool."""
+NS = 1e9
+"""In a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,10 @@ class World:
     @property
     def now_s(self) -> float:
         return self._env.now
+
+    @property
+    def now_ns(self) -> int:
+        return round(NS * self.now_s)
 
     def after(self, delay_s: float, action: Callable[[], None]) -> None:
         self._env.timeout(delay_s).callbacks.append(lambda _: action())

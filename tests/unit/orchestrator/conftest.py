@@ -1,55 +1,17 @@
 """Replicas in memory, a toy tokenizer and sequences over it: the orchestrator's objects without a network."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from orchestrator.answers import sequence as answers
 from orchestrator.answers.output import OutputText
 from orchestrator.requests.request import GenerationRequest, SpeculationOptions
-from pilotfish.errors import ResourceExhaustedError, UnavailableError
 from pilotfish.messages import Event, Opened, SequenceError
 from pilotfish.types import SamplingParams, SequenceErrorCode
+from tests.support.memory_pool import MemoryPool
 from tests.support.memory_replicas import MemoryLink
 from tests.support.toy_model import continuation
-
-
-class MemoryPool:
-    """Links in the order given; the first healthy one is picked."""
-
-    def __init__(self, *links: MemoryLink) -> None:
-        self.links = list(links)
-        self.absence_reason = "there is no replica"
-        self.acquisitions: list[tuple[tuple[int, ...], bool]] = []
-        """Tokens of each that asked for a replica, and whether it had begun to answer."""
-        self.remembered: list[tuple[str, tuple[int, ...]]] = []
-
-    @property
-    def is_full(self) -> bool:
-        healthy = [link for link in self.links if link.is_healthy]
-        return bool(healthy) and all(link.is_full for link in healthy)
-
-    def pick(self, avoid: Collection[str] = ()) -> MemoryLink | None:
-        healthy = [link for link in self.links if link.is_healthy and not link.is_full]
-        return min(healthy, key=lambda link: link.replica_id in avoid, default=None)
-
-    async def acquire(
-        self,
-        timeout_s: float,
-        avoid: Collection[str] = (),
-        *,
-        token_ids: Sequence[int] = (),
-        is_continued: bool = False,
-    ) -> MemoryLink:
-        self.acquisitions.append((tuple(token_ids), is_continued))
-        link = self.pick(avoid)
-        if link is None:
-            is_full = any(link.is_full for link in self.links)
-            raise (ResourceExhaustedError if is_full else UnavailableError)(self.absence_reason)
-        return link
-
-    def remember(self, link: MemoryLink, token_ids: Sequence[int]) -> None:
-        self.remembered.append((link.replica_id, tuple(token_ids)))
 
 
 class ToyTokenizer:

@@ -45,7 +45,7 @@ def throughput(
     concurrency: int, acceptance: float, make, warm_up_s: float = 1.0, *, delays: bool = False, ahead: float = 0.0
 ) -> float:
     """Tokens per second of all sequences. Of one alone, the mean over three: the luck of its first rounds is much."""
-    measured_s = max(1.0, 8 / concurrency)
+    measured_s = max(1.0, 6 / concurrency)
     seeds = range(3 if concurrency == 1 else 1)
     num_tokens, end_s = 0, 0.0
     for seed in seeds:
@@ -124,11 +124,13 @@ MIXTURES: tuple[tuple[Mode, int, int, float], ...] = (
 
 @pytest.mark.parametrize(("others", "num_others", "num_own", "acceptance"), MIXTURES)
 def test_never_slower_beside_requests_of_another_mode(others: Mode, num_others, num_own, acceptance) -> None:
-    """All of the replica's tokens: what drafts cost those that do without counts as well."""
+    """All of the replica's tokens: what drafts cost those that do without counts as well. By the luck of their starts
+    sequences that all draft fall into one of two rhythms, of which one is a tenth faster: with this seed always
+    into the slower one."""
     rates = {}
     modes: tuple[Mode, ...] = ("off", "on", "auto")
     for mode in modes:
-        state, stack = fresh(), SimulatedStack(A100, acceptance)
+        state, stack = fresh(), SimulatedStack(A100, acceptance, seed=1)
         for _ in range(num_others):
             SimulatedSequence(stack, controller(others, state, 5))
         for _ in range(num_own):
@@ -159,7 +161,7 @@ def test_a_load_step_switches_once_each_way() -> None:
     state, acceptance = fresh(), 0.5
     stack = SimulatedStack(A100, acceptance, delays=False)
     SimulatedSequence(stack, adaptive(state, 5))
-    alone = rate_between(stack, 5.0)
+    alone = rate_between(stack, 15.0)
     others = [SimulatedSequence(stack, adaptive(state, 5)) for _ in range(63)]
     rate_between(stack, 2.0)
     assert rate_between(stack, 3.0) >= 0.98 * throughput(64, acceptance, always_off)
@@ -167,7 +169,7 @@ def test_a_load_step_switches_once_each_way() -> None:
     for session in others:
         session.stop()
     rate_between(stack, 0.5)
-    assert rate_between(stack, 5.0) >= 0.95 * alone
+    assert rate_between(stack, 15.0) >= 0.95 * alone
     assert state.num_switches == {False: 1, True: 1}
 
 

@@ -31,7 +31,8 @@ from pilotfish.drafters.ngram.draft import NgramIndex
 from pilotfish.messages import SequenceError
 from pilotfish.speculation.lookup.sequence import SequenceLookup
 from pilotfish.types import SamplingParams, SequenceErrorCode, TreeRequest
-from tests.support.pure_rounds import PureLink, PurePool, PureRequest
+from tests.support.memory_pool import MemoryPool
+from tests.support.pure_rounds import PureLink, PureRequest
 from tests.support.toy_model import continuation
 from tests.unit.orchestrator.conftest import ToyTokenizer
 
@@ -66,8 +67,8 @@ class World:
     """Two targets, two drafters, and a request over them."""
 
     def __init__(self, drafter: str, mode: Mode, *, step_by_step: bool, credit_tokens: int = 512) -> None:
-        self.targets = PurePool(PureLink("target-a"), PureLink("target-b"))
-        self.drafts = PurePool(PureLink("draft-a"), PureLink("draft-b"))
+        self.targets = MemoryPool(PureLink("target-a"), PureLink("target-b"))
+        self.drafts = MemoryPool(PureLink("draft-a"), PureLink("draft-b"))
         for link in self.targets.links:
             link.decodes_step_by_step = step_by_step
             link.step_s = 1.0  # verifications are steps under way as well

@@ -25,7 +25,8 @@ from orchestrator.rounds.verification import Verification
 from pilotfish.errors import InvalidRequestError, ResourceExhaustedError, UnavailableError
 from pilotfish.messages import Decode, Opened, SequenceError, Verdict
 from pilotfish.types import Limits, LoadReport, SamplingParams, SequenceErrorCode, Timings
-from tests.support.pure_rounds import PureLink, PurePool
+from tests.support.memory_pool import MemoryPool
+from tests.support.pure_rounds import PureLink
 from tests.support.toy_model import continuation
 
 PROMPT = (1, 2, 3)
@@ -36,7 +37,7 @@ class Asked:
     """A target, and what it has said."""
 
     def __init__(self, sequence: Sequence, *links: PureLink, timeout_s: float = 5.0) -> None:
-        self.sequence, self.pool = sequence, PurePool(*links)
+        self.sequence, self.pool = sequence, MemoryPool(*links)
         self.out: list[Command] = []
         self.target = Target(self.pool, sequence, self.out, acquire_timeout_s=timeout_s)
 

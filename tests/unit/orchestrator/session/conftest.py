@@ -10,6 +10,7 @@ import pytest
 
 from orchestrator.answers.output import OutputChunk, OutputText
 from orchestrator.answers.sequence import Sequence
+from orchestrator.awaited_drafter import AwaitedDrafter
 from orchestrator.control.controller import Controller
 from orchestrator.control.in_target_controller import InTargetController
 from orchestrator.control.replica_state import ControlState
@@ -28,7 +29,7 @@ from orchestrator.rounds.round_log import RoundLog
 from orchestrator.rounds.target import Target
 from orchestrator.session import Session
 from orchestrator.step_judges import Judgement, StepJudge
-from orchestrator.step_rounds import DraftModels, StepDrafter, StepRounds
+from orchestrator.step_rounds import DraftModels, StepRounds
 from pilotfish.config import DraftConfig, SpeculationConfig
 from pilotfish.drafter_registry import IN_TARGET_DRAFTERS, LOOKUPS
 from pilotfish.messages import Proposal
@@ -200,7 +201,7 @@ def start(world, memory_pool, writer, toy_tokenizer):
         world.judge = judge or FakeJudge()
         steps = StepRounds(
             dataclasses.replace(request, speculation=options),
-            StepDrafter(DraftModels(world.writers), lambda _: deadline_s),
+            AwaitedDrafter(lambda out: RemoteDrafter(DraftModels(world.writers), lambda _: deadline_s, out)),
             world.judge,
             token_bytes=toy_tokenizer.token_bytes,
             thoughts=thoughts,

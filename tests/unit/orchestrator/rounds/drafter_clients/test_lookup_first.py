@@ -131,7 +131,7 @@ async def test_a_predraft_that_fits_is_verified_and_none_follows_it_while_the_lo
     commit(sequence, *answer[:3])
     if is_handed_on:
         hit = drafter.drafter.handed_on(sequence, 2, 0.0)
-        drafter.run()
+        drafter.flush()
     else:
         hit = await drafter.propose(sequence, 2)
     assert (hit.token_ids, hit.spared_drafter) == (answer[3:5], False)

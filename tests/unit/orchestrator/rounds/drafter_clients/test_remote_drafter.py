@@ -271,7 +271,7 @@ async def test_a_draft_that_was_taken_back_is_drafted_anew(memory_pool, link, se
     drafter = drafter_on(memory_pool, link)
     longer = sequence.with_tokens((7, 8))
     await drafter.propose(longer, 2)
-    drafter.drafter.rewind(sequence.length)
+    drafter.rewind(sequence.length)
     commit(sequence, 9)
     assert (await drafter.propose(sequence, 2)).token_ids == toy_continuation((*PROMPT, 9), 2)
     assert link.commands[-1].new_token_ids == (9,)

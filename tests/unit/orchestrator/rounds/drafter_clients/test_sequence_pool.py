@@ -49,7 +49,7 @@ async def test_a_refusal_is_the_sequences_own(memory_pool, memory_link, sequence
     assert "too much for this drafter" in block.problem
     assert (link.failures, link.is_full, link.mailboxes) == ([], False, {})
     assert refused.unavailable_reason == "too much for this drafter"
-    assert not refused.is_saturated
+    assert not refused.drafter.is_saturated
     num_commands = len(link.commands)
     sequence.commit(Verdict(0, sequence.length, 0, 0, (7,)))
     refused.prepare(sequence)
@@ -100,8 +100,8 @@ async def test_a_pool_is_saturated_where_all_its_places_are_taken(memory_pool, m
     holder.prepare(sequence_of())
     # As told while prompts were read: one is no flood, and a flood shows in what drafts take.
     link.load = LoadReport(num_sequences_running=0, num_sequences_waiting=9)
-    assert (holder.is_saturated, drafter.is_saturated, drafter.unavailable_reason) == (False, False, "")
+    assert (holder.drafter.is_saturated, drafter.drafter.is_saturated, drafter.unavailable_reason) == (False, False, "")
     link.is_full = True
-    assert (holder.is_saturated, holder.unavailable_reason) == (False, "")
-    assert drafter.is_saturated
+    assert (holder.drafter.is_saturated, holder.unavailable_reason) == (False, "")
+    assert drafter.drafter.is_saturated
     assert drafter.unavailable_reason
