@@ -40,6 +40,7 @@ class MemoryPool:
         *,
         token_ids: Sequence[int] = (),
         is_continued: bool = False,
+        preferred: str = "",
     ) -> MemoryLink:
         self.acquisitions.append((tuple(token_ids), is_continued))
         link = self.pick(avoid)
