@@ -85,7 +85,7 @@ class Eagle3Drafter:
         ends = accumulate(len(rows.token_ids) for rows in parts)
         last_rows = [end - 1 for end, (_, _, is_wanted) in zip(ends, due, strict=True) if is_wanted]
         output = self._growth.forward(parts, states, last_rows)
-        return self._growth.grow(list(wishes.values()), output, last_rows) if wishes else []
+        return self._growth.grow(list(wishes.values()), output) if wishes else []
 
     def _keep(self, waiting: Sequence[tuple[KeptRows, _Pending]]) -> None:
         """Copy the features that wait for more, of less than a block each, from the decoder."""

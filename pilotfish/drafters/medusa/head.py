@@ -54,4 +54,4 @@ class MedusaHead:
         # All drafts of a step are as long: they grow together.
         number = int(rows[0, -1]) if len(rows) else 0
         logits = self._heads.logits(number, rows[:, :-1]).float()
-        return HeadOutput(logits, torch.cat((states[:, :-1], states[:, -1:] + 1), dim=1))
+        return HeadOutput(logits, torch.cat((rows[:, :-1], rows[:, -1:] + 1), dim=1))

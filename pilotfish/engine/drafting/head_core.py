@@ -240,7 +240,7 @@ class HeadCore(Engine):
             for rows in scheduled
             if rows.is_complete and (task := rows.sequence.proposing)
         ]
-        drafts = self._growth.grow(wishes, output, last_rows) if wishes else []
+        drafts = self._growth.grow(wishes, output) if wishes else []
         return {wish.sequence.sequence_id: each for wish, each in zip(wishes, drafts, strict=True)}
 
 
