@@ -48,6 +48,8 @@ class FeatureHead(Protocol):
     """Layers of the target whose inputs the head takes."""
     feature_width: int
     """Values of a position: 3H for EAGLE-3, H for Medusa."""
+    reads_text: bool
+    """Whether it looks at the keys and values of earlier rows; else the last row is all that counts."""
     max_draft_tokens: int | None
     """The most draft tokens in a row; None: any number."""
     dtype: torch.dtype

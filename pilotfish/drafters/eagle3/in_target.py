@@ -47,6 +47,7 @@ class Eagle3Drafter:
     """See InTargetDrafter. Its decoder captures the layers that the head was trained on."""
 
     name = "eagle3"
+    max_draft_tokens: int | None = None
 
     def __init__(self, decoder: Decoder, head: FeatureHead, *, top_m: int) -> None:
         self._decoder = decoder

@@ -102,6 +102,7 @@ class NativeEagle3Head:
         self.draft_token_ids = module.target_token_ids
         self.feature_layers: tuple[int, ...] = module.config.feature_layers
         self.feature_width = module.fc.in_features
+        self.reads_text = True
         self.max_draft_tokens: int | None = None
         self.dtype = torch.bfloat16
         self.device = torch.device("cpu")

@@ -39,6 +39,7 @@ class TorchEagle3Head:
         self.draft_token_ids = module.target_token_ids
         self.feature_layers: tuple[int, ...] = module.config.feature_layers
         self.feature_width = module.fc.in_features
+        self.reads_text = True
         self.max_draft_tokens: int | None = None
         self.dtype = module.fc.weight.dtype
         self.device = module.fc.weight.device

@@ -34,6 +34,7 @@ class MedusaHead:
         self.draft_token_ids = heads.token_map
         self.feature_layers = feature_layers
         self.feature_width = heads.config.hidden_size
+        self.reads_text = False
         self.max_draft_tokens: int | None = heads.config.num_heads
         parameter = next(heads.parameters())
         self.dtype = parameter.dtype

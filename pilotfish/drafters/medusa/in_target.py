@@ -20,6 +20,7 @@ class MedusaDrafter:
     def __init__(self, decoder: Decoder, head: MedusaHead, *, top_m: int) -> None:
         self._decoder = decoder
         self._head = head
+        self.max_draft_tokens = head.max_draft_tokens
         self._growth = HeadGrowth(head, decoder.vocab_size, top_m=top_m)
 
     @property

@@ -89,6 +89,7 @@ def _model_engine(config: Config, role: Role, rank_folder: Path | None) -> Engin
         proposer="model" if role == "draft" else "" if drafter is None else drafter.name,
         tokenizer_path=str(loaded.folder),
         feature_layers=() if features is None else features.layers,
+        max_draft_depth=(drafter.max_draft_tokens or 0) if drafter is not None else 0,
     )
     grammars = Grammars.of_model(loaded.folder, decoder.vocab_size)
     core = EngineCore(
@@ -129,6 +130,7 @@ def _head_engine(config: Config) -> HeadCore:
         tokenizer_path=str(target_folder),
         feature_layers=head.feature_layers,
         takes_int8_features=True,
+        max_draft_depth=head.max_draft_tokens or 0,
     )
     grammars = Grammars.of_model(target_folder, model.vocab_size)
     core = HeadCore(head, engine, model, top_m=draft.top_m, grammars=grammars)
