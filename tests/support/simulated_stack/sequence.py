@@ -6,10 +6,8 @@ import itertools
 import math
 import random
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
-from orchestrator.answers.output import OutputChunk
 from orchestrator.answers.sequence import Sequence as AnswerSequence
 from orchestrator.control.controller import Controller
 from orchestrator.requests.request import GenerationRequest, SpeculationOptions
@@ -19,12 +17,12 @@ from orchestrator.rounds.machine import Progress, RoundMachine
 from orchestrator.rounds.peer import Peer
 from orchestrator.rounds.target import Target
 from pilotfish.messages import Decode, Event, Proposal, Propose, Verdict, Verify
-from pilotfish.step_table import StepTable
-from pilotfish.types import FinishReason, Limits, LoadReport, ModelInfo, SamplingParams, Timings
+from pilotfish.types import FinishReason, Limits, ModelInfo, SamplingParams, Timings
 from tests.support.simulated_stack.controllers import ENDLESS
 from tests.support.simulated_stack.replica import Replica
 from tests.support.simulated_stack.stack import SimulatedStack
 from tests.support.simulated_stack.task import Task
+from tests.support.simulated_stack.view import NoText, Pool, View
 from tests.support.simulated_stack.world import NETWORK_S
 
 _MAX_START_S = 0.01
@@ -47,62 +45,6 @@ class _Numbers:
         while len(self._values) < end:
             self._values.append(self._random.random())
         return self._values[start:end]
-
-
-class _NoText:
-    """Output whose text nobody reads."""
-
-    def push(self, verdict: Verdict) -> OutputChunk:
-        return OutputChunk(
-            text="",
-            token_ids=verdict.token_ids,
-            origins=(),
-            logprobs=(),
-            round_draft_tokens=(),
-            num_accepted_tokens=verdict.num_accepted_tokens,
-            finish_reason=verdict.finish_reason,
-            stopped_by="",
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _View:
-    """A simulated replica as the machine sees it: see orchestrator.rounds.peer.Replica."""
-
-    replica_id: str
-    simulated: Replica
-    ids: Callable[[], int]
-    is_connected = is_healthy = True
-    model = _MODEL
-    limits = _LIMITS
-    num_other_sequences = 0
-
-    @property
-    def load(self) -> LoadReport:
-        return self.simulated.load
-
-    @property
-    def step_table(self) -> StepTable:
-        return self.simulated.load.step_table
-
-    def serves(self, sequence_id: int) -> bool:
-        return True
-
-    def new_sequence_id(self) -> int:
-        return self.ids()
-
-
-class _Pool:
-    """Of one replica."""
-
-    absence_reason = ""
-    is_full = False
-
-    def __init__(self, view: _View) -> None:
-        self.view = view
-
-    def pick(self, avoid: Collection[str] = ()) -> _View:
-        return self.view
 
 
 class SimulatedSequence:
@@ -135,7 +77,7 @@ class SimulatedSequence:
             speculation=SpeculationOptions(),
             num_speculative_tokens=0,
         )
-        self._sequence = AnswerSequence(request, _NoText())  # type: ignore[arg-type]
+        self._sequence = AnswerSequence(request, NoText())  # type: ignore[arg-type]
         self._asked_length = 1
         """Committed tokens once all is there that the target was asked for."""
         self._told_length = 1
@@ -143,8 +85,8 @@ class SimulatedSequence:
         self._steps: deque[tuple[int, int]] = deque()
         """What the target has still to answer: (draft tokens, output tokens) of each step."""
         out: list[Command] = []
-        self._target_view = _View("t", stack.target, lambda: self._id)
-        targets, drafts = _Pool(self._target_view), _Pool(_View("d", stack.draft, lambda: 0))
+        self._target_view = View("t", stack.target, _MODEL, _LIMITS, lambda: self._id)
+        targets, drafts = Pool(self._target_view), Pool(View("d", stack.draft, _MODEL, _LIMITS, lambda: 0))
         self._machine = RoundMachine(
             self._sequence,
             controller,
