@@ -7,7 +7,7 @@ from functools import partial
 from draft_service.lookup_engine import start_lookup_engine
 from pilotfish.config import Config
 from pilotfish.drafter_registry import DRAFTERS, Location, Needs
-from pilotfish.emulation.engine import start_engine
+from pilotfish.emulation.factory import start_engine
 from pilotfish.errors import ConfigError
 from pilotfish.messages import EngineClient
 from pilotfish.rpc.draft_frames import DraftFrames

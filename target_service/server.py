@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from pilotfish.config import Config
-from pilotfish.emulation.engine import start_engine
+from pilotfish.emulation.factory import start_engine
 from pilotfish.messages import EngineClient
 from pilotfish.rpc.replica.server import ReplicaServer, start_replica
 from pilotfish.rpc.target_frames import TargetFrames

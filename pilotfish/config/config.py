@@ -77,7 +77,7 @@ class Config:
                     lookup = "suffix" if drafter.lookup == "auto" else drafter.lookup
                     return InTargetDrafterConfig(proposer=proposer, lookup=lookup, model=head)
         model = drafter.model
-        if drafter.proposer in drafters_of(Needs.FEATURES, Location.TARGET) and not model:
+        if drafter.proposer in drafters_of(Needs.FEATURES, Location.TARGET) and not model and not self.emulation.is_on:
             model = shipped_head(target.model, drafter.proposer)
             require(
                 bool(model),

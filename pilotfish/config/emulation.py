@@ -25,7 +25,8 @@ class EmulationConfig:
     further ones."""
     drafter: str = ""
     """One of the profile's `drafters` in the draft pool, with the acceptance that it has there instead of `acceptance`;
-    a head gets features of the same size. Empty: the profile's draft model."""
+    a head gets features of the same size. If `target.drafter.proposer` is `eagle3`, the head that is in the target.
+    Empty: the profile's draft model, and its first head."""
     step_acceptance: Share = 0.8
     """Probability that a step of reasoning ([lossy](lossy.md)) gets the best score, else it gets the worst."""
     time_scale: PositiveFloat = 1.0

@@ -16,10 +16,13 @@ import msgspec
 
 from pilotfish.config import EngineConfig
 from pilotfish.emulation.drafter import Acceptance, EmulatedDrafter
+from pilotfish.emulation.head import EmulatedHead
 from pilotfish.emulation.language_model import HashLanguageModel
 from pilotfish.emulation.profiles import RooflineCost, StepCost
 from pilotfish.engine.batching.step_costs import StepCosts
 from pilotfish.engine.core.drafted import Drafted
+from pilotfish.engine.core.in_target_drafting import InTargetDrafting
+from pilotfish.engine.core.kept_rows import kept_rows
 from pilotfish.engine.core.model_engine import Decided, ModelEngine
 from pilotfish.engine.core.scheduler import ScheduledRows
 from pilotfish.engine.core.sequence import EngineSequence
@@ -53,12 +56,16 @@ class EmulatedCore(ModelEngine):
         kv_cache_tokens: int = 1 << 17,
         max_batch_tokens: int = 8192,
         prefix_caching: bool = True,
+        moves_kv: bool = True,
         feature_bytes: int = 0,
+        head_cost: StepCost | None = None,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         """acceptance: probability that a proposed token is the one the target would say; by position, if several.
 
+        moves_kv: whether keys and values of accepted drafts stay; not those of a head in the draft service.
         feature_bytes: of a token's features, which verdicts bring along where they are asked for; 0: none.
+        head_cost: of a pass of a target's own head, which drafts with this acceptance; None: it has none.
         """
         config = EngineConfig(
             max_draft_tokens=limits.max_draft_tokens,
@@ -72,17 +79,30 @@ class EmulatedCore(ModelEngine):
             grammars=None,
             clock_ns=clock_ns,
             prefix_caching=prefix_caching,
-            move_kv=_move_nothing,
+            move_kv=_move_nothing if moves_kv else None,
             step_costs=StepCosts.sampled(step_cost.step_s, max_batch_tokens),
         )
-        self._publishes_costs = not model.proposer
+        self._publishes_costs = not model.proposer or head_cost is not None
         self._language_model = language_model
         self.drafter = EmulatedDrafter(language_model, acceptance)
         """Drafts; may be replaced at any time."""
         self._step_cost = step_cost
         self._feature_bytes = feature_bytes
+        self._in_target = None if head_cost is None else self._drafting_in_target(head_cost)
         self.step_s = 0.0
-        """Seconds that the last step takes."""
+        """Seconds that the last step takes, with what a head in the target drafts after it."""
+
+    def _drafting_in_target(self, cost: StepCost) -> InTargetDrafting:
+        def spend(duration_s: float) -> None:
+            self.step_s += duration_s
+
+        return InTargetDrafting(
+            EmulatedHead(self.drafter, cost, spend),
+            self.kv_cache,
+            max_context_tokens=self.model.max_context_tokens,
+            step_s=lambda num_rows: self.step_costs.step_ns(num_rows) / 1e9,
+            clock_ns=lambda: round(1e9 * self.step_s),
+        )
 
     @property
     def num_sequences(self) -> int:
@@ -113,8 +133,10 @@ class EmulatedCore(ModelEngine):
     def _keep(
         self, scheduled: Sequence[ScheduledRows], decided: Decided, verdicts: list[Verdict], elapsed_ns: int
     ) -> list[Verdict]:
-        """With features of the right size, as EngineCore's verdicts have them."""
-        del scheduled, elapsed_ns
+        """As EngineCore: features, of the right size, and the drafts of a head in the target."""
+        if self._in_target is not None:
+            kept = kept_rows(scheduled, {rows.sequence.sequence_id: outcome for rows, outcome in decided})
+            return self._draft_in_target(self._in_target, kept, scheduled, decided, verdicts, elapsed_ns)
         if not self._feature_bytes:
             return verdicts
         rows_of = zip(verdicts, (rows for rows, _ in decided), strict=True)
@@ -152,7 +174,7 @@ class EmulatedCore(ModelEngine):
 
     def _drafted(self, sequence: EngineSequence) -> Drafted:
         """What the drafter thinks of next, as the sequence's task wants it."""
-        guess = partial(self.drafter.guess, sequence)
+        guess = partial(self._drafter_of(sequence).guess, sequence)
         match sequence.task:
             case PredraftTask(growth=growth) if growth.is_choosing:
                 return Drafted(candidates=[guess(path, len(path)) for path in growth.paths()])
@@ -166,6 +188,11 @@ class EmulatedCore(ModelEngine):
             case task:
                 raise AssertionError(f"{task} drafts nothing")
         return Drafted([each.draft for each in guesses], guesses)
+
+    def _drafter_of(self, sequence: EngineSequence) -> EmulatedDrafter:
+        """Who drafts what the sequence's task wants."""
+        del sequence
+        return self.drafter
 
 
 def _move_nothing(_moves: Sequence[tuple[int, int]]) -> None:

@@ -6,21 +6,21 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
-from pilotfish.config import Config
 from pilotfish.emulation.core import EmulatedCore
 from pilotfish.emulation.drafter import Acceptance
+from pilotfish.emulation.head import EmulatedHead
+from pilotfish.emulation.head_core import EmulatedHeadCore
 from pilotfish.emulation.language_model import HashLanguageModel
-from pilotfish.emulation.profiles import HardwareProfile, RooflineCost, ScaledCost, StepCost, load_profile
+from pilotfish.emulation.profiles import RooflineCost, StepCost
 from pilotfish.emulation.step_timer import StepTimer
-from pilotfish.emulation.tokenizer import emulated_tokenizer_folder, spoken_tokens
 from pilotfish.engine.batching.batching_delay import BatchingDelay
 from pilotfish.engine.core.engine import STUCK_POLL_NS
-from pilotfish.engine.process.process_engine import EventQueue, ProcessEngine
+from pilotfish.engine.process.process_engine import EventQueue
 from pilotfish.engine.process.wire import Role
 from pilotfish.errors import PilotfishError, UnavailableError
-from pilotfish.messages import Command, EngineClient, Event
-from pilotfish.models.tokens.tokenizer import Tokenizer
+from pilotfish.messages import Command, Event
 from pilotfish.types import Limits, ModelInfo
 
 EMULATED_FINGERPRINT = "emulated"
@@ -52,6 +52,9 @@ class EmulatedEngine:
         prefix_caching: bool = True,
         vocab_size: int = 0,
         feature_bytes: int = 0,
+        head_cost: StepCost | None = None,
+        acceptance_ahead: Acceptance = (),
+        drafts_ahead: bool = True,
         model_id: str = "emulated",
         tokenizer_fingerprint: str = EMULATED_FINGERPRINT,
         tokenizer_path: str = "",
@@ -60,7 +63,9 @@ class EmulatedEngine:
         """step_time_s: duration of every step; 0 answers at once. step_cost: duration by what a step computes, instead.
 
         vocab_size: token ids that prompts may hold; 0: those below the language model's end.
-        feature_bytes: of a token's features, which a target gives and a drafter needs; 0: none.
+        feature_bytes: of a token's features, which a target gives and a drafter needs, which is a head then; 0: none.
+        head_cost: of a pass of a target's own head; None: it has none.
+        acceptance_ahead, drafts_ahead: of a head in the draft service; see EmulatedHeadCore.
         `sleep` waits in the timer's place, for tests with a clock of their own.
         """
         language_model = language_model or HashLanguageModel()
@@ -70,13 +75,16 @@ class EmulatedEngine:
             vocab_size=vocab_size or language_model.vocab_size,
             max_context_tokens=max_context_tokens,
             deterministic=True,
-            proposer="emulated" if role == "draft" else "",
+            proposer="emulated" if role == "draft" else "" if head_cost is None else EmulatedHead.name,
             emulated=True,
             tokenizer_path=tokenizer_path,
             feature_layers=_FEATURE_LAYERS if feature_bytes else (),
             takes_int8_features=True,
         )
-        self.core = EmulatedCore(
+        make_core: Callable[..., EmulatedCore] = EmulatedCore
+        if role == "draft" and feature_bytes:
+            make_core = partial(EmulatedHeadCore, acceptance_ahead=acceptance_ahead, drafts_ahead=drafts_ahead)
+        self.core = make_core(
             model,
             limits or Limits(max_draft_tokens=16, max_sequences=256),
             language_model,
@@ -86,7 +94,11 @@ class EmulatedEngine:
             max_batch_tokens=max_batch_tokens,
             prefix_caching=prefix_caching,
             feature_bytes=feature_bytes,
+            head_cost=head_cost,
         )
+        self.core.send_first = self._keep_first
+        self._first: list[tuple[float, list[Event]]] = []
+        """What leaves before the end of the step: seconds after its start."""
         # Tests with a clock of their own count steps.
         self._is_target = role == "target"
         is_delaying = self._is_target and sleep is None
@@ -151,6 +163,7 @@ class EmulatedEngine:
             events = self.core.step(None if self._delay is None else self._delay.max_rows(now_ns))
             # The hardware did not wait for this process to notice the end of the step before.
             end_ns = max(end_ns, now_ns - MAX_CREDIT_NS if end_ns else now_ns) + round(1e9 * self.core.step_s)
+            sent = await self._give_first(end_ns)
             # Where the next step follows at once, it makes up for what this one's end is late.
             await self._wait(end_ns, spin=bool(events) and not self.core.has_work)
             if self._is_target and events:
@@ -158,8 +171,19 @@ class EmulatedEngine:
                 events = self.core.go_on(events)
             self.load = self.core.load()
             if self._delay is not None:
-                self._delay.gave(events, time.monotonic_ns())
+                self._delay.gave([*sent, *events], time.monotonic_ns())
             self._queue.put(events)
+
+    def _keep_first(self, events: list[Event]) -> None:
+        self._first.append((self.core.step_s, events))
+
+    async def _give_first(self, end_ns: int) -> list[Event]:
+        """First tokens leave at their time in the step that ends then; what has left."""
+        first, self._first = self._first, []
+        for after_s, events in first:
+            await self._timer.sleep_until(end_ns - round(1e9 * (self.core.step_s - after_s)))
+            self._queue.put(events)
+        return [event for _, events in first for event in events]
 
     def _take(self) -> None:
         """Hand over what has arrived."""
@@ -186,60 +210,3 @@ class EmulatedEngine:
             await self._sleep(self.core.step_s)
         else:
             await self._timer.sleep_until(end_ns, spin=spin and self.core.step_s > 0)
-
-
-async def start_engine(config: Config, role: Role, *, rank_folder: str = "") -> EngineClient:
-    """The engine of the configuration's target or draft section: in a process of its own, or emulated, if there is an
-    `emulation` section. Raises as ProcessEngine.start and start_emulated_engine do."""
-    if config.emulation.is_on:
-        return start_emulated_engine(config, role)
-    return await ProcessEngine.start(config, role, rank_folder=rank_folder)
-
-
-def start_emulated_engine(config: Config, role: Role) -> EmulatedEngine:
-    """The engine of config.emulation.profile, in this process: it computes next to nothing.
-
-    Must be called on a running event loop. Raises ConfigError for an unknown profile or drafter.
-    """
-    emulation = config.emulation
-    profile = load_profile(emulation.profile)
-    folder = emulated_tokenizer_folder(config)
-    tokenizer = Tokenizer.load(folder)
-    spoken = spoken_tokens(tokenizer)
-    service = config.target if role == "target" else config.draft
-    drafter = profile.drafter(emulation.drafter) if emulation.drafter else None
-    draft_cost = profile.draft if drafter is None else drafter.cost
-    kv_cache_tokens = profile.kv_cache_tokens if role == "target" else profile.draft_kv_cache_tokens
-    return EmulatedEngine(
-        role,
-        language_model=HashLanguageModel(
-            vocab_size=spoken.stop,
-            first_token_id=spoken.start,
-            acceptance_seed=emulation.seed,
-            step_acceptance=emulation.step_acceptance,
-        ),
-        acceptance=emulation.acceptance if drafter is None else drafter.acceptance,
-        step_cost=ScaledCost(profile.target if role == "target" else draft_cost, emulation.time_scale),
-        limits=Limits(
-            max_draft_tokens=service.engine.max_draft_tokens,
-            max_sequences=emulation.max_sequences or profile.max_sequences,
-        ),
-        max_context_tokens=profile.max_context_tokens,
-        max_batch_tokens=emulation.max_batch_tokens or profile.max_batch_tokens,
-        kv_cache_tokens=emulation.kv_cache_tokens or kv_cache_tokens,
-        prefix_caching=service.engine.prefix_caching,
-        vocab_size=tokenizer.vocab_size,
-        feature_bytes=0 if drafter is None else drafter.feature_bytes,
-        model_id=f"emulated {profile.name}",
-        tokenizer_fingerprint=tokenizer.fingerprint,
-        tokenizer_path=str(folder),
-    )
-
-
-def describe_emulation(profile: HardwareProfile, time_scale: float = 1.0) -> str:
-    """A line for people: what they are about to see is not what it looks like."""
-    times = "the hardware's" if time_scale == 1 else f"{time_scale:g} times the hardware's"
-    return (
-        f"EMULATED hardware {profile.name}: {profile.description}. The answers are words without meaning; their "
-        f"times are {times}, and everything around the engines is real."
-    )

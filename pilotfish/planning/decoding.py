@@ -64,46 +64,84 @@ class DecodingModel:
 
     def round_s(self, batch: int, num_draft_tokens: int) -> float:
         """Time from one verdict to the next; with 0 draft tokens a plain step, which needs no round trip."""
+        return self._round(batch, num_draft_tokens)[0]
+
+    def token_s(self, batch: int, num_draft_tokens: int) -> float:
+        """Mean time from token to token of one sequence."""
+        round_s, num_tokens = self._round(batch, num_draft_tokens)
+        return round_s / num_tokens
+
+    def _round(self, batch: int, num_draft_tokens: int) -> tuple[float, float]:
+        """Seconds and tokens of a round, drafting ahead or not, whatever gives more tokens a second."""
+        tokens = self.drafting.expected_tokens(num_draft_tokens)
         if num_draft_tokens == 0:
-            return self.step_s(batch, batch)
+            return self.step_s(batch, batch), tokens
         if self.placement is Placement.COLOCATED:
-            return self.verify_s(batch, num_draft_tokens) + num_draft_tokens * self.draft_step_s(batch)
+            return self.verify_s(batch, num_draft_tokens) + num_draft_tokens * self.draft_step_s(batch), tokens
+        asked = self._asked_s(batch, num_draft_tokens), tokens
         num_outcomes = self.drafting.num_outcomes_ahead(num_draft_tokens, round(batch * self.targets_per_drafter))
-        fastest_s = self._together_s(batch, num_draft_tokens, num_outcomes)
+        if not num_outcomes:
+            return asked
+        ahead = (
+            self._ahead_s(batch, num_draft_tokens, num_outcomes),
+            self.drafting.expected_tokens(num_draft_tokens, num_outcomes),
+        )
+        return min(asked, ahead, key=lambda way: way[0] / way[1])
+
+    def _asked_s(self, batch: int, num_draft_tokens: int) -> float:
+        """Round time where each draft is asked for: of all sequences together, or of two halves that take turns."""
+        fastest_s = self._missed_s(batch, num_draft_tokens)
         if batch > 1:
             first = (batch + 1) // 2
             verify_s = self.verify_s(first, num_draft_tokens) + self.verify_s(batch - first, num_draft_tokens)
-            fastest_s = min(fastest_s, max(verify_s, self._together_s(first, num_draft_tokens, num_outcomes)))
+            fastest_s = min(fastest_s, max(verify_s, self._missed_s(first, num_draft_tokens)))
         return max(fastest_s, 2 * batch * self.handling_s)
 
-    def _together_s(self, batch: int, num_draft_tokens: int, num_outcomes: int) -> float:
-        """Round time of sequences that are all verified in one step. num_outcomes: drafted for ahead, for each of
-        them."""
-        step_s = self.verify_s(batch, num_draft_tokens)
-        verify_s = step_s + self.round_trip_s
+    def _missed_s(self, batch: int, num_draft_tokens: int) -> float:
+        """Round time of sequences that are all drafted for after their verdicts, and then verified in one step."""
+        verify_s = self.verify_s(batch, num_draft_tokens)
         draft_step_s = self.draft_step_s(batch)
         handling_s = batch * self.handling_s
         # The last draft waits for the messages before it, or for the step that the first ones have begun.
         last_s = max(handling_s, draft_step_s) if batch > 1 else handling_s
-        features_s = batch * self.drafting.expected_tokens(num_draft_tokens) * self.features_s
-        missed_s = verify_s + num_draft_tokens * draft_step_s + self.round_trip_s + features_s + handling_s + last_s
-        if not num_outcomes:
-            return missed_s
-        hit_rate = self.drafting.hit_rate(num_draft_tokens, num_outcomes)
-        # One step more: the outcomes are chosen when the token after the draft is known, too.
-        ahead_s = (num_draft_tokens + 1) * self.draft_step_s(batch, num_outcomes)
-        # From the verdict to the drafter, and from there to the target: in time, a sequence goes on by itself.
-        if ahead_s + 2 * self.round_trip_s + handling_s <= step_s:
-            away_s = missed_s - step_s
-            # Who was not foreseen finds a step under way that the others have begun.
-            return step_s + (1 - hit_rate) * (max(away_s, step_s) if batch > 1 else away_s)
-        # One outcome that was not foreseen, and the others wait for its draft.
-        hit_rate **= batch
-        return hit_rate * max(verify_s + handling_s, ahead_s) + (1 - hit_rate) * missed_s
+        features_s = self._features_s(batch, num_draft_tokens)
+        return verify_s + num_draft_tokens * draft_step_s + 2 * self.round_trip_s + features_s + handling_s + last_s
 
-    def token_s(self, batch: int, num_draft_tokens: int) -> float:
-        """Mean time from token to token of one sequence."""
-        return self.round_s(batch, num_draft_tokens) / self.drafting.expected_tokens(num_draft_tokens)
+    def _features_s(self, batch: int, num_draft_tokens: int) -> float:
+        """Time that the features of a round's tokens need on their two ways."""
+        return batch * self.drafting.expected_tokens(num_draft_tokens) * self.features_s
+
+    def _ahead_s(self, batch: int, num_draft_tokens: int, num_outcomes: int) -> float:
+        """Mean round time where so many outcomes of each sequence are drafted for ahead; see docs/planning.md."""
+        hit_rate = self.drafting.ahead_share(num_draft_tokens, num_outcomes)
+        draft_step_s = self.draft_step_s(batch, num_outcomes)
+        draft_s = (num_draft_tokens + (2 if self.drafting.is_head else 1)) * draft_step_s
+        # A head makes a draft that somebody waits for first; of a model both share steps.
+        free = hit_rate ** (batch - 1) if self.drafting.is_head else 1.0
+        held_up_s = draft_s + (num_draft_tokens + 1) * draft_step_s
+        round_s = free * self._drafted_ahead_s(batch, num_draft_tokens, hit_rate, draft_s)
+        round_s += (1 - free) * self._drafted_ahead_s(batch, num_draft_tokens, hit_rate, held_up_s)
+        return max(round_s, 2 * batch * self.handling_s)
+
+    def _drafted_ahead_s(self, batch: int, num_draft_tokens: int, hit_rate: float, draft_s: float) -> float:
+        """Mean round time where what is drafted ahead takes draft_s, from the command to the last token."""
+        step_s = self.verify_s(batch, num_draft_tokens)
+        away_s = self._missed_s(batch, num_draft_tokens) - step_s
+        way_s = self.round_trip_s + self._features_s(batch, num_draft_tokens) / 2 + batch * self.handling_s
+        if draft_s + 2 * way_s <= step_s:
+            gone_on, late_s = hit_rate, 0.0
+        elif draft_s + way_s <= step_s:
+            gone_on, late_s = hit_rate / (1 + hit_rate), max(way_s, draft_s + 2 * way_s - step_s)
+        else:
+            # A step waits for all: for one whose outcome was not foreseen as well, which a head drafts for first.
+            hit_rate **= batch if self.drafting.is_head else 1
+            gone_on, late_s = 0.0, max(way_s, draft_s + way_s - step_s)
+        late = hit_rate - gone_on
+        if batch > 1 and gone_on:
+            # Who does not go on finds a step under way that the others have begun.
+            step_s = self.verify_s(_at_least_one(batch / (2 - gone_on)), num_draft_tokens)
+            away_s, late_s = max(away_s, step_s), max(late_s, step_s)
+        return step_s + late * late_s + (1 - hit_rate) * away_s
 
     def speed_up(self, batch: int, num_draft_tokens: int) -> float:
         """Over plain decoding of the same batch."""

@@ -38,11 +38,16 @@ class DraftAssumptions:
     """The largest K."""
     ahead_tokens: int = 0
     """The most tokens drafted ahead in a round, while the target verifies; 0: no drafting ahead."""
+    acceptance_ahead: tuple[float, ...] = ()
+    """As acceptance, of drafts that were made ahead; empty: the same."""
+    is_head: bool = False
+    """Whether the drafter reads features. Then it takes two steps before what is drafted ahead grows (it reads the
+    newest features, then its draft), where a model takes one, and drafts ahead only while nobody waits for a draft."""
 
     def __post_init__(self) -> None:
         if not self.acceptance:
             raise ConfigError("acceptance must hold at least one probability")
-        for rate in self.acceptance:
+        for rate in (*self.acceptance, *self.acceptance_ahead):
             if not 0 <= rate <= 1:
                 raise ConfigError(
                     f"acceptance {rate:g} is no probability: it must be between 0 and 1 (0.8 for eight of ten tokens)"
@@ -52,33 +57,50 @@ class DraftAssumptions:
         if not 0 <= self.max_draft_tokens <= MAX_DRAFT_TOKENS:
             raise ConfigError(f"draft tokens must be between 0 and {MAX_DRAFT_TOKENS}, not {self.max_draft_tokens}")
 
-    def expected_tokens(self, num_draft_tokens: int) -> float:
-        """Output tokens of a round, the target's own among them."""
-        return expected_tokens_by_position(self.acceptance, num_draft_tokens)
+    def expected_tokens(self, num_draft_tokens: int, num_outcomes: int = 0) -> float:
+        """Output tokens of a round, the target's own among them. num_outcomes: that get a draft ahead."""
+        share = self.ahead_share(num_draft_tokens, num_outcomes)
+        asked, ahead = (
+            expected_tokens_by_position(rates, num_draft_tokens) for rates in (self.acceptance, self._ahead)
+        )
+        return (1 - share) * asked + share * ahead
 
     def num_outcomes_ahead(self, num_draft_tokens: int, batch: int) -> int:
         """Outcomes of a round that get a draft ahead: fewer where many sequences share the drafter's steps."""
         share = MAX_STEP_ROWS * num_draft_tokens // max(1, batch)
         return min(self.ahead_tokens, share) // num_draft_tokens
 
-    def hit_rate(self, num_draft_tokens: int, num_outcomes: int) -> float:
-        """Share of rounds that end in one of the num_outcomes likeliest outcomes.
+    def ahead_share(self, num_draft_tokens: int, num_outcomes: int) -> float:
+        """Share of rounds whose draft was made ahead, as the round before ended in one of num_outcomes outcomes."""
+        if not num_outcomes:
+            return 0.0
+        asked = self._hit_rate(self.acceptance, num_draft_tokens, num_outcomes)
+        ahead = self._hit_rate(self._ahead, num_draft_tokens, num_outcomes)
+        return asked / (1 - ahead + asked)
+
+    @property
+    def _ahead(self) -> tuple[float, ...]:
+        return self.acceptance_ahead or self.acceptance
+
+    def _hit_rate(self, acceptance: tuple[float, ...], num_draft_tokens: int, num_outcomes: int) -> float:
+        """Share of the rounds with drafts of this acceptance that end in one of the num_outcomes likeliest outcomes.
 
         An outcome (orchestrator/rounds/drafter_clients/predraft.py): how many drafts are accepted, and which of the
         drafter's next best tokens the target says then.
         """
         outcomes, reached = [], 1.0
         for position in range(num_draft_tokens):
-            rate = self._rate(position)
+            rate = _rate(acceptance, position)
             outcomes += [reached * (1 - rate) * share for share in _RIVAL_SHARES]
             reached *= rate
         # All were accepted: the bonus is as likely the drafter's own next token as a draft there would be accepted.
-        rate = self._rate(num_draft_tokens)
+        rate = _rate(self._ahead, num_draft_tokens)
         outcomes += [reached * rate, *(reached * (1 - rate) * share for share in _RIVAL_SHARES[:-1])]
         return sum(sorted(outcomes, reverse=True)[:num_outcomes])
 
-    def _rate(self, position: int) -> float:
-        return self.acceptance[min(position, len(self.acceptance) - 1)]
+
+def _rate(acceptance: tuple[float, ...], position: int) -> float:
+    return acceptance[min(position, len(acceptance) - 1)]
 
 
 PLAIN = DraftAssumptions(max_draft_tokens=0)

@@ -63,6 +63,8 @@ def drafted(planner: Planner, drafter: ProfiledDrafter, placement: Placement, on
     drafting = replace(
         planner.drafting,
         acceptance=drafter.acceptance,
+        acceptance_ahead=drafter.acceptance_ahead,
+        is_head=drafter.kind is DrafterKind.HEAD,
         ahead_tokens=planner.drafting.ahead_tokens if is_ahead else 0,
     )
     return replace(

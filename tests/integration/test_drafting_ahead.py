@@ -18,7 +18,7 @@ from pilotfish.config import (
     TargetConfig,
     config_from_dict,
 )
-from pilotfish.emulation.engine import start_emulated_engine
+from pilotfish.emulation.factory import start_emulated_engine
 from pilotfish.engine.core.engine import Engine
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.process.factory import build_engine

@@ -1,4 +1,4 @@
-"""An emulated head in the draft pool, through the whole stack."""
+"""An emulated head in the draft pool or in the target, through the whole stack."""
 
 from __future__ import annotations
 
@@ -6,8 +6,15 @@ import dataclasses
 
 import pytest
 
-from pilotfish.config import Config, EmulationConfig, OrchestratorConfig, SpeculationConfig, TargetConfig
-from pilotfish.emulation.engine import start_emulated_engine
+from pilotfish.config import (
+    Config,
+    EmulationConfig,
+    InTargetDrafterConfig,
+    OrchestratorConfig,
+    SpeculationConfig,
+    TargetConfig,
+)
+from pilotfish.emulation.factory import start_emulated_engine
 from pilotfish.messages import Propose
 from tests.support.stack import running_stack
 
@@ -24,7 +31,7 @@ PLAIN = dataclasses.replace(
 )
 
 
-async def test_it_drafts_with_features_and_never_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_drafts_with_features_and_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     async with running_stack(PLAIN) as stack:
         expected = await stack.ask(max_tokens=100, temperature=0.0)
     target, drafter = (start_emulated_engine(CONFIG, role) for role in ("target", "draft"))
@@ -42,9 +49,19 @@ async def test_it_drafts_with_features_and_never_ahead(monkeypatch: pytest.Monke
         counters = stack.orchestrator.service.sessions.predraft.counters
     assert answered.token_ids == expected.token_ids
     assert answered.speculation.num_accepted_tokens > 50
-    assert counters.num_prepared_tokens == 0
+    assert counters.num_prepared_tokens > 100
     assert {proposal.features.token_bytes for proposal in proposals if proposal.features} == {24_588}
     # Of every position once, up to the last verdict's.
     ends = [proposal.features.end_position for proposal in proposals if proposal.features]
     assert ends == sorted(set(ends))
     assert ends[-1] > 80
+
+
+async def test_a_head_in_the_target_drafts_for_whoever_asks_for_no_other() -> None:
+    target = dataclasses.replace(CONFIG.target, drafter=InTargetDrafterConfig(proposer="eagle3"))
+    async with running_stack(PLAIN) as stack:
+        expected = await stack.ask(max_tokens=100, temperature=0.0)
+    async with running_stack(dataclasses.replace(CONFIG, target=target), with_draft=False) as stack:
+        answered = await stack.ask(max_tokens=100, temperature=0.0)
+    assert answered.token_ids == expected.token_ids
+    assert answered.speculation.num_accepted_tokens > 50

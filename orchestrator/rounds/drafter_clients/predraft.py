@@ -87,10 +87,13 @@ class Predrafts:
         self._last_length = 0
         self._last_s = 0.0
         self._is_sample = False
+        self._was_ahead: bool | None = None
+        """Whether the round that is over was drafted ahead of; None: it says nothing of how long such rounds are."""
 
-    def learn(self, sequence: Text, now_s: float) -> None:
-        """A round begins: update the acceptance by the last draft's outcome, and the duration of rounds."""
+    def learn(self, sequence: Text) -> None:
+        """A round begins: update the acceptance by the last draft's outcome."""
         draft, self._last_draft = self._last_draft, NO_DRAFT
+        self._was_ahead = None
         committed = sequence.tokens_since(self._last_length)
         if not draft.token_ids or not committed or len(committed) > len(draft.token_ids) + 1:
             return  # something else than its verification came between
@@ -98,7 +101,7 @@ class Predrafts:
             # The last of the committed tokens is the target's own.
             self._acceptance.add(len(draft.token_ids), num_common_tokens(draft.token_ids, committed[:-1]))
         if self._is_sample:
-            self._policy.add_round(now_s - self._last_s, len(committed), is_ahead=self._cache.is_expecting)
+            self._was_ahead = self._cache.is_expecting
 
     def add_gone_on(self) -> None:
         """The target has begun to verify what was prepared, by itself."""
@@ -109,7 +112,11 @@ class Predrafts:
         self._policy.add_ask(elapsed_s)
 
     def remember(self, sequence: Text, draft: Draft, now_s: float) -> None:
-        """This draft is what the round verifies."""
+        """This draft is what the round verifies. With it ends the round before: asking for it is a part of that."""
+        if self._was_ahead is not None:
+            num_tokens = sequence.length - self._last_length
+            self._policy.add_round(now_s - self._last_s, num_tokens, is_ahead=self._was_ahead)
+        self._was_ahead = None
         self._last_draft = draft
         self._last_length = sequence.length
         self._last_s = now_s

@@ -121,9 +121,8 @@ class PredraftPolicy:
 
         num_draft_tokens: the length of the round's own draft.
         """
-        kind = DRAFTERS.get(model.proposer)  # None: an emulated one, of which heads draft nothing ahead
-        drafts_ahead = not model.feature_layers if kind is None else kind.drafts_ahead
-        if self._mode == "off" or not drafts_ahead:
+        kind = DRAFTERS.get(model.proposer)  # None: an emulated one
+        if self._mode == "off" or (kind is not None and not kind.drafts_ahead):
             return NOTHING
         if self._mode == "on":
             return Budget(self._max_tokens)

@@ -88,7 +88,7 @@ class RemoteDrafter(DrafterClient):
 
     def ready(self, text: Text, num_tokens: int, now_s: float, *, goes_on: bool = True) -> Draft | None:
         """A round begins: its draft, if the replica made it ahead. goes_on: whether the replica drafts the next."""
-        self._predrafts.learn(text, now_s)
+        self._predrafts.learn(text)
         draft = self._prepared(text, num_tokens, num_next=None if goes_on else 0)
         return draft and self._remembered(draft, text, now_s)
 
@@ -112,7 +112,7 @@ class RemoteDrafter(DrafterClient):
         return self._settled(draft, text, now_s)
 
     def handed_on(self, text: Text, num_tokens: int, now_s: float) -> Draft:
-        self._predrafts.learn(text, now_s)
+        self._predrafts.learn(text)
         draft = self._prepared(text, None, num_next=num_tokens)
         if draft is not None:
             self._predrafts.add_gone_on()

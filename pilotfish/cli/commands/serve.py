@@ -21,7 +21,7 @@ from pilotfish.cli.service_lines import Printer
 from pilotfish.config import Config, DraftConfig, TargetConfig, load_config
 from pilotfish.config.shipped_heads import shipped_head
 from pilotfish.drafter_registry import IN_TARGET_DRAFTERS
-from pilotfish.emulation.engine import describe_emulation
+from pilotfish.emulation.factory import describe_emulation
 from pilotfish.emulation.profiles import load_profile
 from pilotfish.launch.specs import prepare
 from pilotfish.launch.supervisor import Supervisor

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from pilotfish.engine.core.drafts import Drafts
 from pilotfish.engine.core.in_target_drafting import DraftWish
-from pilotfish.engine.core.step_rows import KeptRows
+from pilotfish.engine.core.kept_rows import KeptRows
 from pilotfish.engine.drafting.draft_growth import DraftRows, grow_drafts, lay_out
 from pilotfish.models.decoder import Decoder, StepInput
 from pilotfish.speculation.draft_vocabulary import DraftVocabulary

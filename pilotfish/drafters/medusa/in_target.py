@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pilotfish.drafters.medusa.head import MedusaHead
 from pilotfish.engine.core.drafts import Drafts
 from pilotfish.engine.core.in_target_drafting import DraftWish
-from pilotfish.engine.core.step_rows import KeptRows
+from pilotfish.engine.core.kept_rows import KeptRows
 from pilotfish.engine.drafting.draft_growth import DraftRows, HeadGrowth
 from pilotfish.models.decoder import Decoder
 

@@ -33,13 +33,15 @@ class ProfiledDrafter:
     last value holds."""
     acceptance_source: str
     """Where the acceptance was published, or that it is an assumption."""
+    acceptance_ahead: tuple[float, ...] = ()
+    """The same of drafts that a head in the pool makes ahead, from its own states; empty: `acceptance`."""
     feature_bytes: int = 0
     """Bytes of a token's features on the wire, for a head: int8 with a scale for each layer, 3 x hidden size + 12."""
     drafts_ahead: bool = False
-    """Drafts in the pool while the target verifies; otherwise it is asked after each verdict."""
+    """Drafts in the pool while the target verifies; else a head is asked after each verdict (Medusa heads are)."""
 
     def __post_init__(self) -> None:
-        is_right = bool(self.acceptance) and all(0 <= rate <= 1 for rate in self.acceptance)
+        is_right = bool(self.acceptance) and all(0 <= rate <= 1 for rate in (*self.acceptance, *self.acceptance_ahead))
         require(is_right, f"acceptance of {self.name} must hold one probability or more, each between 0 and 1")
         if self.kind is DrafterKind.HEAD:
             require(self.feature_bytes > 0, f"{self.name} is a head: feature_bytes must be above 0")

@@ -47,7 +47,7 @@ def add_drafted(sequence: EngineSequence, drafted: Drafted) -> DraftEvent | None
 def _add_to_chain(sequence: EngineSequence, task: ProposeTask, drafted: Drafted) -> DraftEvent | None:
     (chosen,) = drafted.drafts
     sequence.append((chosen.token_id,), committed=False)
-    task.chain.add(chosen.token_id, chosen.probs, drafted.candidates[0] if drafted.candidates else [])
+    task.chain.add(chosen.token_id, chosen.probs, drafted.candidates[0] if drafted.candidates else None)
     if len(task.chain) < task.num_draft_tokens:
         return None
     sequence.rest()

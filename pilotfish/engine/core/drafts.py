@@ -72,10 +72,13 @@ class DraftedChain:
     def drafts(self) -> Drafts:
         return Drafts(tuple(self.token_ids), tuple(self.probs))
 
-    def add(self, token_id: int, probs: SparseDistribution | None, candidates: Sequence[Candidate]) -> None:
-        """Append a draft. candidates: may be empty where nothing is drafted ahead."""
+    def add(
+        self, token_id: int, probs: SparseDistribution | None, candidates: Sequence[Candidate] | None = None
+    ) -> None:
+        """Append a draft. candidates: None where nobody asks for them, or they are asked for later."""
         self.token_ids.append(token_id)
-        self.candidates.append(candidates)
+        if candidates is not None:
+            self.candidates.append(candidates)
         if probs is not None:
             self.probs.append(probs)
 

@@ -14,10 +14,11 @@ from pilotfish.engine.core.drafted import Drafted
 from pilotfish.engine.core.feature_store import FeatureStore
 from pilotfish.engine.core.grammars import Grammars
 from pilotfish.engine.core.in_target_drafting import InTargetDrafter, InTargetDrafting
+from pilotfish.engine.core.kept_rows import kept_rows
 from pilotfish.engine.core.model_engine import Decided, ModelEngine
 from pilotfish.engine.core.proposing import draft_next, draft_plan
 from pilotfish.engine.core.scheduler import ScheduledRows
-from pilotfish.engine.core.step_rows import build_step, kept_rows
+from pilotfish.engine.core.step_rows import build_step
 from pilotfish.messages import Verdict
 from pilotfish.models.decoder import Decoder
 from pilotfish.speculation.results import Outcome
@@ -102,11 +103,7 @@ class EngineCore(ModelEngine):
                 if is_due and sequence.feature_request is not None:
                     verdicts[index] = msgspec.structs.replace(verdict, features=self._features.take(sequence))
         if self._in_target is not None:
-            verdicts = self._send_first(verdicts)
-            has_prefill = any(not rows.is_decode for rows in scheduled)
-            num_decoded = 0 if has_prefill else sum(len(outcome.token_ids) for _, outcome in decided)
-            num_sequences = sum(each.run is not None for each in self._sequences.values())
-            self._in_target.after_step(kept, num_decoded, elapsed_ns, num_sequences)
+            verdicts = self._draft_in_target(self._in_target, kept, scheduled, decided, verdicts, elapsed_ns)
         return verdicts
 
 

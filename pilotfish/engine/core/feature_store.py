@@ -15,8 +15,8 @@ from torch import Tensor
 
 from pilotfish.config import Config
 from pilotfish.drafter_registry import DRAFTERS
+from pilotfish.engine.core.kept_rows import KeptRows
 from pilotfish.engine.core.sequence import EngineSequence
-from pilotfish.engine.core.step_rows import KeptRows
 from pilotfish.errors import ConfigError
 from pilotfish.features import Features
 from pilotfish.models.attention.paged import slots_of

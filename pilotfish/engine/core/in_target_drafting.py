@@ -15,9 +15,9 @@ import msgspec
 
 from pilotfish.engine.core.draft_costs import DEFAULT_THRESHOLDS, DraftCosts, Thresholds
 from pilotfish.engine.core.drafts import NO_DRAFTS, Drafts
+from pilotfish.engine.core.kept_rows import KeptRows
 from pilotfish.engine.core.kv_cache import KVCache
 from pilotfish.engine.core.sequence import EngineSequence
-from pilotfish.engine.core.step_rows import KeptRows
 from pilotfish.engine.core.task import DecodeTask
 from pilotfish.speculation.trees.tree import MAX_TREE_NODES
 from pilotfish.step_table import num_free_nodes

@@ -14,13 +14,18 @@ from pilotfish.engine.batching.step_costs import StepCosts
 from pilotfish.engine.core.drafted import Drafted, add_drafted
 from pilotfish.engine.core.engine import Engine
 from pilotfish.engine.core.grammars import Grammars
+from pilotfish.engine.core.in_target_drafting import InTargetDrafting
 from pilotfish.engine.core.intake import MoveKV
+from pilotfish.engine.core.kept_rows import KeptRows
 from pilotfish.engine.core.scheduler import ScheduledRows, Scheduler
 from pilotfish.engine.core.sequence import EngineSequence
 from pilotfish.messages import Event, Verdict
 from pilotfish.speculation.results import Outcome
 from pilotfish.step_table import StepTable
 from pilotfish.types import BLOCK_SIZE, LoadReport, ModelInfo, SequenceErrorCode
+
+_FREE = 1.05
+"""A step may take so many times as long for drafting ahead, if somebody waits for the rest of it."""
 
 Decided = Sequence[tuple[ScheduledRows, Outcome]]
 """What a step decided for the sequences that decode."""
@@ -37,7 +42,7 @@ class ModelEngine(Engine):
         grammars: Grammars | None,
         clock_ns: Callable[[], int],
         prefix_caching: bool,
-        move_kv: MoveKV,
+        move_kv: MoveKV | None,
         step_costs: StepCosts,
     ) -> None:
         super().__init__(
@@ -48,6 +53,7 @@ class ModelEngine(Engine):
             self.kv_cache,
             max_batch_tokens=config.max_batch_tokens,
             max_draft_tokens=config.max_draft_tokens,
+            is_free=self._is_free,
             clock_ns=clock_ns,
         )
         self.step_costs = step_costs
@@ -61,6 +67,10 @@ class ModelEngine(Engine):
             prefill_time_ns=round(self._prefill_ns),
             step_table=self.step_costs.table if self._publishes_costs else StepTable(),
         )
+
+    def _is_free(self, num_rows: int, num_more: int) -> bool:
+        """See Scheduler. On a GPU rows are free until the arithmetic takes as long as reading the weights."""
+        return self.step_costs.step_ns(num_rows + num_more) <= _FREE * self.step_costs.step_ns(num_rows)
 
     def _schedule(self, max_rows: int | None, events: list[Event]) -> list[ScheduledRows]:
         scheduled = self._scheduler.schedule(list(self._sequences.values()), max_rows)
@@ -114,7 +124,7 @@ class ModelEngine(Engine):
             path = outcome.path[: verdict.num_accepted_tokens]
             moves.extend(self.kv_cache.path_moves(rows.sequence, verdict.base_length, path))
             verdicts.append(verdict)
-        if moves:
+        if moves and self._move_kv is not None:
             self._move_kv(moves)
         return verdicts
 
@@ -124,6 +134,23 @@ class ModelEngine(Engine):
         """Keep what else the committed step has computed; the verdicts, with what there is to add. If it raises,
         nobody finds blocks that are not complete."""
         del scheduled, decided, elapsed_ns
+        return verdicts
+
+    def _draft_in_target(
+        self,
+        drafting: InTargetDrafting,
+        kept: Sequence[KeptRows],
+        scheduled: Sequence[ScheduledRows],
+        decided: Decided,
+        verdicts: list[Verdict],
+        elapsed_ns: int,
+    ) -> list[Verdict]:
+        """Draft for the next step, after first tokens have left; the verdicts that are left."""
+        verdicts = self._send_first(verdicts)
+        has_prefill = any(not rows.is_decode for rows in scheduled)
+        num_decoded = 0 if has_prefill else sum(len(outcome.token_ids) for _, outcome in decided)
+        num_sequences = sum(each.run is not None for each in self._sequences.values())
+        drafting.after_step(kept, num_decoded, elapsed_ns, num_sequences)
         return verdicts
 
     def _closed(self, event: Event) -> Event:

@@ -71,9 +71,12 @@ class Scheduler:
         *,
         max_batch_tokens: int,
         max_draft_tokens: int,
+        is_free: Callable[[int, int], bool] = lambda _num_rows, _num_more: False,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
+        """is_free: whether a step of num_rows rows takes about as long with num_more."""
         self._kv_cache = kv_cache
+        self._is_free = is_free
         self._max_batch_tokens = max_batch_tokens
         self._short = max_draft_tokens + 1
         self._clock_ns = clock_ns
@@ -93,8 +96,7 @@ class Scheduler:
         self._step += 1
         self.oversized = []
         ready = [(sequence, pending) for sequence in sequences if (pending := sequence.num_pending_rows) > 0]
-        # Drafting ahead waits until nothing else is to be done, and gives way with the next step.
-        ready = [entry for entry in ready if entry[0].status is not Status.PREDRAFTING] or ready
+        ready = self._without_dear_predrafts(ready)
         # Longest unserved first; sorting is stable, so earlier opened ones win ties.
         ready.sort(key=lambda entry: entry[0].last_step)
         short = [sequence for sequence, pending in ready if pending <= self._short]
@@ -110,6 +112,15 @@ class Scheduler:
             self._take(short, for_short, scheduled, holders)
         self._take(long, budget - sum(rows.num_rows for rows in scheduled), scheduled, holders)
         return scheduled
+
+    def _without_dear_predrafts(self, ready: list[tuple[EngineSequence, int]]) -> list[tuple[EngineSequence, int]]:
+        """Sequences and their rows, without those that draft ahead where others would wait for it: it goes on when
+        nothing else is to be done, and gives way with the next step."""
+        awaited = [entry for entry in ready if entry[0].status is not Status.PREDRAFTING]
+        num_rows, num_awaited = (sum(pending for _, pending in entries) for entries in (ready, awaited))
+        if not awaited or (num_rows <= self._max_batch_tokens and self._is_free(num_awaited, num_rows - num_awaited)):
+            return ready
+        return awaited
 
     def _take(
         self, group: Iterable[EngineSequence], limit: int, scheduled: list[ScheduledRows], holders: Holders

@@ -96,7 +96,7 @@ class _Chain:
         else:
             self.is_done = True  # a grammar allows nothing that the drafter knows
             return
-        self._chain.add(token_id, probs, [])
+        self._chain.add(token_id, probs)
         self.confidences.append(confidence * (self.confidences[-1] if self.confidences else 1.0))
         self.is_done = len(self._chain) >= self._wish.num_draft_tokens
         self._wish.sequence.remember((token_id,))  # penalties and grammars look at earlier drafts

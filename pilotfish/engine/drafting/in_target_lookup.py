@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from pilotfish.engine.core.drafts import Drafts
 from pilotfish.engine.core.in_target_drafting import DraftWish, InTargetDrafter
+from pilotfish.engine.core.kept_rows import KeptRows
 from pilotfish.engine.core.sequence import EngineSequence
-from pilotfish.engine.core.step_rows import KeptRows
 from pilotfish.speculation.lookup.index import LookupDraft, MakeIndex
 from pilotfish.speculation.lookup.sequence import SequenceLookup
 from pilotfish.speculation.trees.tree import DraftTree

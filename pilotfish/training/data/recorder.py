@@ -13,7 +13,7 @@ from torch import Tensor
 from pilotfish.config import EngineConfig
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.feature_store import FeatureStore
-from pilotfish.engine.core.step_rows import KeptRows
+from pilotfish.engine.core.kept_rows import KeptRows
 from pilotfish.models.decoder import Decoder, KVPool, StepInput
 from pilotfish.models.loading import LoadedModel
 from pilotfish.training.data.samples import Sample

@@ -17,7 +17,7 @@ from draft_service.server import start_draft
 from orchestrator.replicas.directory import ReplicaDirectory
 from orchestrator.server import OrchestratorServer
 from pilotfish.config import Config, EmulationConfig, OrchestratorConfig, SpeculationConfig
-from pilotfish.emulation.engine import start_emulated_engine
+from pilotfish.emulation.factory import start_emulated_engine
 from pilotfish.emulation.language_model import HashLanguageModel
 from pilotfish.emulation.profiles import HardwareProfile, RooflineCost, profile_to_yaml
 from pilotfish.emulation.tokenizer import emulated_tokenizer_folder, spoken_tokens

@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from pilotfish.config import config_from_dict
-from pilotfish.emulation.engine import start_emulated_engine
+from pilotfish.emulation.factory import start_emulated_engine
 from pilotfish.engine.process.factory import build_engine
 from tests.support.stack import StackThread
 from tests.support.threaded_engine import ThreadedEngine

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import cast
 
 import msgspec
 
-from orchestrator.answers.output import OutputChunk
 from orchestrator.answers.sequence import Sequence as AnswerSequence
 from orchestrator.control.controller import Controller
 from orchestrator.requests.request import GenerationRequest, SpeculationOptions
@@ -20,13 +18,13 @@ from orchestrator.rounds.drafter_clients.remote_drafter import RemoteDrafter
 from orchestrator.rounds.machine import Progress, RoundMachine
 from orchestrator.rounds.peer import Peer
 from orchestrator.rounds.target import Target
-from pilotfish.messages import CloseSequence, Event, Proposal, Propose, Verdict
+from pilotfish.messages import CloseSequence, Event, Proposal, Propose
 from pilotfish.messages import Command as Message
-from pilotfish.step_table import StepTable
-from pilotfish.types import Limits, LoadReport, ModelInfo, SamplingParams
+from pilotfish.types import SamplingParams
 from tests.support.simulated_stack.controllers import ENDLESS
 from tests.support.simulated_stack.replica import Replica
 from tests.support.simulated_stack.stack import SimulatedStack
+from tests.support.simulated_stack.view import NoText, Pool, View
 from tests.support.simulated_stack.world import NETWORK_S
 
 _MAX_START_S = 0.01
@@ -36,66 +34,8 @@ _PASSAGE_TOKENS = 16
 _CREDIT_TOKENS = 1024
 
 
-class _NoText:
-    """Output whose text nobody reads."""
-
-    def push(self, verdict: Verdict) -> OutputChunk:
-        return OutputChunk(
-            text="",
-            token_ids=verdict.token_ids,
-            origins=(),
-            logprobs=(),
-            round_draft_tokens=(),
-            num_accepted_tokens=verdict.num_accepted_tokens,
-            finish_reason=verdict.finish_reason,
-            stopped_by="",
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _View:
-    """A simulated replica as the machine sees it: see orchestrator.rounds.peer.Replica."""
-
-    replica_id: str
-    simulated: Replica
-    sequence_id: int
-    is_connected = is_healthy = True
-    num_other_sequences = 0
-
-    @property
-    def model(self) -> ModelInfo:
-        return self.simulated.core.model
-
-    @property
-    def limits(self) -> Limits:
-        return self.simulated.core.limits
-
-    @property
-    def load(self) -> LoadReport:
-        return self.simulated.load
-
-    @property
-    def step_table(self) -> StepTable:
-        return self.simulated.load.step_table
-
-    def serves(self, sequence_id: int) -> bool:
-        return True
-
-    def new_sequence_id(self) -> int:
-        return self.sequence_id
-
-
-class _Pool:
-    """Of one replica."""
-
-    absence_reason = ""
-    is_full = False
-
-    def __init__(self, view: _View) -> None:
-        self.view = view
-
-    def pick(self, avoid: Collection[str] = ()) -> _View:
-        return self.view
+def _view(replica_id: str, replica: Replica, sequence_id: int) -> View:
+    return View(replica_id, replica, replica.core.model, replica.core.limits, lambda: sequence_id)
 
 
 class SimulatedSequence:
@@ -125,16 +65,16 @@ class SimulatedSequence:
             speculation=SpeculationOptions(),
             num_speculative_tokens=0,
         )
-        self._sequence = AnswerSequence(request, _NoText())  # type: ignore[arg-type]
+        self._sequence = AnswerSequence(request, NoText())  # type: ignore[arg-type]
         self._untold: tuple[int, ...] = ()
         """Tokens that the draft replica was not told, as the draft on them was there at once."""
         out: list[Command] = []
-        self._target = _View("t", stack.target, stack.num_sequences)
+        self._target = _view("t", stack.target, stack.num_sequences)
         self._machine = RoundMachine(
             self._sequence,
             controller,
-            RemoteDrafter(_Pool(_View("d", stack.draft, stack.num_sequences)), lambda _: math.inf, out),
-            Target(_Pool(self._target), self._sequence, out, acquire_timeout_s=ENDLESS),
+            RemoteDrafter(Pool(_view("d", stack.draft, stack.num_sequences)), lambda _: math.inf, out),
+            Target(Pool(self._target), self._sequence, out, acquire_timeout_s=ENDLESS),
             out,
             credit_tokens=_CREDIT_TOKENS,
         )
@@ -215,4 +155,4 @@ class SimulatedSequence:
 
 
 def _replica(peer: Peer) -> Replica:
-    return cast("_View", peer.replica).simulated
+    return cast("Replica", cast("View", peer.replica).replica)

@@ -62,7 +62,7 @@ class World:
 
     def deliver(self, action: Callable[[], None]) -> None:
         """Over the network, and then when the processor comes to it."""
-        self.after(NETWORK_S, lambda: self._handle(action))
+        self.after(NETWORK_S, lambda: self.handle(action))
 
     def step_s(self, seconds: float) -> float:
         """What a step takes that should take so long."""
@@ -71,7 +71,8 @@ class World:
     def run(self, until_s: float) -> None:
         self._env.run(until_s)
 
-    def _handle(self, action: Callable[[], None]) -> None:
+    def handle(self, action: Callable[[], None]) -> None:
+        """When the processor comes to it."""
         noise, start_s = self._noise, max(self.now_s, self._processor_free_s)
         while self._next_stall_s <= start_s:
             stall_s = noise.stall_s * self._factor(noise.stall_spread)

@@ -5,18 +5,25 @@ from pathlib import Path
 
 import pytest
 
-from pilotfish.config import Config, EmulationConfig, EngineConfig, TargetConfig
-from pilotfish.emulation.engine import describe_emulation, start_emulated_engine
+from pilotfish.config import Config, EmulationConfig, EngineConfig, InTargetDrafterConfig, TargetConfig
+from pilotfish.emulation.factory import describe_emulation, start_emulated_engine
 from pilotfish.emulation.profiles import load_profile
 from pilotfish.errors import ConfigError
 from pilotfish.features import FeatureRequest
-from pilotfish.messages import Decode, Opened, OpenSequence, Verdict
+from pilotfish.messages import Decode, Opened, OpenSequence, Proposal, Propose, Verdict
 from pilotfish.types import SamplingParams
 
 
 def config(tmp_path: Path, **emulation: object) -> Config:
     section = EmulationConfig(**{"profile": "instant", **emulation})
     return Config(target=TargetConfig(model="nobody/has-this"), emulation=section, cache_dir=str(tmp_path))
+
+
+def in_target(tmp_path: Path, proposer: str = "eagle3", **emulation: str) -> Config:
+    """A configuration with a drafter in the target, of a model that no head comes with."""
+    plain = config(tmp_path, **{"profile": "h100-70b-tp4", **emulation})
+    drafter = InTargetDrafterConfig(proposer=proposer)
+    return dataclasses.replace(plain, target=dataclasses.replace(plain.target, drafter=drafter))
 
 
 async def test_it_has_the_limits_of_its_profile_and_says_what_it_is(tmp_path: Path) -> None:
@@ -65,8 +72,9 @@ async def test_a_drafter_of_the_profile_drafts_in_the_pool_at_its_cost(tmp_path:
     with_head = config(tmp_path, profile="h100-70b-tp4", drafter="EAGLE-3 head")
     head = load_profile("h100-70b-tp4").drafter("EAGLE-3 head")
     engine = start_emulated_engine(with_head, "draft")
-    engine.send([OpenSequence(1, (300, 301, 302), SamplingParams())])
-    await engine.receive()
+    engine.send([OpenSequence(1, (300, 301, 302), SamplingParams()), Propose(1, 3, (), 1)])
+    while not any(isinstance(event, Proposal) for event in await engine.receive()):
+        pass
     assert engine.load.step_time_ns == pytest.approx(1e9 * head.cost.step_s(1, 3, 3), rel=0.01)
     await engine.close()
 
@@ -89,6 +97,36 @@ async def test_a_head_in_the_pool_gets_features_of_the_real_ones_size(tmp_path: 
     assert len(verdicts[-1].features.data) == 3 * (3 * 8192 + 12)
     await target.close()
     await drafter.close()
+
+
+@pytest.mark.parametrize("drafter", ["", "EAGLE-3 head"])
+async def test_a_head_in_the_target_drafts_there_and_needs_no_features(drafter: str, tmp_path: Path) -> None:
+    """The pool then has the profile's draft model."""
+    with_head = in_target(tmp_path, drafter=drafter)
+    target, pool = (start_emulated_engine(with_head, role) for role in ("target", "draft"))
+    assert (target.model.proposer, target.model.feature_layers, pool.model.feature_layers) == ("eagle3", (), ())
+    target.send([OpenSequence(1, (300, 301, 302), SamplingParams()), Decode(1, 3, 100, num_draft_tokens=4)])
+    verdicts: list[Verdict] = []
+    while sum(len(verdict.token_ids) for verdict in verdicts) < 100:
+        verdicts += [event for event in await target.receive() if isinstance(event, Verdict)]
+    assert sum(verdict.num_accepted_tokens for verdict in verdicts) > 50
+    await target.close()
+    await pool.close()
+
+
+@pytest.mark.parametrize(
+    ("proposer", "emulation", "problem"),
+    [
+        ("early_exit", {}, "early_exit is not emulated: set it to eagle3"),
+        ("eagle3", {"drafter": "1B model"}, "1B model of profile h100-70b-tp4 is a head"),
+        ("eagle3", {"profile": "instant"}, "no drafter of profile instant is a head"),
+    ],
+)
+def test_a_head_that_the_profile_lacks_is_refused(
+    proposer: str, emulation: dict[str, str], problem: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        start_emulated_engine(in_target(tmp_path, proposer, **emulation), "target")
 
 
 def test_an_unknown_drafter_is_told_the_known_ones(tmp_path: Path) -> None:

@@ -1,16 +1,25 @@
 """The planner's formulas against simulated engines, whose steps are scheduled and batched."""
 
+from dataclasses import replace
+from typing import Literal
+
 import pytest
 
 from orchestrator.control.replica_state import ControlState
+from pilotfish.bench.load.workload import parse_lengths
 from pilotfish.config import SpeculationConfig
 from pilotfish.emulation.profiles import load_profile
 from pilotfish.planning.decoding import DecodingModel
-from pilotfish.planning.draft_assumptions import DraftAssumptions
+from pilotfish.planning.draft_assumptions import DraftAssumptions, Placement
+from pilotfish.planning.places import drafted
+from pilotfish.planning.planner import HANDLING_S, Planner
+from pilotfish.planning.workload import poisson_workload
 from tests.support.simulated_stack.controllers import controller
 from tests.support.simulated_stack.sequence import SimulatedSequence
 from tests.support.simulated_stack.stack import SimulatedStack
 from tests.support.simulated_stack.world import NETWORK_S
+from tests.support.virtual_stack.sequence import tokens_per_s
+from tests.support.virtual_stack.stack import VirtualStack, Way
 
 ACCEPTANCE = 0.8
 WARM_UP_S = 2.0
@@ -37,3 +46,34 @@ def test_rounds_take_what_they_take_with_the_engines(name: str, batch: int, k: i
         handling_s=0.0,
     )
     assert model.token_s(batch, k) == pytest.approx(measured_s, rel=0.07)
+
+
+@pytest.mark.parametrize("one_way_s", [0.0002, 0.002])
+@pytest.mark.parametrize(
+    ("drafter", "is_in_target", "ahead"),
+    [
+        ("EAGLE-3 head", True, "off"),
+        ("EAGLE-3 head", False, "off"),
+        ("EAGLE-3 head", False, "on"),
+        ("1B model", False, "on"),
+    ],
+)
+@pytest.mark.parametrize("name", ["a100-70b", "h100-70b-tp4"])
+def test_one_request_is_as_fast_as_is_planned_wherever_its_drafts_are_made(
+    name: str, drafter: str, is_in_target: bool, ahead: Literal["off", "on"], one_way_s: float
+) -> None:
+    profile, k = load_profile(name), 4
+    workload = poisson_workload(1.0, parse_lengths("512"), parse_lengths("256"))
+    planner = Planner(profile=profile, drafting=DraftAssumptions(ahead_tokens=60), workload=workload)
+    one = replace(profile.drafter(drafter), drafts_ahead=ahead == "on")
+    model = drafted(planner, one, Placement.COLOCATED if is_in_target else Placement.SEPARATE, one_way_s)
+    way = Way(
+        drafter=one,
+        in_target=is_in_target,
+        draft_ahead=ahead,
+        target_one_way_s=one_way_s,
+        draft_one_way_s=one_way_s,
+        handling_s=HANDLING_S,
+    )
+    rates = [tokens_per_s(VirtualStack(profile, way), "on", k, 1, 1000, first_number=1000 * text) for text in range(3)]
+    assert 1 / model.token_s(1, k) == pytest.approx(sum(rates) / len(rates), rel=0.07)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pilotfish.engine.batching.step_costs import StepCosts
 from pilotfish.messages import (
     CloseSequence,
     Event,
@@ -153,8 +154,11 @@ def test_asked_for_what_it_has_prepared_it_answers_without_a_step(make_core) -> 
     assert not core.has_work
 
 
-def test_a_proposal_waits_for_no_more_than_the_step_in_flight(make_core) -> None:
+@pytest.mark.parametrize("row_ns", [0, 1e8])
+def test_a_proposal_waits_for_drafting_ahead_only_where_rows_cost_nothing(row_ns: float, make_core) -> None:
+    """They share steps then, as on a GPU; else it waits for no more than the step in flight."""
     core = make_core()
+    core.begin_with(StepCosts((1, 64), (1e8, 1e8 + 63 * row_ns)))
     core.submit(OpenSequence(1, TEXT, SAMPLINGS["greedy"]))
     core.submit(Propose(1, len(TEXT), (), K, ahead=AHEAD))
     for _ in range(K + 2):
@@ -163,7 +167,8 @@ def test_a_proposal_waits_for_no_more_than_the_step_in_flight(make_core) -> None
     core.submit(OpenSequence(2, TEXT, SAMPLINGS["greedy"]))
     core.submit(Propose(2, len(TEXT), (), 2))
     assert [proposal.sequence_id for _ in range(2) for proposal in proposals_of(core.step())] == [2]
-    assert {draft.sequence_id for _ in range(K) for draft in prepared_of(core.step())} == {1}
+    num_left = K - (0 if row_ns else 2)
+    assert {draft.sequence_id for _ in range(num_left) for draft in prepared_of(core.step())} == {1}
 
 
 def test_a_sequence_moves_on_in_the_middle_of_drafting_ahead(make_core, asked) -> None:

@@ -18,7 +18,7 @@ from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.feature_store import FeatureStore
 from pilotfish.engine.core.grammars import Grammars
 from pilotfish.engine.core.in_target_drafting import DraftWish
-from pilotfish.engine.core.step_rows import KeptRows
+from pilotfish.engine.core.kept_rows import KeptRows
 from pilotfish.engine.drafting.in_target_lookup import InTargetLookup
 from pilotfish.features import FeatureRequest
 from pilotfish.messages import CloseSequence, Decode, Event, OpenSequence, SequenceError, Verdict, Verify

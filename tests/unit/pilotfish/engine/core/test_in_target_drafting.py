@@ -11,7 +11,7 @@ import torch
 from pilotfish.engine.core.draft_costs import DraftCosts, Thresholds
 from pilotfish.engine.core.drafts import Drafts
 from pilotfish.engine.core.in_target_drafting import DraftWish
-from pilotfish.engine.core.step_rows import KeptRows
+from pilotfish.engine.core.kept_rows import KeptRows
 from pilotfish.engine.drafting.draft_growth import DraftRows, grow_drafts, lay_out
 from pilotfish.messages import Decode, Event, Opened, OpenSequence, Verdict
 from pilotfish.models.decoder import StepInput

@@ -15,7 +15,7 @@ from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.feature_store import FeatureStore
 from pilotfish.engine.core.grammars import Grammars
 from pilotfish.engine.core.in_target_drafting import DraftWish
-from pilotfish.engine.core.step_rows import KeptRows
+from pilotfish.engine.core.kept_rows import KeptRows
 from pilotfish.engine.process.warm_up import warm_up_head
 from pilotfish.messages import (
     Decode,

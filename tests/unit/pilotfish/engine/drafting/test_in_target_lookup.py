@@ -8,7 +8,7 @@ from pilotfish.config import DraftConfig
 from pilotfish.engine.core.drafts import Drafts
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.in_target_drafting import DraftWish
-from pilotfish.engine.core.step_rows import KeptRows
+from pilotfish.engine.core.kept_rows import KeptRows
 from pilotfish.engine.drafting.in_target_lookup import InTargetLookup
 from pilotfish.speculation.lookup.index import lookup_of
 from pilotfish.speculation.trees.tree import DraftTree
