@@ -4,7 +4,8 @@ A drafter NAME is a room, the package `pilotfish.drafters.NAME`, and a row here:
 - `draft.py`. Of Needs.TEXT it has `lookup` (see speculation.lookup.index.Lookup); of Needs.FEATURES
   `build_in_target` and `build_standalone`, as in `eagle3`; of Needs.LAYERS `build_in_target`; of Needs.MODEL
   there is none, because the engine runs any causal LM.
-- `train.py`, if `trained_as` is given: `new_trainee` (see training.trainee).
+- `train.py`, if `trained_as` is given: `new_trainee` (see training.trainee), and `needed_layers`, those of the target
+  that it looks into.
 
 Rooms stand above those who ask for them, and some import torch: they are imported by name, when they are needed.
 """

@@ -13,6 +13,13 @@ from typing import Protocol
 
 import msgspec
 
+from pilotfish.errors import (
+    InternalError,
+    InvalidRequestError,
+    PilotfishError,
+    ResourceExhaustedError,
+    UnavailableError,
+)
 from pilotfish.features import FeatureRequest, Features
 from pilotfish.types import (
     FinishReason,
@@ -243,6 +250,23 @@ class SequenceError(msgspec.Struct, frozen=True, tag=True):
     base_length: int = 0
     param: str = ""
     """The sampling parameter that is at fault; empty when it is none."""
+
+    def error(self, peer: str) -> PilotfishError:
+        """What to raise for it. peer: who sent it, for the message."""
+        error = _ERRORS[self.code](f"{peer}: {self.message}")
+        if isinstance(error, InvalidRequestError):
+            error.param = self.param or None
+        return error
+
+
+_ERRORS: dict[SequenceErrorCode, type[PilotfishError]] = {
+    SequenceErrorCode.UNKNOWN_SEQUENCE: UnavailableError,
+    SequenceErrorCode.STALE: InternalError,
+    SequenceErrorCode.INVALID: InvalidRequestError,
+    SequenceErrorCode.RESOURCE_EXHAUSTED: ResourceExhaustedError,
+    SequenceErrorCode.UNAVAILABLE: UnavailableError,
+    SequenceErrorCode.INTERNAL: InternalError,
+}
 
 
 TargetCommand = OpenSequence | Verify | Decode | Predrafted | CloseSequence

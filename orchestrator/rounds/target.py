@@ -27,13 +27,7 @@ from orchestrator.rounds.peer import Peer, Replica
 from orchestrator.rounds.plain_run import PlainRun
 from orchestrator.rounds.timing import Mark, RoundTiming
 from orchestrator.rounds.verification import Verification, verify
-from pilotfish.errors import (
-    InternalError,
-    InvalidRequestError,
-    PilotfishError,
-    ResourceExhaustedError,
-    UnavailableError,
-)
+from pilotfish.errors import InvalidRequestError, PilotfishError, ResourceExhaustedError, UnavailableError
 from pilotfish.messages import Opened, Predrafted, SequenceError, Verdict
 from pilotfish.rpc.replica.validation import check_prepared
 from pilotfish.types import LoadReport, SequenceErrorCode
@@ -42,15 +36,6 @@ _log = logging.getLogger(__name__)
 
 _CUT_IN_ERRORS = (SequenceErrorCode.STALE, SequenceErrorCode.INVALID)
 """A draft that cuts in may come after the run's end; whatever is wrong with it, the run itself goes on."""
-
-_ERRORS: dict[SequenceErrorCode, type[PilotfishError]] = {
-    SequenceErrorCode.UNKNOWN_SEQUENCE: UnavailableError,
-    SequenceErrorCode.STALE: InternalError,
-    SequenceErrorCode.INVALID: InvalidRequestError,
-    SequenceErrorCode.RESOURCE_EXHAUSTED: ResourceExhaustedError,
-    SequenceErrorCode.UNAVAILABLE: UnavailableError,
-    SequenceErrorCode.INTERNAL: InternalError,
-}
 
 
 class Target:
@@ -286,7 +271,4 @@ class Target:
             return
         if message.code is SequenceErrorCode.UNAVAILABLE:
             self._out.append(Report(peer.replica, "draining"))
-        error = _ERRORS[message.code](f"target replica {peer.replica.replica_id}: {message.message}")
-        if isinstance(error, InvalidRequestError):
-            error.param = message.param or None
-        raise error
+        raise message.error(f"target replica {peer.replica.replica_id}")

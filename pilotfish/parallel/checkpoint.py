@@ -51,8 +51,9 @@ class Checkpoint:
         view = self._tensors[name].get_slice(name)
         if (stored := view.get_dtype()) not in _PLAIN_DTYPES:
             raise UnsupportedModelError(
-                f"the tensor {name} in {self._folder} is stored as {stored}: ranks take weights that are not "
-                "quantised, which target.engine.quantization rounds as they are loaded"
+                f"the tensor {name} in {self._folder} is stored as {stored}: parts are read of weights "
+                "that are not quantised; take the model as it was before (target.engine.quantization rounds a target's "
+                "weights as they are loaded)"
             )
         if cut is Cut.WHOLE:
             return torch.as_tensor(self._tensors[name].get_tensor(name)).to(dtype)

@@ -39,7 +39,7 @@ def load_shard(folder: Path, group: RankGroup, dtype: torch.dtype, device: torch
     names = {name for name, _ in model.named_parameters()}  # of tied ones only one
     embedding = _embedding_name(model)
     is_tied = model.get_output_embeddings().weight is model.get_input_embeddings().weight
-    _fill_buffers(model, device)
+    fill_buffers(model, device)
     cut_modules(model, group)
     if is_tied:
         _tie(model)
@@ -54,7 +54,7 @@ def load_shard(folder: Path, group: RankGroup, dtype: torch.dtype, device: torch
                 cut = Cut.WHOLE  # it is added once, to the sum
             tensor = checkpoint.read(name, cut, group.rank, group.num_ranks, dtype)
             _assign(model, local_name, _checked(name, tensor, parameter).to(device))
-        for name, buffer in _stored_buffers(model):
+        for name, buffer in stored_buffers(model):
             buffer.copy_(_checked(name, checkpoint.read(name, Cut.WHOLE, 0, 1, buffer.dtype), buffer))
     if is_tied:
         _tie(model)
@@ -83,7 +83,7 @@ def _embedding_name(model: PreTrainedModel) -> str:
     return modules[model.get_input_embeddings()]
 
 
-def _fill_buffers(model: PreTrainedModel, device: torch.device) -> None:
+def fill_buffers(model: PreTrainedModel, device: torch.device) -> None:
     """Compute what no checkpoint holds (rotary frequencies), as transformers does after loading. What it does not
     compute is NaN."""
     for module in model.modules():
@@ -96,7 +96,7 @@ def _fill_buffers(model: PreTrainedModel, device: torch.device) -> None:
                 model._init_weights(module)
 
 
-def _stored_buffers(model: PreTrainedModel) -> list[tuple[str, Tensor]]:
+def stored_buffers(model: PreTrainedModel) -> list[tuple[str, Tensor]]:
     """Buffers that a checkpoint holds (what an activation is scaled by, what a router adds)."""
     stored = model.state_dict().keys()
     return [(name, buffer) for name, buffer in model.named_buffers() if name in stored]

@@ -58,7 +58,8 @@ A chain of {len(point.chained)} would give {point.mean_acceptance_length:.2f} ou
 
 def _data(request: TrainingRequest) -> str:
     if request.data:
-        return f"Answers and texts from {', '.join(f'`{path.name}`' for path in request.data)}."
+        served = " What the target computes of them came from a replica that served it." * bool(request.target_address)
+        return f"Answers and texts from {', '.join(f'`{path.name}`' for path in request.data)}.{served}"
     before = ""
     if request.prompts:
         names = ", ".join(f"`{path.name}`" for path in request.prompts)
@@ -91,6 +92,8 @@ def _rows(facts: Mapping[str, str]) -> str:
 
 def _command(request: TrainingRequest) -> str:
     source = " ".join(f"--data {path.name}" for path in request.data) or f"--tokens {request.num_answer_tokens}"
+    if request.target_address:
+        source = f"--from HOST:PORT {source}"
     if request.prompts:
         files = " ".join(f"--prompts {path.name}" for path in request.prompts)
         source = f"{files} --answers-per-prompt {request.answers_per_prompt} {source}"

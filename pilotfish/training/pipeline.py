@@ -15,37 +15,25 @@ from pathlib import Path
 
 import torch
 
-from pilotfish.config import EngineConfig
-from pilotfish.engine.process.cores import usable_cores
 from pilotfish.errors import InvalidRequestError
-from pilotfish.features import default_feature_layers
-from pilotfish.models.decoder import Decoder
 from pilotfish.models.device import enter_device, resolve_device
-from pilotfish.models.factory import build_decoder
-from pilotfish.models.loading import LoadedModel, load_model
 from pilotfish.models.store.folder import read_metadata, text_fields
 from pilotfish.models.store.pull import pull_model
 from pilotfish.models.tokens.tokenizer import Tokenizer
+from pilotfish.training.collection import MAX_TOKENS, Collection
 from pilotfish.training.curve import Curve, CurvePoint
-from pilotfish.training.data.conversations import Conversation, read_data, write_text_atomically
-from pilotfish.training.data.extract import FeatureExtractor, extend
-from pilotfish.training.data.prompts import Prompt, read_prompts
-from pilotfish.training.data.recorder import build_recorded_core
+from pilotfish.training.data.conversations import read_data, write_text_atomically
+from pilotfish.training.data.prompts import read_prompts
 from pilotfish.training.data.samples import Sample, SampleStore
-from pilotfish.training.data.synthesise import SynthesisConfig, Synthesiser
 from pilotfish.training.loop import LoopConfig, TrainingLoop, prefers_bfloat16
 from pilotfish.training.model_card import CardFacts, model_card
 from pilotfish.training.request import Stage, TrainingRequest, Watcher
+from pilotfish.training.target import load_target
 from pilotfish.training.trainee import Trainee, new_trainee
 from pilotfish.training.workspace import TargetIdentity, Workspace, require_new, require_space
 
-MAX_TOKENS = 1280
-"""Length of a conversation: the longest prompts and answers that are synthesised."""
-
 _HELD_OUT_EVERY = 20
 _MAX_HELD_OUT = 100
-_PROMPT_SHARE = 0.5
-"""Prompt tokens for each answer token of self-synthesis, to estimate disk space."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +49,7 @@ def run_training(request: TrainingRequest, watcher: Watcher) -> TrainingResult:
     """Do all that the request asks for; what can be refused is refused before any time is spent.
 
     Raises: PilotfishError kinds: InvalidRequestError for data, folders and checkpoints that do not fit;
-    ResourceExhaustedError when the disk is full; those of loading a model.
+    ResourceExhaustedError when the disk is full; those of loading a model, and of a running target.
     """
     require_new(request.out)
     device = resolve_device(request.device)
@@ -74,13 +62,11 @@ def run_training(request: TrainingRequest, watcher: Watcher) -> TrainingResult:
     workspace = _workspace(request, folder, tokenizer)
     with workspace.locked():
         store = SampleStore(workspace.features(request))
-        require_space(workspace.root, _needed_bytes(request, folder, data, prompts) - store.num_bytes)
-        if data:
-            _extract(request, store, data, watcher)
-        else:
-            _synthesise(request, store, tokenizer, prompts, watcher)
+        collection = Collection(request, folder, tokenizer, data, prompts)
+        require_space(workspace.root, collection.num_bytes - store.num_bytes)
+        collection.add_to(store, watcher)
         samples = list(store.read())
-        loaded = load_model(request.target, cache_dir=request.cache_dir, device=device)
+        loaded = load_target(request, device)
         train, held_out = split(samples)
         run_folder = workspace.run(request)
         trainee = new_trainee(request, loaded, train, run_folder)
@@ -116,65 +102,6 @@ def _workspace(request: TrainingRequest, folder: Path, tokenizer: Tokenizer) -> 
     return Workspace(request.work or request.cache_dir / "training" / f"{folder.name}-{digest[:8]}", identity)
 
 
-def _needed_bytes(
-    request: TrainingRequest, folder: Path, data: Sequence[Conversation], prompts: Sequence[Prompt]
-) -> int:
-    """Bytes of features, the bulk of what is written: three layers of each token, and the last one of answers."""
-    hidden = int(text_fields(read_metadata(folder).config)["hidden_size"])
-    if data:
-        num_prompt_tokens = sum(line.prompt_len for line in data)
-        num_answer_tokens = sum(len(line.token_ids) for line in data) - num_prompt_tokens
-    else:
-        num_answer_tokens = request.num_answer_tokens
-        num_prompt_tokens = int(num_answer_tokens * _PROMPT_SHARE)
-        num_prompt_tokens += request.answers_per_prompt * sum(len(prompt.token_ids) for prompt in prompts)
-    return (3 * num_prompt_tokens + 4 * num_answer_tokens) * hidden * torch.bfloat16.itemsize
-
-
-def _synthesise(
-    request: TrainingRequest, store: SampleStore, tokenizer: Tokenizer, prompts: Sequence[Prompt], watcher: Watcher
-) -> None:
-    watcher.stage(Stage.SYNTHESISE, request.num_answer_tokens)
-    done = sum(sample.num_answer_tokens for sample in store.read())
-    watcher.progress(done)
-    if done >= request.num_answer_tokens:
-        return
-    loaded, decoder, layers = _target(request)
-    core, recorder = build_recorded_core(loaded, decoder, layers, request.num_sequences)
-    synthesis = SynthesisConfig(
-        num_answer_tokens=request.num_answer_tokens,
-        answers_per_prompt=request.answers_per_prompt,
-        num_sequences=request.num_sequences,
-        seed=request.seed,
-    )
-    Synthesiser(core, recorder, tokenizer, synthesis, prompts).run(store, watcher.progress)
-
-
-def _extract(
-    request: TrainingRequest, store: SampleStore, conversations: Sequence[Conversation], watcher: Watcher
-) -> None:
-    watcher.stage(Stage.EXTRACT, len(conversations), store.num_conversations)
-    if store.num_conversations < len(conversations):
-        loaded, decoder, layers = _target(request)
-        extractor = FeatureExtractor(decoder, layers, min(MAX_TOKENS, loaded.max_context_tokens))
-        extend(store, extractor, conversations, watcher.progress)
-
-
-def _target(request: TrainingRequest) -> tuple[LoadedModel, Decoder, tuple[int, ...]]:
-    """The target, what runs it, and the layers whose inputs are features."""
-    torch.set_num_threads(_num_threads(request))
-    loaded = load_model(request.target, cache_dir=request.cache_dir)
-    layers = default_feature_layers(int(loaded.model.config.get_text_config().num_hidden_layers))
-    built = build_decoder(
-        loaded,
-        EngineConfig(deterministic=False),
-        num_threads=_num_threads(request),
-        cache_dir=request.cache_dir,
-        device=resolve_device(request.device),
-    )
-    return loaded, built.decoder, layers
-
-
 def _loop_config(request: TrainingRequest, device: torch.device) -> LoopConfig:
     # Each worker computes on its own: threads of torch's operations would only wait for each other.
     torch.set_num_threads(1)
@@ -183,7 +110,7 @@ def _loop_config(request: TrainingRequest, device: torch.device) -> LoopConfig:
         max_minutes=request.max_minutes,
         learning_rate=request.learning_rate,
         batch_tokens=request.batch_tokens,
-        num_workers=1 if device.type == "cuda" else _num_threads(request),
+        num_workers=1 if device.type == "cuda" else request.usable_threads,
         seed=request.seed,
         bfloat16=device.type == "cuda" or prefers_bfloat16(),
     )
@@ -221,7 +148,3 @@ def _export(out: Path, trainee: Trainee, curve: Curve, card: str) -> None:
         partial.replace(out)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-
-
-def _num_threads(request: TrainingRequest) -> int:
-    return request.num_threads or usable_cores()

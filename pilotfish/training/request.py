@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from pilotfish.config import EngineConfig
+from pilotfish.config import EngineConfig, InternalSecurityConfig
 from pilotfish.drafter_registry import DRAFTERS, METHODS, Needs
+from pilotfish.engine.process.cores import usable_cores
 from pilotfish.errors import ConfigError
 from pilotfish.features import default_feature_layers
 
@@ -28,6 +29,10 @@ class TrainingRequest:
     """Folder of the state that a killed run goes on from; None: in the cache, by target."""
     data: tuple[Path, ...] = ()
     """Files (jsonl) to learn from; none: synthesis."""
+    target_address: str = ""
+    """Host and port of a running target that computes the features of the data; empty: it is computed here."""
+    security: InternalSecurityConfig = field(default_factory=InternalSecurityConfig)
+    """Of the link to it."""
     prompts: tuple[Path, ...] = ()
     """Files (jsonl) with prompts that the target answers before it synthesises its own."""
     start_from: Path | None = None
@@ -85,6 +90,15 @@ class TrainingRequest:
             raise ConfigError(f"--exit-layer is of early_exit; {self.method} has none")
         if self.data and self.prompts:
             raise ConfigError("--data has answers already and --prompts asks for them: give one of the two")
+        if self.target_address and not self.data:
+            raise ConfigError(
+                "--from takes texts with answers, and writes none: let the target answer your prompts first, and give "
+                "the answers as --data"
+            )
+
+    @property
+    def usable_threads(self) -> int:
+        return self.num_threads or usable_cores()
 
     def check_layers(self, num_layers: int) -> None:
         """Raise ConfigError for layers that a target of num_layers lacks, or that its features come too late for."""

@@ -56,7 +56,8 @@ class Workspace:
         """Folder by the content of the data or prompt files; what is synthesised, which grows, has one for itself."""
         files = _digest(path.read_bytes() for path in request.data or request.prompts)
         if request.data:
-            return self.root / "features" / files
+            # One that runs may have other weights: rounded ones, or those of another machine.
+            return self.root / "features" / (f"served-{files}" if request.target_address else files)
         return self.root / "features" / (f"synthesised-{files}" if request.prompts else "synthesised")
 
     def run(self, request: TrainingRequest) -> Path:

@@ -11,9 +11,9 @@ import typer
 from pilotfish.cli.commands.models import pull_with_progress
 from pilotfish.cli.console import error_console, output_console
 from pilotfish.cli.errors import fail_on_error
-from pilotfish.cli.options import AsJson
+from pilotfish.cli.options import AsJson, ConfigFile, Overrides, check_address
 from pilotfish.cli.train_progress import TrainProgress
-from pilotfish.config import TargetConfig, default_cache_dir
+from pilotfish.config import InternalSecurityConfig, TargetConfig, default_cache_dir, load_config
 from pilotfish.drafter_registry import METHODS
 from pilotfish.installation import require
 from pilotfish.training.request import TrainingRequest
@@ -39,6 +39,15 @@ def train(
             "--data",
             metavar="FILE.jsonl",
             help="Train on these answers instead: lines with messages, text, or prompt_len and token_ids. Repeatable.",
+        ),
+    ] = None,
+    target_address: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="HOST:PORT",
+            callback=check_address,
+            help="A running target that computes the hidden states of --data: of any size, in ranks, quantised.",
         ),
     ] = None,
     prompts: Annotated[
@@ -74,6 +83,8 @@ def train(
         Path | None, typer.Option("--work", help="Folder for the state of a run that may continue.")
     ] = None,
     cache_dir: Annotated[Path | None, typer.Option("--cache-dir", help="Cache folder.")] = None,
+    config_file: ConfigFile = None,
+    overrides: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
     """Train a drafter; after a kill, the same command continues.
@@ -91,6 +102,10 @@ def train(
 
       pilotfish train draft --data conversations.jsonl        from conversations with the target
 
+      pilotfish train eagle3 --target MODEL --from 10.0.0.7:50061 --data conversations.jsonl   the target runs there
+
+      The link to it is secured as security.internal of the configuration (--config, --set) says.
+
       pilotfish up --set target.drafter.proposer=eagle3 --set target.drafter.lookup=suffix --set
       target.drafter.model=$PWD/my-head
     """
@@ -102,6 +117,8 @@ def train(
         cache_dir=cache,
         work=work,
         data=tuple(data or ()),
+        target_address=target_address or "",
+        security=_link_security(config_file, overrides) if target_address else InternalSecurityConfig(),
         prompts=tuple(prompts or ()),
         start_from=start_from,
         answers_per_prompt=answers_per_prompt,
@@ -140,3 +157,7 @@ def train(
         f"{len(result.point.chained)} on held-out conversations",
         soft_wrap=True,
     )
+
+
+def _link_security(config_file: Path | None, overrides: list[str] | None) -> InternalSecurityConfig:
+    return load_config(config_file, overrides or []).security.internal

@@ -187,6 +187,12 @@ def new_head(loaded: LoadedModel, draft_token_ids: Tensor) -> Eagle3Head:
     return head
 
 
+def needed_layers(request: TrainingRequest, num_layers: int) -> Sequence[int]:
+    """See drafter_registry. The head's layer begins as the last one."""
+    del request
+    return [num_layers - 1]
+
+
 def new_trainee(request: TrainingRequest, loaded: LoadedModel, samples: Sequence[Sample], run_folder: Path) -> Trainee:
     """See training.trainee. Samples choose the head's vocabulary."""
     token_ids, facts = chosen_vocabulary(request, loaded, samples, run_folder)

@@ -41,9 +41,8 @@ class ExitObjective:
         self._teacher = Teacher(output_rows(target, head.token_map))
         target.set_attn_implementation("sdpa")
         layers, exit_layer = _layers(target), head.config.exit_layer
-        kept = {layer: place for place, layer in enumerate(default_feature_layers(len(layers)))}
-        nearest = max(layer for layer in kept if 0 <= layer <= exit_layer)
-        self._place = kept[nearest]
+        nearest = _nearest_features(exit_layer, len(layers))
+        self._place = default_feature_layers(len(layers)).index(nearest)
         self._between = layers[nearest:exit_layer]
 
     def loss(self, samples: Sequence[Sample], progress: float) -> Tensor:
@@ -78,6 +77,17 @@ class ExitObjective:
                 states = run_layer(layer, self._target, states, positions)
         hidden = run_layer(head.block, self._target, states.to(head.lm_head.weight.dtype), positions)
         return head.logits(hidden[sample.prompt_len - 1 :])
+
+
+def _nearest_features(exit_layer: int, num_layers: int) -> int:
+    """The last layer before the exit whose inputs are features."""
+    return max(layer for layer in default_feature_layers(num_layers) if 0 <= layer <= exit_layer)
+
+
+def needed_layers(request: TrainingRequest, num_layers: int) -> Sequence[int]:
+    """See drafter_registry: those between the features and the exit, and the last one, as which its block begins."""
+    exit_layer = chosen_layer(request.exit_layer, num_layers, "--exit-layer")
+    return [*range(_nearest_features(exit_layer, num_layers), exit_layer), num_layers - 1]
 
 
 def new_trainee(request: TrainingRequest, loaded: LoadedModel, samples: Sequence[Sample], run_folder: Path) -> Trainee:

@@ -75,6 +75,12 @@ class MedusaObjective:
         return torch.stack([torch.tensor(len(last_hidden), device=last_hidden.device), *single, *chained])
 
 
+def needed_layers(request: TrainingRequest, num_layers: int) -> Sequence[int]:
+    """See drafter_registry: none."""
+    del request, num_layers
+    return ()
+
+
 def new_trainee(request: TrainingRequest, loaded: LoadedModel, samples: Sequence[Sample], run_folder: Path) -> Trainee:
     """See training.trainee. Samples choose the heads' vocabulary."""
     token_ids, facts = chosen_vocabulary(request, loaded, samples, run_folder)

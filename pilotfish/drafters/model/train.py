@@ -89,7 +89,7 @@ def new_draft_model(loaded: LoadedModel, num_layers: int) -> PreTrainedModel:
     config = copy.deepcopy(loaded.model.config)
     text = config.get_text_config()
     total = int(text.num_hidden_layers)
-    kept = [*range(num_layers - 1), total - 1]
+    kept = _kept_layers(num_layers, total)
     text.num_hidden_layers = num_layers
     if getattr(text, "layer_types", None) is not None:
         text.layer_types = [text.layer_types[index] for index in kept]
@@ -99,6 +99,16 @@ def new_draft_model(loaded: LoadedModel, num_layers: int) -> PreTrainedModel:
     if unexpected or any(".layers." in name for name in missing):
         raise UnsupportedModelError(f"no layers can be taken out of {type(loaded.model).__name__}")
     return model.requires_grad_(True)
+
+
+def needed_layers(request: TrainingRequest, num_layers: int) -> Sequence[int]:
+    """See drafter_registry."""
+    return _kept_layers(request.num_layers, num_layers)
+
+
+def _kept_layers(num_kept: int, num_layers: int) -> list[int]:
+    """The layers of a target of num_layers that a draft model of num_kept layers begins with."""
+    return [*range(num_kept - 1), num_layers - 1]
 
 
 def new_trainee(request: TrainingRequest, loaded: LoadedModel, samples: Sequence[Sample], run_folder: Path) -> Trainee:

@@ -5,7 +5,8 @@ An interrupted extraction goes on after its last shard.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -20,7 +21,14 @@ _STEP_ROWS = 512
 """Rows of a forward: enough to read the weights rarely, few enough for the logits to stay in memory."""
 
 
-class FeatureExtractor:
+class Extractor(Protocol):
+    """Who computes samples, here or elsewhere."""
+
+    def extract(self, conversations: Sequence[Conversation]) -> Iterable[Sample]:
+        """The samples of the conversations, in order; those with no answer within its longest text are left out."""
+
+
+class FeatureExtractor(Extractor):
     """Runs a decoder over conversations, several in one forward."""
 
     def __init__(self, decoder: Decoder, layers: Sequence[int], max_tokens: int) -> None:
@@ -101,7 +109,7 @@ class FeatureExtractor:
 
 def extend(
     store: SampleStore,
-    extractor: FeatureExtractor,
+    extractor: Extractor,
     conversations: Sequence[Conversation],
     on_progress: Callable[[int], None] = lambda _: None,
 ) -> None:

@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from pilotfish.drafters.eagle3.checkpoint import load_eagle3
-from pilotfish.errors import ConfigError, InvalidRequestError, ResourceExhaustedError
+from pilotfish.errors import ConfigError, HandshakeError, InvalidRequestError, ModelError, ResourceExhaustedError
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.training import pipeline, workspace
 from pilotfish.training.pipeline import run_training
 from pilotfish.training.request import Stage, TrainingRequest, Watcher
+from tests.support.served_target import ServedTarget
 from tests.unit.pilotfish.training.conftest import KilledError
 
 
@@ -139,6 +141,47 @@ def test_a_run_goes_on_whatever_ended_it(
     assert not list(tmp_path.rglob("*.partial"))
     with pytest.raises(InvalidRequestError, match="exists already"):
         run_training(request, Recorder())
+
+
+@pytest.mark.parametrize("method", ["eagle3", "medusa", "early_exit", "draft"])
+def test_a_drafter_of_a_target_that_runs_elsewhere(
+    request_for: Any, data: Path, target_folder: Path, tmp_path: Path, method: str
+) -> None:
+    """It is killed when all hidden states are there, and needs the target no more. Of the target's files it reads the
+    layers that the drafter is made of, and only those are in this copy."""
+    partly = tmp_path / "tiny"
+    partly.mkdir()
+    for path in target_folder.iterdir():
+        (partly / path.name).write_bytes(path.read_bytes())
+    kept = {"eagle3": (3,), "medusa": (), "early_exit": (2, 3), "draft": (0, 3)}[method]
+    tensors = load_file(target_folder / "model.safetensors")
+    dropped = tuple(f"model.layers.{layer}." for layer in range(4) if layer not in kept)
+    tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(dropped)}
+    save_file(tensors, partly / "model.safetensors", metadata={"format": "pt"})
+    changes: dict[str, Any] = {"data": (data,), "target": str(partly)}
+    if method == "early_exit":
+        changes["exit_layer"] = 3
+    with ServedTarget(target_folder, feature_layers=[2, 1, 4]) as target:
+        request = request_for(method, target_address=target.address, **changes)
+        with pytest.raises(KilledError):
+            run_training(request, Recorder(kill=Stage.TRAIN))
+    recorder = Recorder()
+    result = run_training(request, recorder)
+    assert (Stage.EXTRACT, 30, 30) in recorder.stages, "nothing left to ask for"
+    assert result.point.mean_acceptance_length >= 1
+    assert "--from HOST:PORT --data texts.jsonl" in (result.out / "README.md").read_text()
+    if method == "eagle3":
+        assert load_eagle3(result.out, num_target_layers=4).config.draft_vocab_size == 20
+    # What is computed here is another model's: the one that runs may have rounded weights.
+    with pytest.raises(ModelError, match="lack"):
+        run_training(request_for(method, out=tmp_path / "here", **changes), Recorder())
+
+
+def test_what_a_running_target_cannot_do(request_for: Any, data: Path, target_folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--from takes texts with answers, and writes none"):
+        request_for(target_address="127.0.0.1:1")
+    with ServedTarget(target_folder) as target, pytest.raises(HandshakeError, match=r"feature_layers: \[2, 1, 4\]"):
+        run_training(request_for(target_address=target.address, data=(data,)), Recorder())
 
 
 def test_what_cannot_work_is_refused_before_any_stage(

@@ -53,6 +53,7 @@ def refusal(command: str) -> str:
         ("plan --model llama-3.1-70b --gpus 6", "--gpus is 6; llama-3.1-70b has 64 heads"),
         ("train eagle3 --epochs 0", "epochs is 0"),
         ("train draft --layers 0", "layers is 0"),
+        ("train eagle3 --from 127.0.0.1:1", "--from takes texts with answers"),
         ("train draft --target no-such-model", "no-such-model"),
         ("up --emulate h900", "a100-70b"),
     ],
