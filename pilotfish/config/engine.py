@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from pilotfish.config.fields import STRICT, PositiveShare, require
 
@@ -57,6 +57,9 @@ class EngineConfig:
     """Maximum tokens per step. It bounds how long a prefill delays decoding."""
     prefix_caching: bool = True
     """Share the KV blocks of equal prefixes."""
+    step_timeout_s: NonNegativeFloat = 0.0
+    """Time without a sign of life after which an engine counts as hung and is ended, so that requests go on elsewhere;
+    0: 60 s for ranks and on a GPU, never in one process on the CPU. Must exceed the longest step."""
     max_draft_tokens: PositiveInt = 32
     """Maximum draft tokens per round, all branches of a tree together. Where targets differ, the least counts."""
 
