@@ -49,8 +49,8 @@ from pilotfish.telemetry.logs import configure_logging
 
 logger = logging.getLogger(__name__)
 
-DIAL_TIMEOUT_S = 7200.0
-"""Under Ray the ranks start before rank 0 does, and that downloads the model first."""
+DIAL_TIMEOUT_S = 300.0
+"""Under Ray the ranks start before rank 0 does, which listens before it downloads anything."""
 _HANG_UP_S = 1.0
 
 
