@@ -48,6 +48,7 @@ class ModelEngine(Engine):
             self.kv_cache,
             max_batch_tokens=config.max_batch_tokens,
             max_draft_tokens=config.max_draft_tokens,
+            max_logit_rows=config.max_logit_rows,
             clock_ns=clock_ns,
         )
         self.step_costs = step_costs
