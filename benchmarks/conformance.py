@@ -20,6 +20,10 @@ DEFAULT_PROPOSERS = (
     *("auto", "ngram", "suffix-tree", "ngram-remote", "suffix-remote-tree", "ngram-in-target", "suffix-in-target-tree"),
     *(f"{name}=smollm2-135m-instruct" for name in ("model", "model-tree", "model-suffix")),
     *("eagle3-remote", "eagle3-remote-tree", "eagle3", "eagle3-tree", "eagle3-suffix", "eagle3-suffix-tree"),
+    *(
+        f"{name}=smollm2-135m-instruct-medusa"
+        for name in ("medusa-remote", "medusa-remote-tree", "medusa", "medusa-tree")
+    ),
 )
 EQUAL, NOT_SERVED = "equal", "not served"
 

@@ -177,7 +177,8 @@ class InferenceService:
         Raises InvalidRequestError for what the caller can mend, UnavailableError without a target.
         """
         token_ids = await self.token_ids_of(prompt, caller.client_id)
-        link = await self.ready_target()
+        healthy = await self.ready_target()
+        link = self.targets.expected(token_ids) or healthy
         has_grammar = options.sampling.grammar is not None
         has_tools = isinstance(prompt, ChatPrompt) and bool(prompt.tools)
         kind = kind_of(len(token_ids), has_grammar=has_grammar, has_tools=has_tools)
@@ -191,7 +192,7 @@ class InferenceService:
             client=caller.alias,
         )
         scorer = self.sessions.scorer() if request.num_prompt_logprobs is not None else None
-        session = self.sessions.session(request, link.model, observed.rounds)
+        session = self.sessions.session(request, link.model, observed.rounds, link.replica_id)
         model = self.named(link.model)
         observed.begin(session, request, model.model_id)
         answer = Answer(session, model, observed, caller.allowance, scorer, scores)
@@ -217,11 +218,18 @@ class InferenceService:
             max_draft_tokens=self.targets.max_draft_tokens,
             default_draft_tokens=self._config.speculation.default_draft_tokens,
             measured_draft_tokens=self._config.speculation.max_draft_tokens,
+            max_draft_depths=self._max_draft_depths(link.model),
             eos_token_ids=self.tokenizer.eos_token_ids,
-            default_proposer=self.sessions.control.choice.choose(kind, self._proposers(link.model)),
+            default_proposer=self.sessions.control.choose_proposer(link.replica_id, kind, self._proposers(link.model)),
             allow_lossy=self._config.speculation.allow_lossy,
             max_listed_tokens=self._config.max_listed_tokens,
         )
+
+    def _max_draft_depths(self, target: ModelInfo) -> dict[str, int]:
+        """By proposer, where it is bounded: of the draft pool if every replica's is."""
+        pool = [link.model.max_draft_depth for link in self.drafts.links if link.is_connected]
+        depths = {target.proposer: target.max_draft_depth, "draft": max(pool) if pool and all(pool) else 0}
+        return {proposer: depth for proposer, depth in depths.items() if depth}
 
     def _proposers(self, target: ModelInfo) -> list[str]:
         """Who may draft by default: the target, and a draft pool that does more than look up, whatever is configured.

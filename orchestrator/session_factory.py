@@ -54,8 +54,8 @@ class SessionFactory:
         self._min_accepted_tokens = config.draft.lookup_min_accepted_tokens
         self._lookups = {name: lookup_of(name)(config.draft) for name in LOOKUPS}
 
-    def session(self, request: GenerationRequest, model: ModelInfo, rounds: RoundLog) -> Session:
-        """model: the targets'."""
+    def session(self, request: GenerationRequest, model: ModelInfo, rounds: RoundLog, preferred: str = "") -> Session:
+        """model: the targets'. preferred: id of the target to take among equals, for which the drafter was chosen."""
         config = self._config
         drafts_in_target = _drafts_in_target(request, model)
         tree = self._tree(grows_if_free=drafts_in_target)
@@ -68,7 +68,7 @@ class SessionFactory:
             sequence,
             controller,
             self._drafter(request, model, out, features, controller),
-            Target(self._targets, sequence, out, acquire_timeout_s=wait_s, features=features),
+            Target(self._targets, sequence, out, acquire_timeout_s=wait_s, features=features, preferred=preferred),
             out,
             credit_tokens=credit_tokens,
             tree=tree,

@@ -249,6 +249,8 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     feature_layers: tuple[int, ...] = ()
     """Layers of the target whose inputs are its features: those that a target replica keeps, or a drafter needs."""
     takes_int8_features: bool = False
+    max_draft_depth: int = 0
+    """The most draft tokens in a row that the proposer can make; 0: any number."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from collections import Counter
 
 from orchestrator.control.acceptance import RequestAcceptance
 from orchestrator.control.decision import Decision, RoundResult
+from orchestrator.control.drafter_choice import AnswerTime
 from orchestrator.control.reasons import Limitation, Reason, permanent_reason
 from orchestrator.control.replica_state import (
     FIRST_PROBE_TOKENS,
@@ -57,7 +58,7 @@ class Controller:
         """Rounds by the draft tokens that they asked for; 0: plain runs."""
         self._kind = request.kind
         self._last_s = 0.0
-        self._plain_s = self._seconds = 0.0
+        self._time = AnswerTime(self._kind, self._proposer_name)
         self._plan: Plan | None = None
         self._k = 0
         """This request's own best K under the plan."""
@@ -75,8 +76,7 @@ class Controller:
         median, least = state.answer_lengths.median(self._kind), state.config.min_output_tokens
         self._is_short = starts_drafter and median < least
         """Whether the drafter is started only once the answer is longer than those of its kind usually are."""
-        first = state.config.first_chunk_tokens
-        self._num_first_tokens = max(first, least) if self._is_short else first
+        self._num_first_tokens = max(state.config.first_chunk_tokens, least if self._is_short else 0)
         """Tokens that are decoded plainly before speculation begins."""
         self._follow_drafter(self._proposer_name)
 
@@ -121,9 +121,7 @@ class Controller:
     def close(self) -> None:
         """The request has ended. Idempotent."""
         self.load.leave()
-        if not self._reason and self._is_typical:
-            self._state.choice.note(self._kind, self._proposer_name, plain_s=self._plain_s, seconds=self._seconds)
-        self._plain_s = 0.0
+        self._time.end()
 
     def _follow_drafter(self, name: str) -> bool:
         """Whether another drafts from now on."""
@@ -155,9 +153,9 @@ class Controller:
         if result.num_output_tokens == result.num_committed_tokens:
             # A first run holds the prefill.
             elapsed_s = result.num_committed_tokens * result.plain_token_s if result.is_measurable_run else 0.0
-        if elapsed_s and replica.table.rows:
-            self._plain_s += result.num_committed_tokens * replica.table.step_s(replica.load(result.now_s))
-            self._seconds += elapsed_s
+        if elapsed_s and replica.table.rows and not self._reason and self._is_typical:
+            plain_s = result.num_committed_tokens * replica.table.step_s(replica.load(result.now_s))
+            self._time.add(replica.choice, plain_s=plain_s, seconds=elapsed_s)
 
     def _learn_round(self, proposer: ProposerState, result: RoundResult, elapsed_s: float) -> None:
         proposer.num_plain_tokens += result.num_plain_tokens

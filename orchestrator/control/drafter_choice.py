@@ -1,4 +1,4 @@
-"""Which drafter an answer gets where there are several: the fastest so far for requests of its kind.
+"""Which drafter an answer gets where there are several: the fastest so far for requests of its kind on its replica.
 
 Time per token is counted in plain steps at the same load, and is forgotten with time. The discounted upper confidence
 bound (Garivier and Moulines 2008, arXiv 0805.3415) tries the others, the seldomer the slower they were: they cost some
@@ -36,7 +36,7 @@ class _Record:
 
 
 class DrafterChoice:
-    """Learns from answers that ended, and chooses for those that begin."""
+    """One per target replica: learns from answers that ended there, and chooses for those that begin."""
 
     def __init__(self) -> None:
         self._records: dict[Kind, dict[str, _Record]] = defaultdict(lambda: defaultdict(_Record))
@@ -60,6 +60,28 @@ class DrafterChoice:
         record.num_answers += 1
         record.plain_s += plain_s
         record.seconds += seconds
+
+
+class AnswerTime:
+    """What one answer takes: told to the choice of the replica where it went by, when it ends or moves."""
+
+    def __init__(self, kind: Kind, proposer: str) -> None:
+        self._kind, self._proposer = kind, proposer
+        self._choice = DrafterChoice()
+        self._plain_s = self._seconds = 0.0
+
+    def add(self, choice: DrafterChoice, *, plain_s: float, seconds: float) -> None:
+        """Some of its tokens came; see DrafterChoice.note. choice: of the replica that they came from."""
+        if choice is not self._choice:
+            self.end()
+            self._choice = choice
+        self._plain_s += plain_s
+        self._seconds += seconds
+
+    def end(self) -> None:
+        """No more comes of the replica. Idempotent."""
+        self._choice.note(self._kind, self._proposer, plain_s=self._plain_s, seconds=self._seconds)
+        self._plain_s = self._seconds = 0.0
 
 
 def _least_time(record: _Record, num_answers: float) -> float:

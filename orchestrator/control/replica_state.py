@@ -13,6 +13,7 @@ from orchestrator.control.gate import NEW_LOAD, Gate
 from orchestrator.control.mixture import Decoding, Mixture, expected_tokens
 from orchestrator.control.reasons import Reason
 from orchestrator.control.round_costs import Average, RoundCosts
+from orchestrator.requests.kind import Kind
 from pilotfish.config import SpeculationConfig
 from pilotfish.step_table import StepTable
 
@@ -61,6 +62,8 @@ class ReplicaState:
         self.table = StepTable()
         """The step costs that the replica published last."""
         self.proposers: dict[str, ProposerState] = {}
+        self.choice = DrafterChoice()
+        """Which drafter is the fastest here: a round costs something else on each machine, and at each load."""
         self.own = Decoding()
         self.num_others = 0
         """Sequences of other orchestrators that decode here."""
@@ -218,7 +221,6 @@ class ControlState:
         """Target replicas that answered, by their ids."""
         self.acceptance: dict[str, ProposerAcceptance] = defaultdict(ProposerAcceptance)
         """Acceptance by the proposer's name."""
-        self.choice = DrafterChoice()
         self.answer_lengths = AnswerLengths()
         self.num_decisions: Counter[Reason] = Counter()
         self.num_switches: Counter[bool] = Counter()
@@ -234,6 +236,11 @@ class ControlState:
         if name not in replica.proposers:
             replica.proposers[name] = ProposerState(replica, self.acceptance[name], self.num_switches)
         return replica.proposers[name]
+
+    def choose_proposer(self, replica_id: str, kind: Kind, proposers: Sequence[str]) -> str:
+        """The proposer for an answer of this kind on a target replica; the first one where nothing is known yet."""
+        replica = self.replicas.get(replica_id)
+        return replica.choice.choose(kind, proposers) if replica else proposers[0]
 
     def retain(self, replica_ids: Collection[str]) -> None:
         """Forget the replicas that are not among these."""

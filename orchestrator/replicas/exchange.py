@@ -42,6 +42,7 @@ class TargetPool(Protocol):
         *,
         token_ids: Sequence[int] = (),
         is_continued: bool = False,
+        preferred: str = "",
     ) -> Link: ...
 
     def remember(self, link: Link, token_ids: Sequence[int]) -> None: ...
@@ -105,6 +106,7 @@ class Exchange:
                     acquire.avoid,
                     token_ids=acquire.token_ids,
                     is_continued=acquire.is_continued,
+                    preferred=acquire.preferred,
                 )
             except PilotfishError as error:
                 self._acquire = None

@@ -148,15 +148,15 @@ class ReplicaPool:
         healthy = [link for link in self.links if link.is_healthy]
         return bool(healthy) and not any(link.has_room for link in healthy)
 
-    def pick(self, avoid: Collection[str] = (), prefix: PrefixHashes = ()) -> ReplicaLink | None:
+    def pick(self, avoid: Collection[str] = (), prefix: PrefixHashes = (), preferred: str = "") -> ReplicaLink | None:
         """The router's choice among the healthy replicas with room; one whose id is in `avoid` only without others.
 
-        prefix: the router's, of the tokens that are to go there.
+        prefix: the router's, of the tokens that are to go there. preferred: id of the one to take among equals.
         """
         candidates = [link for link, _ in self._links.values() if link.is_healthy and link.has_room]
         if avoid:
             candidates = [link for link in candidates if link.replica_id not in avoid] or candidates
-        return self.router.choose(candidates, prefix)
+        return self.router.choose(candidates, prefix, preferred)
 
     async def acquire(
         self,
@@ -165,11 +165,12 @@ class ReplicaPool:
         *,
         token_ids: Sequence[int] = (),
         is_continued: bool = False,
+        preferred: str = "",
     ) -> ReplicaLink:
         """`pick`, waiting in line (first come, first served) until a replica has room.
 
         token_ids: what is to go there. is_continued: it has begun to answer on a replica that was lost. Such
-        requests pass the line, and wait for room as long as it takes.
+        requests pass the line, and wait for room as long as it takes. preferred: as for `pick`.
 
         Raises after timeout_s: ResourceExhaustedError when all replicas are full, UnavailableError
         when there is none.
@@ -179,7 +180,7 @@ class ReplicaPool:
         while True:
             try:
                 async with asyncio.timeout(timeout_s), line:
-                    link = await self._until(lambda: self.pick(avoid, prefix))
+                    link = await self._until(lambda: self.pick(avoid, prefix, preferred))
             except TimeoutError:
                 is_full = self._find_healthy() is not None
                 if is_full and is_continued:
@@ -192,6 +193,10 @@ class ReplicaPool:
     def remember(self, link: Link, token_ids: Sequence[int]) -> None:
         """The replica has computed these tokens: a prompt that begins with them had best go there."""
         self.router.record(link, self.router.prefix(token_ids), is_new=False)
+
+    def expected(self, token_ids: Sequence[int]) -> ReplicaLink | None:
+        """The replica that these tokens would go to now; None: there is none with room."""
+        return self.pick(prefix=self.router.prefix(token_ids) if len(self._links) > 1 else ())
 
     async def connected(self, timeout_s: float) -> ReplicaLink:
         """A healthy replica, with room or without. Raises UnavailableError after timeout_s."""

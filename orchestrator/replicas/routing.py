@@ -98,9 +98,14 @@ class LeastLoadedRouter:
         """What `choose` wants to know of a sequence."""
         return ()
 
-    def choose(self, replicas: Sequence[ReplicaT], prefix: PrefixHashes) -> ReplicaT | None:  # noqa: ARG002
-        """None if there is no replica."""
-        return min(replicas, key=self._load_key, default=None)
+    def choose(
+        self,
+        replicas: Sequence[ReplicaT],
+        prefix: PrefixHashes,  # noqa: ARG002
+        preferred: str = "",
+    ) -> ReplicaT | None:
+        """None if there is no replica. preferred: the id that is taken among equals."""
+        return min(replicas, key=lambda replica: self._load_key(replica, preferred), default=None)
 
     def record(self, replica: Link, prefix: PrefixHashes, *, is_new: bool) -> None:  # noqa: ARG002
         """Tokens with this prefix went to the replica. is_new: it was just chosen for them."""
@@ -109,9 +114,9 @@ class LeastLoadedRouter:
     def forget(self, replica_id: str) -> None:
         """The replica is gone, and its cache with it. Idempotent."""
 
-    def _load_key(self, replica: Link) -> tuple[int, float, float]:
+    def _load_key(self, replica: Link, preferred: str) -> tuple[int, float, bool, float]:
         # Chance last: orchestrators that know the same must not all choose the same.
-        return num_open(replica), kv_usage(replica.load), self._rng.random()
+        return num_open(replica), kv_usage(replica.load), replica.replica_id != preferred, self._rng.random()
 
 
 class PrefixAwareRouter(LeastLoadedRouter):
@@ -129,9 +134,9 @@ class PrefixAwareRouter(LeastLoadedRouter):
     def prefix(self, token_ids: Sequence[int]) -> PrefixHashes:
         return hash_prefix(token_ids)
 
-    def choose(self, replicas: Sequence[ReplicaT], prefix: PrefixHashes) -> ReplicaT | None:
+    def choose(self, replicas: Sequence[ReplicaT], prefix: PrefixHashes, preferred: str = "") -> ReplicaT | None:
         if not prefix or len(replicas) < 2:
-            return super().choose(replicas, prefix)
+            return super().choose(replicas, prefix, preferred)
         limit = self._load_limit(replicas)
         best: ReplicaT | None = None
         best_key: tuple[float, ...] = ()
@@ -141,11 +146,10 @@ class PrefixAwareRouter(LeastLoadedRouter):
                 continue
             if num_open(replica) > limit or kv_usage(replica.load) > self._config.max_kv_usage:
                 continue
-            num, usage, chance = self._load_key(replica)
-            key = (-num_matching, num, usage, chance)
+            key = (-num_matching, *self._load_key(replica, preferred))
             if best is None or key < best_key:
                 best, best_key = replica, key
-        return super().choose(replicas, prefix) if best is None else best
+        return super().choose(replicas, prefix, preferred) if best is None else best
 
     def record(self, replica: Link, prefix: PrefixHashes, *, is_new: bool) -> None:
         if is_new:

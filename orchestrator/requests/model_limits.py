@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from pilotfish.drafter_registry import LOOKUPS
 
@@ -19,6 +20,8 @@ class ServedModel:
     """Draft tokens in one round where the request does not say."""
     measured_draft_tokens: int
     """The same at most, with the draft pool in mode `auto`, whose drafts are measured."""
+    max_draft_depths: Mapping[str, int] = field(default_factory=dict)
+    """By proposer, the most draft tokens in a row that it can make, where that is bounded."""
     eos_token_ids: frozenset[int]
     default_proposer: str = "draft"
     """What `auto` means, the drafter in the target included."""

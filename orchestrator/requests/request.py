@@ -190,6 +190,7 @@ def bind_request(
             f"num_speculative_tokens is {num_draft_tokens}; the target takes at most {model.max_draft_tokens} a round",
             param="num_speculative_tokens",
         )
+    num_draft_tokens = min(num_draft_tokens, model.max_draft_depths.get(speculation.proposer, num_draft_tokens))
     _check_grammar_ends(sampling, model)
     lossy_by = lossy_by_of(options)
     if lossy_by and not model.allow_lossy:

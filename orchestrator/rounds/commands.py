@@ -51,6 +51,8 @@ class Acquire(msgspec.Struct, frozen=True):
     """Replicas to take only if there is no other."""
     is_continued: bool
     """Whether the answer has begun: then it waits for a place as long as it takes."""
+    preferred: str = ""
+    """The replica, by its id, to take among equals; empty: any."""
 
 
 class Wake(msgspec.Struct, frozen=True):

@@ -67,7 +67,9 @@ class Target:
         *,
         acquire_timeout_s: float,
         features: FeatureFeed | None = None,
+        preferred: str = "",
     ) -> None:
+        """preferred: id of the replica to take among equals."""
         self.round: Verification | PlainRun | None = None
         """The round that the target was asked for last."""
         self.peer: Peer | None = None
@@ -82,6 +84,7 @@ class Target:
         self._out = out
         self._failover = Failover(pool, acquire_timeout_s)
         self._features = features or FeatureFeed()
+        self._preferred = preferred
         self._acquiring_since_s = 0.0
         self._is_opened = False
         """Whether the replica has taken the sequence."""
@@ -260,7 +263,7 @@ class Target:
     def _acquire(self, now_s: float) -> None:
         self._acquiring_since_s = now_s
         tokens, avoid = self._sequence.tokens_since(0), frozenset(self._failover.avoid)
-        self._out.append(Acquire(tokens, avoid, is_continued=self.has_answered))
+        self._out.append(Acquire(tokens, avoid, self.has_answered, self._preferred))
 
     def _mark(self, at_s: float) -> Mark:
         assert self.peer is not None

@@ -29,8 +29,10 @@ class EngineConfig:
     quantization: Quantization = "none"
     """Weight format. CPU: `int8`, `int4` (weights and 8-bit activations in blocks of 32) or `lossless` (packs weights
     that come from GGUF's Q8_0 or Q4_1, same outputs). GPU: `int8` or `fp8` (weights per output channel, activations
-    per token). `auto`: the least lossy in which the weights, the drafter beside them and the KV cache fit the memory
-    that is free at start; the log says which."""
+    per token). `auto`: the least lossy in which weights, the drafter beside them, KV cache and kept features fit the
+    memory that is free at start (on a CPU `lossless` comes right after `none`, with what the weights' first rows say
+    that it saves); the log says which. It cannot know what another service on the same host is about to take:
+    where both start there, name a format for one of them, or start them one after the other."""
     device: str = "cpu"
     """`cpu`, `cuda`, `cuda:N`, or `auto` (the first visible GPU, else the CPU). Under Ray use `cuda`: `auto` reserves
     no GPU."""

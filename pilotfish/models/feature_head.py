@@ -23,7 +23,7 @@ FIRST_KEY = 1
 
 @dataclass(frozen=True, slots=True)
 class HeadStep(StepInput):
-    """The rows of one forward of a head."""
+    """The rows of one forward of a head. Its logit rows ascend; of the others only keys and values are computed."""
 
     states: Tensor
     """[T, 3H] features of the positions before the rows' own, or [T, H] hidden states of them."""
@@ -36,7 +36,7 @@ class HeadOutput:
     logits: Tensor
     """float32 [R, V_d]"""
     hidden: Tensor
-    """[T, H], the state of the rows' own positions for the next forward."""
+    """[R, H], the state of the logit rows' own positions for the next forward."""
 
 
 class FeatureHead(Protocol):
@@ -48,6 +48,8 @@ class FeatureHead(Protocol):
     """Layers of the target whose inputs the head takes."""
     feature_width: int
     """Values of a position: 3H for EAGLE-3, H for Medusa."""
+    reads_text: bool
+    """Whether it looks at the keys and values of earlier rows; else the last row is all that counts."""
     max_draft_tokens: int | None
     """The most draft tokens in a row; None: any number."""
     dtype: torch.dtype

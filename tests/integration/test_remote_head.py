@@ -75,9 +75,9 @@ async def test_medusa_heads_get_what_leaves_the_last_layer(make_config: MakeConf
     engines = {"target_engine": target_engine(config), "draft_engine": recorded_drafter(config, proposals)}
     async with running_stack(config, **engines) as stack:
         plain = await stack.ask(**REQUEST, temperature=0.9, speculation=PLAIN)
-        drafted = await stack.ask(**REQUEST, temperature=0.9, speculation=DRAFTED)
+        drafted = await stack.ask(**REQUEST, temperature=0.9, speculation={**DRAFTED, "num_speculative_tokens": 7})
     assert drafted.token_ids == plain.token_ids
-    assert drafted.speculation.num_draft_tokens > 0
+    assert max(drafted.speculation.num_rounds_by_draft_tokens) == 4, "there are no more heads"
     assert all(proposal.draft_token_ids for proposal in proposals)
 
 

@@ -4,10 +4,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from pilotfish.config import EngineConfig, config_from_dict
 from pilotfish.engine.process import factory
-from pilotfish.engine.process.weight_format import MemoryNeeds
+from pilotfish.engine.process.weight_format import MemoryNeeds, lossless_share
+from pilotfish.models.native.quantise import quantise
+from tests.support.quantised_weights import dequantise
 from tests.support.tiny_llama import PRINTABLE_VOCAB_SIZE, save_printable_tokenizer, tiny_llama
 
 ENGINE = EngineConfig(quantization="auto", kv_cache_tokens=1000)
@@ -30,6 +33,8 @@ def test_what_a_model_needs_is_read_from_its_folder(target_folder: Path, head_fo
     num_values = needs.matrix_values + needs.other_values
     assert abs(num_values * 2 - size) < 0.05 * size, "the folder's weights are bfloat16"
     assert needs.drafter_bytes > 0
+    keeping = MemoryNeeds.of_model(target_folder, ENGINE, drafter=head_folder, num_feature_layers=3)
+    assert keeping.num_bytes("none") - needs.num_bytes("none") == 1000 * 3 * 32 * 2
     half = MemoryNeeds.of_model(target_folder, ENGINE, num_ranks=2)
     assert half.matrix_values == needs.matrix_values // 2
     assert half.kv_bytes == needs.kv_bytes // 2
@@ -53,3 +58,14 @@ def test_an_engine_starts_with_the_format_that_fits(
     monkeypatch.setattr(factory, "available_bytes", lambda *_: free_bytes)
     dtype = factory.build_engine(config, "target").model.dtype
     assert dtype.split(" weights")[0] == expected
+
+
+def test_what_lossless_saves_is_seen_in_the_weights(wide_folder: Path, tmp_path: Path) -> None:
+    assert lossless_share(wide_folder) == 1.0, "random bfloat16"
+    before = AutoModelForCausalLM.from_pretrained(wide_folder, dtype=torch.bfloat16)
+    with torch.no_grad():
+        for name, weight in before.named_parameters():
+            if ".layers." in name and weight.dim() == 2:
+                weight.copy_(dequantise(quantise(weight, "int4")))
+    before.save_pretrained(tmp_path)
+    assert lossless_share(tmp_path) == 0.625 / 2, "as after int4 in blocks"

@@ -37,6 +37,7 @@ class MemoryPool(Generic[LinkT]):
         *,
         token_ids: Sequence[int] = (),
         is_continued: bool = False,
+        preferred: str = "",
     ) -> LinkT:
         self.acquisitions.append((tuple(token_ids), is_continued))
         link = self.pick(avoid)

@@ -182,7 +182,8 @@ class RemoteDrafter(DrafterClient):
             return self._failed(error, now_s)
         if peer.model.feature_layers and self._features.is_empty:
             return Draft(elapsed_s=now_s - asked.asked_s, is_deferred=True)  # they come with the next verdict
-        asked.num_tokens = min(asked.num_tokens, peer.limits.max_draft_tokens)
+        most = min(peer.limits.max_draft_tokens, peer.model.max_draft_depth or math.inf)
+        asked.num_tokens = int(min(asked.num_tokens, most))
         asked.tree = self._propose(peer, text, asked.num_tokens)
         if asked.deadline_s < math.inf:
             self._out.append(Wake(asked.deadline_s))

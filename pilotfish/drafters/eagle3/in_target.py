@@ -47,6 +47,7 @@ class Eagle3Drafter:
     """See InTargetDrafter. Its decoder captures the layers that the head was trained on."""
 
     name = "eagle3"
+    max_draft_tokens: int | None = None
 
     def __init__(self, decoder: Decoder, head: FeatureHead, *, top_m: int) -> None:
         self._decoder = decoder
@@ -85,7 +86,7 @@ class Eagle3Drafter:
         ends = accumulate(len(rows.token_ids) for rows in parts)
         last_rows = [end - 1 for end, (_, _, is_wanted) in zip(ends, due, strict=True) if is_wanted]
         output = self._growth.forward(parts, states, last_rows)
-        return self._growth.grow(list(wishes.values()), output, last_rows) if wishes else []
+        return self._growth.grow(list(wishes.values()), output) if wishes else []
 
     def _keep(self, waiting: Sequence[tuple[KeptRows, _Pending]]) -> None:
         """Copy the features that wait for more, of less than a block each, from the decoder."""

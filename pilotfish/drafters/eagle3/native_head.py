@@ -102,6 +102,7 @@ class NativeEagle3Head:
         self.draft_token_ids = module.target_token_ids
         self.feature_layers: tuple[int, ...] = module.config.feature_layers
         self.feature_width = module.fc.in_features
+        self.reads_text = True
         self.max_draft_tokens: int | None = None
         self.dtype = torch.bfloat16
         self.device = torch.device("cpu")
@@ -124,7 +125,7 @@ class NativeEagle3Head:
         states, hidden_size = step.states.contiguous(), self._struct.model.hidden
         if states.dtype is not torch.bfloat16 or states.shape[1] not in (self.feature_width, hidden_size):
             raise ValueError(f"states are {states.dtype} {list(states.shape)}")
-        hidden = torch.empty(len(step.token_ids), hidden_size, dtype=torch.bfloat16)
+        hidden = torch.empty(len(step.logit_rows), hidden_size, dtype=torch.bfloat16)
         logits = self._logits.of(len(step.logit_rows))
         rows = StepRows(step)
         struct = HeadStepStruct(

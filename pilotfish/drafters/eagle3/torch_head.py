@@ -39,6 +39,7 @@ class TorchEagle3Head:
         self.draft_token_ids = module.target_token_ids
         self.feature_layers: tuple[int, ...] = module.config.feature_layers
         self.feature_width = module.fc.in_features
+        self.reads_text = True
         self.max_draft_tokens: int | None = None
         self.dtype = module.fc.weight.dtype
         self.device = module.fc.weight.device
@@ -104,8 +105,11 @@ class TorchEagle3Head:
         hidden = states if is_fused else module.fuse(states)
         query, key, value = module.midlayer.project(embeddings, hidden, Rotary(module.config, positions))
         attention.write_kv(pool, key, value)
-        output = module.midlayer.finish(attention.attend(query, pool, self._shape), hidden)
-        return HeadOutput(module.logits(output[logit_rows]).float(), output)
+        if not len(logit_rows):
+            return HeadOutput(hidden.new_zeros(0, len(self.draft_token_ids)).float(), hidden[:0])
+        attended = attention.attend(query, pool, self._shape)
+        output = module.midlayer.finish(attended[logit_rows], hidden[logit_rows])
+        return HeadOutput(module.logits(output).float(), output)
 
 
 class _Recorded:
@@ -128,7 +132,7 @@ class _Recorded:
         if not self.runner.replay(step, before=lambda: self._states[:num_rows].copy_(step.states)):
             return None
         logits = self.runner.outputs.read("logits", len(step.logit_rows))
-        return HeadOutput(logits, self.runner.outputs.read("hidden", num_rows))
+        return HeadOutput(logits, self.runner.outputs.read("hidden", len(step.logit_rows)))
 
     def _run(self, rows: StepRows) -> None:
         num_rows = rows.shape.num_rows

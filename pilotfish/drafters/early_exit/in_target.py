@@ -45,6 +45,7 @@ class EarlyExitDrafter:
     """See InTargetDrafter. For a trained exit its decoder captures what enters the next layer."""
 
     name = "early_exit"
+    max_draft_tokens: int | None = None
 
     def __init__(self, decoder: Decoder, way_out: Exit, *, top_m: int) -> None:
         self._decoder = decoder

@@ -1,4 +1,4 @@
-"""Reading Medusa heads as their authors and Pilotfish write them, and writing them. vLLM names tensors otherwise."""
+"""Reading Medusa heads as their authors, vLLM and Pilotfish write them, and writing them."""
 
 from __future__ import annotations
 
@@ -24,19 +24,31 @@ def load_medusa(folder: Path, *, hidden_size: int, vocab_size: int, dtype: torch
     or cannot be read; UnsupportedModelError for heads that the runtime cannot run.
     """
     config = read_medusa_config(folder, hidden_size=hidden_size, vocab_size=vocab_size)
-    # The authors' names begin with the head's number.
-    tensors = {re.sub(r"^(?=\d+\.)", "medusa_head.", name): tensor for name, tensor in _read(folder).items()}
+    tensors = {_our_name(name, config.num_layers): tensor for name, tensor in _read(folder).items()}
     heads = MedusaHeads(config)
+    if not any(name.endswith(".linear.bias") for name in tensors):  # vLLM's need not have them
+        tensors |= {name: bias for name, bias in heads.state_dict().items() if name.endswith(".linear.bias")}
     if config.draft_vocab_size == config.vocab_size:
         tensors.setdefault("token_map", heads.token_map)
-    heads = fill_head(heads, tensors, folder, dtype)
-    check_token_ids(tensors["token_map"], config.vocab_size, "token_map", folder)
-    return heads
+    if "token_map" in tensors:
+        check_token_ids(tensors["token_map"], config.vocab_size, "token_map", folder)
+        for name, tensor in tensors.items():
+            is_whole = len(tensor) == config.vocab_size > config.draft_vocab_size
+            if is_whole and name.endswith(f".{config.num_layers}.weight"):  # vLLM cuts it as it is read
+                tensors[name] = tensor[tensors["token_map"]]
+    return fill_head(heads, tensors, folder, dtype)
 
 
 def save_medusa(heads: MedusaHeads, folder: Path, *, dtype: torch.dtype = torch.bfloat16) -> None:
     """Write the heads; see write_head."""
     write_head(folder, heads.state_dict(), medusa_config_json(heads.config), dtype)
+
+
+def _our_name(name: str, num_layers: int) -> str:
+    """The name in MedusaHeads. The authors' begin with the head's number; vLLM keeps blocks and projections apart."""
+    name = re.sub(r"^(?=\d+\.)", "medusa_head.", name.removeprefix("medusa_heads."))
+    name = re.sub(r"^blocks\.(\d+)\.layers\.(\d+)\.", r"medusa_head.\1.\2.linear.", name)
+    return re.sub(r"^lm_heads\.(\d+)\.", rf"medusa_head.\1.{num_layers}.", name)
 
 
 def _read(folder: Path) -> dict[str, Tensor]:

@@ -24,12 +24,16 @@ class MedusaConfig(HeadConfig):
 
 
 def read_medusa_config(folder: Path, *, hidden_size: int, vocab_size: int) -> MedusaConfig:
-    """Read config.json. The authors' files give no sizes: those are the target's, of hidden_size and vocab_size.
+    """Read config.json, the authors' or vLLM's. The authors' give no sizes: they are the target's, of hidden_size and
+    vocab_size.
 
     Raises: ModelNotFoundError without one; UnsupportedModelError naming the field that is missing or wrong.
     """
     path = folder / "config.json"
     values = read_json(path)
+    for name, vllms in (("medusa_num_heads", "num_heads"), ("medusa_num_layers", "num_hidden_layers")):
+        if vllms in values:
+            values.setdefault(name, values[vllms])
     if values.get("medusa_num_heads") is None:
         raise UnsupportedModelError(f"{path} has no medusa_num_heads: {folder} holds no Medusa heads")
     number = partial(positive, values, path)

@@ -34,6 +34,7 @@ class MedusaHead:
         self.draft_token_ids = heads.token_map
         self.feature_layers = feature_layers
         self.feature_width = heads.config.hidden_size
+        self.reads_text = False
         self.max_draft_tokens: int | None = heads.config.num_heads
         parameter = next(heads.parameters())
         self.dtype = parameter.dtype
@@ -54,4 +55,4 @@ class MedusaHead:
         # All drafts of a step are as long: they grow together.
         number = int(rows[0, -1]) if len(rows) else 0
         logits = self._heads.logits(number, rows[:, :-1]).float()
-        return HeadOutput(logits, torch.cat((states[:, :-1], states[:, -1:] + 1), dim=1))
+        return HeadOutput(logits, torch.cat((rows[:, :-1], rows[:, -1:] + 1), dim=1))

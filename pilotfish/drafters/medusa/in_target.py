@@ -20,6 +20,7 @@ class MedusaDrafter:
     def __init__(self, decoder: Decoder, head: MedusaHead, *, top_m: int) -> None:
         self._decoder = decoder
         self._head = head
+        self.max_draft_tokens = head.max_draft_tokens
         self._growth = HeadGrowth(head, decoder.vocab_size, top_m=top_m)
 
     @property
@@ -33,10 +34,9 @@ class MedusaDrafter:
         if not wishes:
             return []
         parts = [_last_row(wish) for wish in wishes.values()]
-        rows = range(len(parts))
         states = self._decoder.features[[kept[index].step_rows[-1] for index in wishes]]
-        output = self._growth.forward(parts, states, rows)
-        return self._growth.grow(list(wishes.values()), output, rows)
+        output = self._growth.forward(parts, states, range(len(parts)))
+        return self._growth.grow(list(wishes.values()), output)
 
 
 def _last_row(wish: DraftWish) -> DraftRows:

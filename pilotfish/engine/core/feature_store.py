@@ -75,15 +75,25 @@ class FeatureStore:
         return self._pool[slots_of(sequence.block_ids, range(first, end))]
 
 
-def build_feature_store(config: Config, loaded: LoadedModel, decoder: Decoder) -> FeatureStore | None:
-    """The store that target.feature_layers asks for; None: none. Raises ConfigError for layers that the model lacks."""
+def feature_bytes(num_tokens: int, num_layers: int, hidden_size: int, dtype: torch.dtype) -> int:
+    """Memory of what is kept of so many tokens."""
+    return num_tokens * num_layers * hidden_size * dtype.itemsize
+
+
+def kept_layers(config: Config, num_layers: int) -> tuple[int, ...]:
+    """The layers that target.feature_layers asks for, of a target of num_layers; none where nothing is kept."""
     layers = config.target.feature_layers
     if layers == "auto":
         layers = config.draft.proposer if config.target.drafter.proposer == "none" else ()
     if isinstance(layers, str):
         kind = DRAFTERS.get(layers)
-        num_layers = loaded.model.config.get_text_config().num_hidden_layers
         layers = () if kind is None or kind.feature_layers is None else kind.feature_layers(num_layers)
+    return layers
+
+
+def build_feature_store(config: Config, loaded: LoadedModel, decoder: Decoder) -> FeatureStore | None:
+    """The store that target.feature_layers asks for; None: none. Raises ConfigError for layers that the model lacks."""
+    layers = kept_layers(config, loaded.model.config.get_text_config().num_hidden_layers)
     if not layers:
         return None
     try:

@@ -52,6 +52,8 @@ class InTargetDrafter(Protocol):
 
     name: str
     """Name in `target.drafter.proposer`."""
+    max_draft_tokens: int | None
+    """The most draft tokens in a row; None: any number."""
 
     @property
     def num_rounds(self) -> int:
@@ -147,7 +149,9 @@ class InTargetDrafting:
             sequence.sampling.max_tokens - sequence.num_output_tokens,
             self._max_context_tokens - length,
         )
-        return min(run.num_draft_tokens, num_remaining - 1)  # the target adds a token of its own
+        most = self._drafter.max_draft_tokens
+        wanted = run.num_draft_tokens if most is None else min(run.num_draft_tokens, most)
+        return min(wanted, num_remaining - 1)  # the target adds a token of its own
 
     def _wish(
         self, sequence: EngineSequence, num_draft_tokens: int, tree: TreeRequest | None, thresholds: Thresholds

@@ -222,15 +222,14 @@ class HeadGrowth:
         self.num_rounds += 1
         return self._head.forward(HeadStep(*lay_out(parts), logit_rows, states))
 
-    def grow(self, wishes: Sequence[DraftWish], output: HeadOutput, last_rows: Sequence[int]) -> list[Drafts]:
-        """A draft for each wish, after the forward that ran its last token: row last_rows[i], the i-th logit row."""
+    def grow(self, wishes: Sequence[DraftWish], output: HeadOutput) -> list[Drafts]:
+        """A draft for each wish, after the forward whose i-th logit row was its last token."""
 
         def expand(expansions: Sequence[DraftRows]) -> Tensor:
-            nonlocal output, last_rows
-            parents = [last_rows[row] for expansion in expansions for row in expansion.logit_rows]
+            nonlocal output
+            parents = [row for expansion in expansions for row in expansion.logit_rows]
             hidden = output.hidden.index_select(0, to_device(parents, torch.int64, output.hidden.device))
-            last_rows = range(len(parents))
-            output = self.forward(expansions, hidden, last_rows)
+            output = self.forward(expansions, hidden, range(len(parents)))
             for rows, end in zip(expansions, accumulate(len(rows.token_ids) for rows in expansions), strict=True):
                 if rows.states is not None:
                     rows.states.append(output.hidden[end - 1 : end].clone())

@@ -111,6 +111,8 @@ class HeadCore(Engine):
             self.kv_cache.release(sequence)
             sequence.drafter_state = FeatureWindow(first, first, values)
             sequence.num_computed_tokens = first + FIRST_KEY
+        if not self._head.reads_text:
+            sequence.num_computed_tokens = max(sequence.num_computed_tokens, len(sequence.tokens) - 1)
 
     def _schedule(self, max_rows: int | None, events: list[Event]) -> list[ScheduledRows]:
         """Rows of those who wait for a proposal, the longest waiting first, with blocks for them: those who follow
@@ -240,7 +242,7 @@ class HeadCore(Engine):
             for rows in scheduled
             if rows.is_complete and (task := rows.sequence.proposing)
         ]
-        drafts = self._growth.grow(wishes, output, last_rows) if wishes else []
+        drafts = self._growth.grow(wishes, output) if wishes else []
         return {wish.sequence.sequence_id: each for wish, each in zip(wishes, drafts, strict=True)}
 
 

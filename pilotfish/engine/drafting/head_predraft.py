@@ -39,8 +39,8 @@ def draft_ahead(growth: HeadGrowth, scheduled: Sequence[ScheduledRows]) -> list[
         ends = accumulate(rows.num_rows for rows in group)
         newest = [range(end - rows.num_logit_rows, end) for rows, end in zip(group, ends, strict=True)]
         output = growth.forward(parts, torch.cat(states), list(chain.from_iterable(newest)))
-        for rows, logit_rows in zip(group, newest, strict=True):
-            new = output.hidden[logit_rows.start : logit_rows.stop]
+        hidden = output.hidden.split_with_sizes([rows.num_logit_rows for rows in group])
+        for rows, new in zip(group, hidden, strict=True):
             window = window_of(rows.sequence)
             window.hidden = torch.cat((window.hidden, new)) if rows.drafts else new.clone()
         plans = [draft_plan(rows.sequence) for rows in group]

@@ -18,6 +18,9 @@ from pilotfish.speculation.trees.tree import DraftTree
 class InTargetLookup:
     """See InTargetDrafter. Keeps what it knows of each sequence in its `lookup`."""
 
+    max_draft_tokens: int | None = None
+    """As far as the lookup goes, whatever the other's."""
+
     def __init__(
         self, name: str, make_index: MakeIndex, other: InTargetDrafter | None, min_accepted_tokens: float
     ) -> None:

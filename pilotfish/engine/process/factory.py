@@ -13,7 +13,7 @@ from pilotfish.config.shipped_heads import head_folder
 from pilotfish.drafter_registry import DRAFTERS, Needs, room
 from pilotfish.engine.core.engine import Engine
 from pilotfish.engine.core.engine_core import EngineCore
-from pilotfish.engine.core.feature_store import FeatureStore, build_feature_store
+from pilotfish.engine.core.feature_store import FeatureStore, build_feature_store, feature_bytes, kept_layers
 from pilotfish.engine.core.grammars import Grammars
 from pilotfish.engine.core.in_target_drafting import InTargetDrafter
 from pilotfish.engine.drafting.head_core import HeadCore
@@ -26,6 +26,7 @@ from pilotfish.engine.process.weight_format import (
     MemoryNeeds,
     available_bytes,
     formats_of,
+    lossless_share,
     with_weight_format,
 )
 from pilotfish.engine.process.wire import Role
@@ -35,7 +36,7 @@ from pilotfish.models.device import DTYPES, enter_device, resolve_device
 from pilotfish.models.factory import BuiltDecoder, build_decoder
 from pilotfish.models.feature_head import FeatureHead
 from pilotfish.models.loading import LoadedModel, load_model
-from pilotfish.models.store.folder import read_metadata
+from pilotfish.models.store.folder import read_metadata, text_fields
 from pilotfish.models.store.pull import pull_model
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
 from pilotfish.parallel.build import build_parallel_decoder
@@ -92,6 +93,7 @@ def _model_engine(config: Config, role: Role, rank_folder: Path | None) -> Engin
         proposer="model" if role == "draft" else "" if drafter is None else drafter.name,
         tokenizer_path=str(loaded.folder),
         feature_layers=() if features is None else features.layers,
+        max_draft_depth=(drafter.max_draft_tokens or 0) if drafter is not None else 0,
     )
     grammars = Grammars.of_model(loaded.folder, decoder.vocab_size)
     core = EngineCore(
@@ -132,6 +134,7 @@ def _head_engine(config: Config) -> HeadCore:
         tokenizer_path=str(target_folder),
         feature_layers=head.feature_layers,
         takes_int8_features=True,
+        max_draft_depth=head.max_draft_tokens or 0,
     )
     grammars = Grammars.of_model(target_folder, model.vocab_size)
     core = HeadCore(head, engine, model, top_m=draft.top_m, grammars=grammars)
@@ -163,12 +166,16 @@ def _with_weight_format(config: Config, role: Role) -> Config:
     num_ranks = config.target.tensor_parallel_size if role == "target" else 1
     wanted = config.target.drafter
     drafter = head_folder(wanted.model) if role == "target" and wanted.model else None
-    needs = MemoryNeeds.of_model(
-        pull_model(service.model, Path(config.cache_dir)), engine, num_ranks=num_ranks, drafter=drafter
-    )
+    folder = pull_model(service.model, Path(config.cache_dir))
+    num_layers = text_fields(read_metadata(folder).config).get("num_hidden_layers", 0)
+    kept = kept_layers(config, num_layers) if role == "target" else ()
+    needs = MemoryNeeds.of_model(folder, engine, num_ranks=num_ranks, drafter=drafter, num_feature_layers=len(kept))
     device = resolve_device(engine.device)
     formats = formats_of(device, engine, num_ranks)
-    engine = with_weight_format(engine, needs, available_bytes(device, engine, num_ranks), formats)
+    free_bytes = available_bytes(device, engine, num_ranks)
+    if "lossless" in formats and needs.num_bytes("none") > free_bytes:
+        needs = replace(needs, lossless_share=lossless_share(folder))
+    engine = with_weight_format(engine, needs, free_bytes, formats)
     if role == "target":
         return replace(config, target=replace(config.target, engine=engine))
     return replace(config, draft=replace(config.draft, engine=engine))
@@ -197,7 +204,7 @@ def _bytes_beside(
     if features is None:
         return drafter_bytes
     hidden_size: int = loaded.model.config.get_text_config().hidden_size
-    return drafter_bytes + BLOCK_SIZE * len(features.layers) * hidden_size * decoder.dtype.itemsize
+    return drafter_bytes + feature_bytes(BLOCK_SIZE, len(features.layers), hidden_size, decoder.dtype)
 
 
 def _num_threads(engine: EngineConfig) -> int:

@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 
 from pilotfish.config import DEFAULT_KV_CACHE_TOKENS, EngineConfig, Quantization
+from pilotfish.engine.core.feature_store import feature_bytes
 from pilotfish.errors import ConfigError
 from pilotfish.models.device import DTYPES, FP8_CAPABILITY
-from pilotfish.models.store.folder import read_metadata, tensor_shapes, text_fields
+from pilotfish.models.native.quantise import GROUP_OUTPUTS, quantise_as
+from pilotfish.models.store.folder import read_metadata, tensor_shapes, text_fields, weight_files
 from pilotfish.models.store.head_config import HeadTarget
 
 logger = logging.getLogger(__name__)
@@ -36,17 +39,29 @@ class MemoryNeeds:
     other_values: int
     kv_bytes: int
     drafter_bytes: int = 0
+    feature_bytes: int = 0
+    """Of hidden states that are kept for a head elsewhere."""
     value_bytes: int = 2
     """Of a value that is not rounded."""
+    lossless_share: float = 1.0
+    """Part of the matrices' bytes that `lossless` leaves."""
 
     @classmethod
     def of_model(
-        cls, folder: Path, engine: EngineConfig, *, num_ranks: int = 1, drafter: Path | None = None
+        cls,
+        folder: Path,
+        engine: EngineConfig,
+        *,
+        num_ranks: int = 1,
+        drafter: Path | None = None,
+        num_feature_layers: int = 0,
     ) -> MemoryNeeds:
         """A rank's part of the model in a folder. drafter: folder of what drafts beside it, on one rank; of several it
-        may need the embeddings whole."""
+        may need the embeddings whole. num_feature_layers: those that
+        are kept for a head elsewhere, on one rank as well."""
         matrix_values, other_values = _num_values(folder)
-        num_kv_values = (engine.kv_cache_tokens or DEFAULT_KV_CACHE_TOKENS) * _kv_values(read_metadata(folder).config)
+        num_tokens = engine.kv_cache_tokens or DEFAULT_KV_CACHE_TOKENS
+        config = read_metadata(folder).config
         value_bytes = DTYPES[engine.dtype].itemsize
         drafter_bytes = 0
         if drafter is not None:
@@ -57,16 +72,21 @@ class MemoryNeeds:
         return cls(
             matrix_values=matrix_values // num_ranks,
             other_values=other_values // num_ranks,
-            kv_bytes=num_kv_values * value_bytes // num_ranks,
+            kv_bytes=num_tokens * _kv_values(config) * value_bytes // num_ranks,
             drafter_bytes=drafter_bytes,
+            feature_bytes=feature_bytes(
+                num_tokens, num_feature_layers, text_fields(config).get("hidden_size", 0), DTYPES[engine.dtype]
+            ),
             value_bytes=value_bytes,
         )
 
     def num_bytes(self, quantization: Quantization) -> int:
         """All of it, with the weights in a format."""
         weights = self.matrix_values * _BYTES.get(quantization, self.value_bytes)
+        if quantization == "lossless":
+            weights *= self.lossless_share
         weights += self.other_values * self.value_bytes
-        return int(weights) + self.kv_bytes + self.drafter_bytes
+        return int(weights) + self.kv_bytes + self.drafter_bytes + self.feature_bytes
 
 
 def with_weight_format(
@@ -78,7 +98,8 @@ def with_weight_format(
     """
     sizes = {quantization: needs.num_bytes(quantization) for quantization in formats}
     listed = ", ".join(f"{name} {size / 1e9:.1f} GB" for name, size in sizes.items())
-    beside = f"{needs.kv_bytes / 1e9:.1f} GB of it KV cache, {needs.drafter_bytes / 1e9:.1f} GB drafter"
+    parts = {"KV cache": needs.kv_bytes, "drafter": needs.drafter_bytes, "features": needs.feature_bytes}
+    beside = "of it " + ", ".join(f"{size / 1e9:.1f} GB {name}" for name, size in parts.items())
     account = f"{listed} ({beside}); {free_bytes / 1e9:.1f} GB may be taken"
     chosen = next((quantization for quantization, size in sizes.items() if size <= free_bytes), None)
     if chosen is None:
@@ -97,7 +118,7 @@ def formats_of(device: torch.device, engine: EngineConfig, num_ranks: int) -> li
     if device.type == "cuda":
         has_fp8 = torch.cuda.get_device_capability(device) >= FP8_CAPABILITY
         return ["none", "fp8", "int8"] if has_fp8 else ["none", "int8"]
-    return ["none", "int8", "int4"] if engine.compile and num_ranks == 1 else ["none"]
+    return ["none", "lossless", "int8", "int4"] if engine.compile and num_ranks == 1 else ["none"]
 
 
 def available_bytes(device: torch.device, engine: EngineConfig, num_ranks: int) -> int:
@@ -106,6 +127,23 @@ def available_bytes(device: torch.device, engine: EngineConfig, num_ranks: int) 
         free_bytes, total_bytes = torch.cuda.mem_get_info(device)
         return min(free_bytes, int(total_bytes * engine.gpu_memory_utilization))
     return int(_WORKING_SHARE * min(_machine_bytes(), _container_bytes()) / num_ranks)
+
+
+def lossless_share(folder: Path) -> float:
+    """Of the matrices' bytes, by the first rows of each: they show which block format its weights had before, if
+    any."""
+    before = after = 0.0
+    for path in weight_files(folder):
+        with safe_open(path, "pt") as file:
+            for name in file.keys():  # noqa: SIM118 -- no mapping
+                matrix = file.get_slice(name)
+                if len(matrix.get_shape()) != 2 or ".layers." not in name:
+                    continue
+                found = quantise_as(matrix[:GROUP_OUTPUTS].bfloat16(), "lossless")
+                num_bytes = 2.0 * prod(matrix.get_shape())
+                before += num_bytes
+                after += num_bytes if found is None else num_bytes / 2 * _BYTES[found[1]]
+    return after / before if before else 1.0
 
 
 def _machine_bytes() -> float:

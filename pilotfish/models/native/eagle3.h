@@ -17,7 +17,7 @@ struct HeadStep {
     Step step;
     const bf16* states;  // [T][fused_width] features, or [T][hidden] what the head gave for the token before
     int64_t are_features;
-    bf16* hidden;  // [T][hidden] out, before the norm
+    bf16* hidden;  // [R][hidden] out, before the norm
 };
 
 struct HeadEngine {
@@ -53,8 +53,8 @@ static void forward_head(HeadEngine& e, const HeadStep& head_step) {
         rms_norm(embedding.data(), e.layer.input_norm, m.eps, hidden, input);
         rms_norm(residual + r * hidden, e.head.hidden_norm, m.eps, hidden, input + hidden);
     });
-    run_layer(team, m, e.layer, step, 2 * hidden, w);
-    for (int64_t i = 0; i < rows * hidden; i += LANES) store_bf16(head_step.hidden + i, load(residual + i));
-    run_output(team, m, step, w);
+    run_last_layer(team, m, e.layer, step, 2 * hidden, w);
+    for (int64_t i = 0; i < step.num_logit_rows * hidden; i += LANES) store_bf16(head_step.hidden + i, load(residual + i));
+    run_output(team, m, step, w, true);
     team.settle();
 }

@@ -30,7 +30,12 @@ static void forward_exit(ExitEngine& e, const Step& step, const bf16* states) {
         embed_rows(e.target.model, step, w);
         run_layers(team, m, e.target.layers.data(), e.exit.num_layers, step, w);
     }
-    run_layers(team, m, e.block.data(), e.block.size(), step, w);
-    run_output(team, m, step, w);
+    for (const Layer& block : e.block) {
+        each_row(team, step.rows, [&](int64_t r) {
+            rms_norm(w.residual.data() + r * m.hidden, block.input_norm, m.eps, m.hidden, w.input.data() + r * m.hidden);
+        });
+        run_last_layer(team, m, block, step, m.hidden, w);
+    }
+    run_output(team, m, step, w, !e.block.empty());
     team.settle();
 }

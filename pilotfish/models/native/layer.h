@@ -57,19 +57,12 @@ static void embed(const Model& m, int64_t token, float* out) {
     else load_output(m.head, token, m.hidden, out);
 }
 
-// Attention over the normed rows in w.input [T][inputs], then the feed-forward part, both added to w.residual.
-static void run_layer(Team& team, const Model& m, const Layer& layer, const Step& step, int64_t inputs, Workspace& w) {
-    const int64_t rows = step.rows, hidden = m.hidden, dim = m.head_dim, group = m.heads / m.kv_heads;
+// Queries, keys and values of the normed rows in w.input [T][inputs]: the queries are left in w.projected.
+static void project_rows(Team& team, const Model& m, const Layer& layer, const Step& step, int64_t inputs, Workspace& w) {
+    const int64_t rows = step.rows, dim = m.head_dim, group = m.heads / m.kv_heads;
     const int64_t query_size = m.heads * dim, kv_size = m.kv_heads * dim, qkv_size = query_size + 2 * kv_size;
-    float *residual = w.residual.data(), *qkv = w.projected.data();
-    bf16 *input = w.input.data(), *attended = w.attended.data(), *gated = w.gated.data();
-    InputBlock* rounded = w.rounded.data();
-    auto add_to_residual = [&](int64_t r, int64_t group_index, v16 a, v16 b) {
-        float* out = residual + r * hidden + group_index * GROUP * LANES;
-        store(out, load(out) + a);
-        store(out + LANES, load(out + LANES) + b);
-    };
-    linear(team, layer.qkv, inputs, qkv_size, input, rounded, rows, [&](int64_t r, int64_t group_index, v16 a, v16 b) {
+    float* qkv = w.projected.data();
+    linear(team, layer.qkv, inputs, qkv_size, w.input.data(), w.rounded.data(), rows, [&](int64_t r, int64_t group_index, v16 a, v16 b) {
         const int64_t at = group_index * GROUP * LANES;
         if (layer.qkv_bias) {
             a += load_bf16(layer.qkv_bias + at);
@@ -85,6 +78,14 @@ static void run_layer(Team& team, const Model& m, const Layer& layer, const Step
         rotate(key, layer.key_norm, m.eps, dim, cosine, sine);
         store_kv(m, layer, step.slots[r], h, key, key + kv_size);
     });
+}
+
+// Attention of the rows in w.tiles: leaves it in w.attended [T][H * D].
+static void attend_rows(Team& team, const Model& m, const Layer& layer, const Step& step, Workspace& w) {
+    const int64_t dim = m.head_dim, group = m.heads / m.kv_heads;
+    const int64_t query_size = m.heads * dim, qkv_size = query_size + 2 * m.kv_heads * dim;
+    const float* qkv = w.projected.data();
+    bf16* attended = w.attended.data();
     team.run(w.tiles.size() * m.kv_heads, [&](int item) {
         thread_local std::vector<float> scratch;
         const Tile& tile = w.tiles[item / m.kv_heads];
@@ -92,6 +93,19 @@ static void run_layer(Team& team, const Model& m, const Layer& layer, const Step
         attend(m, layer, step, tile, item % m.kv_heads, qkv + tile.first_row * qkv_size + head * dim, qkv_size,
                attended + tile.first_row * query_size + head * dim, query_size, scratch);
     });
+}
+
+// Adds the attention and the feed-forward part of the first `rows` rows to w.residual.
+static void finish_rows(Team& team, const Model& m, const Layer& layer, int64_t rows, Workspace& w) {
+    const int64_t hidden = m.hidden, query_size = m.heads * m.head_dim;
+    float* residual = w.residual.data();
+    bf16 *input = w.input.data(), *attended = w.attended.data(), *gated = w.gated.data();
+    InputBlock* rounded = w.rounded.data();
+    auto add_to_residual = [&](int64_t r, int64_t group_index, v16 a, v16 b) {
+        float* out = residual + r * hidden + group_index * GROUP * LANES;
+        store(out, load(out) + a);
+        store(out + LANES, load(out + LANES) + b);
+    };
     linear(team, layer.output, query_size, hidden, attended, rounded, rows, add_to_residual);
     each_row(team, rows, [&](int64_t r) { rms_norm(residual + r * hidden, layer.post_norm, m.eps, hidden, input + r * hidden); });
     // A group is 16 gates and their 16 ups.
@@ -101,6 +115,35 @@ static void run_layer(Team& team, const Model& m, const Layer& layer, const Step
         store_bf16(gated + r * m.intermediate + group_index * LANES, gate * sigmoid * up);
     });
     linear(team, layer.down, m.intermediate, hidden, gated, rounded, rows, add_to_residual);
+}
+
+// The layer over the normed rows in w.input [T][inputs], added to w.residual.
+static void run_layer(Team& team, const Model& m, const Layer& layer, const Step& step, int64_t inputs, Workspace& w) {
+    project_rows(team, m, layer, step, inputs, w);
+    attend_rows(team, m, layer, step, w);
+    finish_rows(team, m, layer, step.rows, w);
+}
+
+// As run_layer, for a layer that no other follows: of rows without logits only keys and values are computed. The logit
+// rows, which ascend, are then the first ones of w.residual.
+static void run_last_layer(Team& team, const Model& m, const Layer& layer, const Step& step, int64_t inputs, Workspace& w) {
+    project_rows(team, m, layer, step, inputs, w);
+    if (!step.num_logit_rows) return;
+    const int64_t *first = step.logit_rows, *end = first + step.num_logit_rows;
+    const auto is_idle = [&](const Tile& tile) {
+        const int64_t* next = std::lower_bound(first, end, tile.first_row);
+        return next == end || *next >= tile.first_row + tile.num_rows;
+    };
+    w.tiles.erase(std::remove_if(w.tiles.begin(), w.tiles.end(), is_idle), w.tiles.end());
+    attend_rows(team, m, layer, step, w);
+    const int64_t query_size = m.heads * m.head_dim;
+    for (int64_t i = 0; i < step.num_logit_rows; i++) {
+        const int64_t r = step.logit_rows[i];
+        if (r == i) continue;
+        std::copy_n(w.attended.data() + r * query_size, query_size, w.attended.data() + i * query_size);
+        std::copy_n(w.residual.data() + r * m.hidden, m.hidden, w.residual.data() + i * m.hidden);
+    }
+    finish_rows(team, m, layer, step.num_logit_rows, w);
 }
 
 static void embed_rows(const Model& m, const Step& step, Workspace& w) {
@@ -128,10 +171,13 @@ static void run_layers(Team& team, const Model& m, const Layer* layers, int64_t 
 }
 
 // The final norm and the output projection of the logit rows; leaves the normed rows in w.input [R][hidden].
-static void run_output(Team& team, const Model& m, const Step& step, Workspace& w) {
+// are_first: whether they are the first rows of w.residual, see run_last_layer.
+static void run_output(Team& team, const Model& m, const Step& step, Workspace& w, bool are_first = false) {
     bf16* input = w.input.data();
-    for (int64_t i = 0; i < step.num_logit_rows; i++)
-        rms_norm(w.residual.data() + step.logit_rows[i] * m.hidden, m.final_norm, m.eps, m.hidden, input + i * m.hidden);
+    for (int64_t i = 0; i < step.num_logit_rows; i++) {
+        const int64_t r = are_first ? i : step.logit_rows[i];
+        rms_norm(w.residual.data() + r * m.hidden, m.final_norm, m.eps, m.hidden, input + i * m.hidden);
+    }
     linear(team, m.head, m.hidden, m.vocab, input, w.rounded.data(), step.num_logit_rows,
            [&](int64_t r, int64_t group_index, v16 a, v16 b) {
                store(step.logits + r * m.vocab + group_index * GROUP * LANES, a);

@@ -130,7 +130,7 @@ def count_parameters(folder: Path) -> int:
 
 def tensor_shapes(folder: Path) -> Iterator[tuple[str, list[int]]]:
     """Name and shape of each tensor. Raises ModelError for a file that is missing or broken."""
-    for path in _weight_files(folder):
+    for path in weight_files(folder):
         try:
             with safe_open(path, "np") as file:
                 yield from [(name, file.get_slice(name).get_shape()) for name in file.keys()]  # noqa: SIM118 -- no mapping
@@ -138,7 +138,7 @@ def tensor_shapes(folder: Path) -> Iterator[tuple[str, list[int]]]:
             raise ModelError(f"{path} cannot be read: {error}") from error
 
 
-def _weight_files(folder: Path) -> list[Path]:
+def weight_files(folder: Path) -> list[Path]:
     """Those that transformers reads: another may hold the same weights once more (Mistral's consolidated ones)."""
     if (single := folder / "model.safetensors").is_file():
         return [single]

@@ -596,6 +596,7 @@ class ModelInfo(_message.Message):
     TOKENIZER_PATH_FIELD_NUMBER: _builtins.int
     FEATURE_LAYERS_FIELD_NUMBER: _builtins.int
     TAKES_INT8_FEATURES_FIELD_NUMBER: _builtins.int
+    MAX_DRAFT_DEPTH_FIELD_NUMBER: _builtins.int
     model_id: _builtins.str
     """Catalogue name, hub id or folder the model came from."""
     tokenizer_fingerprint: _builtins.str
@@ -616,6 +617,8 @@ class ModelInfo(_message.Message):
     """Folder with tokenizer.json, a hint for processes on the same machine."""
     takes_int8_features: _builtins.bool
     """Whether a draft replica takes features in int8."""
+    max_draft_depth: _builtins.int
+    """The most draft tokens in a row that its proposer can make, as many as Medusa has heads; 0: any number."""
     @_builtins.property
     def feature_layers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Target layers whose inputs are the features: on a target replica those it keeps, on a draft replica those its
@@ -636,10 +639,11 @@ class ModelInfo(_message.Message):
         tokenizer_path: _builtins.str = ...,
         feature_layers: _abc.Iterable[_builtins.int] | None = ...,
         takes_int8_features: _builtins.bool = ...,
+        max_draft_depth: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deterministic", b"deterministic", "dtype", b"dtype", "emulated", b"emulated", "feature_layers", b"feature_layers", "max_context_tokens", b"max_context_tokens", "model_id", b"model_id", "proposer", b"proposer", "takes_int8_features", b"takes_int8_features", "tokenizer_fingerprint", b"tokenizer_fingerprint", "tokenizer_path", b"tokenizer_path", "vocab_size", b"vocab_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deterministic", b"deterministic", "dtype", b"dtype", "emulated", b"emulated", "feature_layers", b"feature_layers", "max_context_tokens", b"max_context_tokens", "max_draft_depth", b"max_draft_depth", "model_id", b"model_id", "proposer", b"proposer", "takes_int8_features", b"takes_int8_features", "tokenizer_fingerprint", b"tokenizer_fingerprint", "tokenizer_path", b"tokenizer_path", "vocab_size", b"vocab_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -275,4 +275,4 @@ def test_how_fast_a_drafter_is_for_others_is_not_learnt_of_answers_that_drafted_
     replica.run(20.0)
     assert not replica.requests
     untried = "eagle3" if counts else "draft"
-    assert replica.state.choice.choose(Kind.PLAIN, ["draft", "eagle3"]) == untried
+    assert replica.state.choose_proposer("a", Kind.PLAIN, ["draft", "eagle3"]) == untried

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from orchestrator.control.drafter_choice import DrafterChoice
+from orchestrator.control.in_target_controller import InTargetController
 from orchestrator.requests.kind import Kind
 
 SCATTER = 0.3
@@ -61,3 +62,29 @@ def test_the_only_drafter_is_chosen_and_who_is_not_tried_comes_in_turn() -> None
     assert choice.choose(Kind.PLAIN, ["a", "b"]) == "a"
     choice.note(Kind.PLAIN, "a", plain_s=1.0, seconds=0.1)
     assert choice.choose(Kind.PLAIN, ["a", "b"]) == "b"
+
+
+def test_a_target_whose_steps_are_dear_has_another_drafter_than_one_whose_steps_are_cheap(virtual_replica) -> None:
+    cheap = virtual_replica(base_s=0.01, replica_id="cheap")
+    dear = virtual_replica(base_s=0.08, replica_id="dear", state=cheap.state)
+    for replica, in_target_token_s in ((cheap, 0.007), (dear, 0.06)):
+        replica.overhead_s, replica.in_target_token_s = 0.03, in_target_token_s  # the pool is as far from both
+        for _ in range(8):
+            replica.begin(max_tokens=200, proposer="draft")
+            replica.run(60.0)
+            replica.begin(max_tokens=200, proposer="eagle3", kind=InTargetController)
+            replica.run(60.0)
+    chosen = [cheap.state.choose_proposer(name, Kind.PLAIN, ["draft", "eagle3"]) for name in ("cheap", "dear")]
+    assert chosen == ["eagle3", "draft"]
+
+
+def test_an_answer_that_moves_to_another_target_tells_of_each_what_it_took_there(virtual_replica) -> None:
+    replica = virtual_replica(replica_id="lost")
+    request = replica.begin(max_tokens=300, proposer="draft")
+    replica.run(1.0)
+    replica.replica_id = "next"
+    replica.run(30.0)
+    assert request.num_tokens >= 300
+    for name in ("lost", "next", "never seen"):
+        known = name != "never seen"
+        assert replica.state.choose_proposer(name, Kind.PLAIN, ["draft", "eagle3"]) == ("eagle3" if known else "draft")

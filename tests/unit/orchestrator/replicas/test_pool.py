@@ -139,3 +139,16 @@ async def test_a_link_that_fails_for_a_reason_of_its_own_is_dialled_again(networ
     async with running(network, directory) as pool:
         assert (await pool.acquire(5)).replica_id == "a"
     assert "a defect" in caplog.text
+
+
+async def test_what_is_expected_of_the_router_is_what_it_does(network, running, until) -> None:
+    directory = ReplicaDirectory()
+    async with running(network, directory) as pool:
+        assert pool.expected((1, 2)) is None
+        directory.set_replicas("target", BOTH)
+        await until(pool, lambda: pool.num_connected == 2)
+        for _ in range(8):
+            expected = pool.expected((1, 2))
+            assert (await pool.acquire(5, preferred=expected.replica_id)) is expected
+        HeldSequence(expected)
+        assert pool.expected((1, 2)) is not expected

@@ -53,6 +53,16 @@ def test_of_equally_loaded_replicas_the_one_with_free_memory_then_any() -> None:
     assert min(chosen.values()) > 50
 
 
+@pytest.mark.parametrize("kind", [LeastLoadedRouter, PrefixAwareRouter])
+def test_the_preferred_one_is_taken_among_equals_and_never_instead_of_a_better_one(kind) -> None:
+    router = LeastLoadedRouter() if kind is LeastLoadedRouter else PrefixAwareRouter(RoutingConfig())
+    equal = [FakeReplica(name) for name in "abc"]
+    prefix = router.prefix(SYSTEM)
+    assert {router.choose(equal, prefix, "b").replica_id for _ in range(20)} == {"b"}
+    busier = [FakeReplica("a"), FakeReplica("b", num_sequences=1)]
+    assert router.choose(busier, prefix, "b").replica_id == "a"
+
+
 def test_a_conversation_stays_where_its_beginning_is_cached(router) -> None:
     replicas = [FakeReplica("a"), FakeReplica("b"), FakeReplica("c")]
     first = send(router, replicas, SYSTEM)

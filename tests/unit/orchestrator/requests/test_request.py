@@ -106,6 +106,13 @@ def test_drafts_of_the_pool_may_be_longer_where_they_are_measured(mode, proposer
     assert bind_request(given, [1], model).num_speculative_tokens == expected
 
 
+@pytest.mark.parametrize(("proposer", "asked", "expected"), [("medusa", None, 4), ("medusa", 7, 4), ("draft", 7, 7)])
+def test_no_more_is_planned_than_the_drafter_can_make(proposer: str, asked: int | None, expected: int) -> None:
+    model = replace(MODEL, max_draft_depths={"medusa": 4})
+    given = options(speculation=SpeculationOptions(proposer=proposer, num_speculative_tokens=asked))
+    assert bind_request(given, [1], model).num_speculative_tokens == expected
+
+
 def test_unless_asked_the_default_drafts() -> None:
     model = replace(MODEL, default_proposer="suffix")
     assert bind_request(options(), [1], model).speculation.proposer == "suffix"

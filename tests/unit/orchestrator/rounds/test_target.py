@@ -36,10 +36,10 @@ NO_PLACE = SequenceErrorCode.RESOURCE_EXHAUSTED
 class Asked:
     """A target, and what it has said."""
 
-    def __init__(self, sequence: Sequence, *links: PureLink, timeout_s: float = 5.0) -> None:
+    def __init__(self, sequence: Sequence, *links: PureLink, timeout_s: float = 5.0, preferred: str = "") -> None:
         self.sequence, self.pool = sequence, MemoryPool(*links)
         self.out: list[Command] = []
-        self.target = Target(self.pool, sequence, self.out, acquire_timeout_s=timeout_s)
+        self.target = Target(self.pool, sequence, self.out, acquire_timeout_s=timeout_s, preferred=preferred)
 
     def said(self, kind: type) -> list:
         found = [command for command in self.out if isinstance(command, kind)]
@@ -273,3 +273,10 @@ def test_a_draft_that_cannot_be_sent_is_dropped_and_the_replica_left(asked) -> N
     asked.target.hear(Lost(peer, InvalidRequestError("too large a frame")), 1.0)
     assert len(asked.said(Acquire)) == 1
     assert isinstance(asked.target.round, PlainRun)
+
+
+def test_the_replica_that_the_drafter_was_chosen_for_is_preferred(sequence_of, links) -> None:
+    asked = Asked(sequence_of(PROMPT, SamplingParams(temperature=0, max_tokens=9)), *links, preferred="b")
+    asked.target.ask(PlainRun(3, 1, credit_tokens=64), 0.0)
+    (acquire,) = asked.said(Acquire)
+    assert acquire.preferred == "b"

@@ -236,6 +236,9 @@ async def test_a_prepared_drafter_reads_the_prompt_before_the_first_round(memory
 async def test_no_more_is_asked_than_the_replica_drafts(memory_pool, link, sequence) -> None:
     await drafter_on(memory_pool, link).propose(sequence, 100)
     assert link.commands[-1].num_draft_tokens == link.limits.max_draft_tokens
+    link.model = msgspec.structs.replace(link.model, max_draft_depth=2)
+    await drafter_on(memory_pool, link).propose(sequence, 100)
+    assert link.commands[-1].num_draft_tokens == 2
 
 
 async def test_a_replica_that_forgets_again_and_again_is_given_up(memory_pool, link, sequence) -> None:

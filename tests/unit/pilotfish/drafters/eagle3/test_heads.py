@@ -162,7 +162,21 @@ def test_several_sequences_and_few_logits(case: Case) -> None:
     )  # fmt: skip
     ours = case.head.forward(step)
     assert_close(ours.logits, alone.logits[[29, 11]].float(), case.tolerance / 10)
-    assert ours.hidden.shape == (42, HIDDEN)
+    assert_close(ours.hidden, alone.hidden[[29, 11]].float(), case.tolerance / 10)
+
+
+def test_rows_without_logits_leave_the_same_keys_and_values(case: Case) -> None:
+    tokens, features = inputs(case.decoder.dtype)
+    whole = run(case.head, tokens, features)
+    case.head.allocate(16)
+    for start, end in ((0, 33), (33, 69)):
+        rows = SequenceSlice(0, end - start, start + 1, BLOCKS)
+        positions = range(start + 1, end + 1)
+        output = case.head.forward(HeadStep(tokens[start:end], positions, [rows], (), features[start:end]))
+        assert len(output.logits) == len(output.hidden) == 0
+    last = run(case.head, tokens[69:], features[69:], 70)
+    assert_close(last.logits, whole.logits[69:].float(), case.tolerance / 10)
+    assert_close(last.hidden, whole.hidden[69:].float(), case.tolerance / 10)
 
 
 @only_native

@@ -108,3 +108,38 @@ def test_the_head_sees_what_it_would_see_in_one_piece(
         for key in list(core._sequences):
             core.submit(CloseSequence(key))
     assert num_checked > 10
+
+
+def test_before_the_first_token_no_draft_and_no_output_of_the_head_is_computed(
+    make_core: MakeCore, eagle3_module: Eagle3Head
+) -> None:
+    """Of a prompt of three steps the head has taken in two by then, their keys and values alone."""
+    events: list[str] = []
+
+    class Watched:
+        def __init__(self, head) -> None:
+            self._head = head
+
+        def __getattr__(self, name: str):
+            return getattr(self._head, name)
+
+        def forward(self, step):
+            events.append(f"head: {len(step.token_ids)} rows, {len(step.logit_rows)} outputs")
+            return self._head.forward(step)
+
+    def make(decoder: TransformersDecoder) -> InTargetDrafter:
+        decoder.capture(eagle3_module.config.feature_layers)
+        return Eagle3Drafter(decoder, Watched(build_eagle3_head(decoder, copy.deepcopy(eagle3_module))), top_m=8)
+
+    core = make_core(make, max_draft_tokens=4, max_batch_tokens=16)
+    core.send_first = lambda _: events.append("first token")
+    core.submit(OpenSequence(1, tuple(range(40)), GREEDY))
+    core.submit(Decode(1, 40, 4, 2))
+    while core.has_work:
+        core.step()
+    assert events[:4] == [
+        "head: 15 rows, 0 outputs",
+        "head: 16 rows, 0 outputs",
+        "first token",
+        "head: 9 rows, 1 outputs",
+    ]

@@ -61,6 +61,26 @@ def test_the_authors_layout_is_read(tmp_path: Path, num_layers: int) -> None:
     assert torch.equal(heads.medusa_head[1][num_layers].weight, tensors[f"1.{num_layers}.weight"])
 
 
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_vllms_layout_is_read(heads: MedusaHeads, tmp_path: Path, has_bias: bool) -> None:
+    """Blocks and projections apart, perhaps without biases, and projections of the whole vocabulary to be cut."""
+    tensors = {"token_map": heads.token_map}
+    for k, (block, projection) in enumerate(heads.medusa_head):
+        whole = torch.full((9, 6), torch.nan)
+        whole[heads.token_map] = projection.weight
+        tensors |= {f"blocks.{k}.layers.0.weight": block.linear.weight, f"lm_heads.{k}.weight": whole}
+        if has_bias:
+            tensors[f"blocks.{k}.layers.0.bias"] = block.linear.bias
+        else:
+            block.linear.bias.zero_()
+    save_file(tensors, tmp_path / "model.safetensors")
+    values = {"num_heads": 2, "num_hidden_layers": 1, "hidden_size": 6, "vocab_size": 9, "truncated_vocab_size": 4}
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    again = load_medusa(tmp_path, **SIZES, dtype=torch.float32)
+    for name, tensor in heads.state_dict().items():
+        assert torch.equal(again.state_dict()[name], tensor), name
+
+
 @pytest.mark.parametrize("content", [b"", b"no file of torch", b"\x80\x02c__builtin__\neval\n."])
 def test_a_file_that_is_no_checkpoint_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "medusa_lm_head.pt").write_bytes(content)

@@ -82,6 +82,8 @@ def test_apart_from_the_target_they_guess_the_same(
     target = EngineCore(decoder, engine_config(), info(), features=FeatureStore(decoder, layers))
     model = info(proposer="medusa", feature_layers=layers)
     head = MedusaHead(copy.deepcopy(medusa_heads), layers)
+    forward, num_rows = head.forward, list[int]()
+    head.forward = lambda step: num_rows.append(len(step.token_ids)) or forward(step)  # type: ignore[method-assign, func-returns-value]
     apart = HeadCore(head, engine_config(), model, top_m=8, clock_ns=ticking_clock())
     rounds = Rounds(target, apart, sampling, tree)
     rounds.ahead = PredraftRequest(8, (0.5,))  # they draft nothing ahead
@@ -89,6 +91,7 @@ def test_apart_from_the_target_they_guess_the_same(
     while rounds.running:
         rounds.play()
     assert len(rounds.proposals) > 20
+    assert max(num_rows) <= len(PROMPTS) * (tree.branching if tree else 1), "the rows of prompts are not read"
     if sampling is not GREEDY:
         return
     for number, prompt in enumerate(PROMPTS):

@@ -88,6 +88,7 @@ class BrokenDrafter:
     """A drafter in the target that cannot even say what it has done."""
 
     name = "broken"
+    max_draft_tokens = None
 
     def __init__(self, fault: Fault) -> None:
         self._fault = fault

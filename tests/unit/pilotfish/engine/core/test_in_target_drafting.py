@@ -38,6 +38,7 @@ class Target:
 
     name = "target"
     num_rounds = 0
+    max_draft_tokens: int | None = None
 
     def __init__(self, decoder: TransformersDecoder) -> None:
         self._decoder = decoder
@@ -63,6 +64,7 @@ class Oracle:
 
     name = "oracle"
     num_rounds = 0
+    max_draft_tokens: int | None = None
 
     def __init__(self, continue_text: GreedyText, seed: int) -> None:
         self._continue = continue_text
@@ -223,3 +225,21 @@ def test_a_drafter_that_fails_costs_nobody_anything(
     assert verdicts[1].num_draft_tokens == 2
     assert verdicts[-1].num_draft_tokens == 0
     assert "out of ideas" in caplog.text
+
+
+def test_no_room_is_taken_for_tokens_that_the_drafter_cannot_draft(
+    make_drafted: MakeCore, greedy_text: GreedyText
+) -> None:
+    wanted: list[int] = []
+
+    class Short(Oracle):
+        max_draft_tokens = 3
+
+        def follow(self, kept: Sequence[KeptRows], wishes: Mapping[int, DraftWish]) -> list[Drafts]:
+            wanted.extend(wish.num_draft_tokens for wish in wishes.values())
+            return super().follow(kept, wishes)
+
+    core = make_drafted(lambda _: Short(greedy_text, seed=1))
+    decode(core, [list(range(20))], GREEDY, 24, 9)
+    assert wanted
+    assert max(wanted) == 3

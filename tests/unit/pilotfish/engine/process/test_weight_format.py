@@ -40,7 +40,7 @@ def test_where_nothing_fits_the_start_says_what_is_needed() -> None:
 
 def test_ranks_on_the_cpu_and_other_dtypes_have_no_choice() -> None:
     cpu = torch.device("cpu")
-    assert formats_of(cpu, ENGINE, 1) == ["none", "int8", "int4"]
+    assert formats_of(cpu, ENGINE, 1) == ["none", "lossless", "int8", "int4"]
     assert formats_of(cpu, ENGINE, 2) == ["none"]
     assert formats_of(cpu, replace(ENGINE, dtype="float32"), 1) == ["none"]
     assert formats_of(cpu, replace(ENGINE, compile=False), 1) == ["none"]
@@ -72,3 +72,13 @@ def test_ranks_share_the_memory_of_a_cpu(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(weight_format, "_container_bytes", lambda: 2e9)
     one, four = (available_bytes(torch.device("cpu"), ENGINE, num_ranks) for num_ranks in (1, 4))
     assert one == 4 * four == 9e8
+
+
+def test_weights_that_were_quantised_before_are_taken_back_before_any_are_rounded() -> None:
+    from_gguf = replace(SEVENTY, lossless_share=0.5625)
+    assert chosen(from_gguf, 100, ("none", "lossless", "int8", "int4")) == "lossless"
+    assert chosen(SEVENTY, 100, ("none", "lossless", "int8", "int4")) == "int8", "it saves nothing"
+
+
+def test_features_that_are_kept_for_a_head_elsewhere_take_their_part() -> None:
+    assert chosen(replace(SEVENTY, feature_bytes=2_000_000_000), 151, GPU) == "fp8"
