@@ -139,6 +139,16 @@ def test_logits_leave_room_for_the_cache(tiny_llama: LlamaForCausalLM, monkeypat
 
 
 @pytest.mark.usefixtures("on_gpu")
+def test_a_cache_that_is_larger_than_the_memory_is_refused_with_the_numbers(tiny_llama: LlamaForCausalLM) -> None:
+    """Before anything is recorded, and not by running out of memory. What features take counts."""
+    decoder = _OnGpu(copy.deepcopy(tiny_llama), deterministic=False, max_context_tokens=128)
+    engine = EngineConfig(kv_cache_tokens=16 * 80_000)
+    assert gpu.with_kv_cache_tokens(engine, decoder) is engine
+    with pytest.raises(ConfigError, match=r"takes 0\.8 GB and 0\.2 GB for .* features; .* 0\.9 of 1\.0 GB are free"):
+        gpu.with_kv_cache_tokens(engine, decoder, extra_bytes_per_block=2_000)
+
+
+@pytest.mark.usefixtures("on_gpu")
 def test_where_nothing_is_left_the_engine_does_not_start(tiny_llama: LlamaForCausalLM) -> None:
     decoder = _OnGpu(copy.deepcopy(tiny_llama), deterministic=False, max_context_tokens=128)
     with pytest.raises(
