@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from pilotfish.config.fields import STRICT, PositiveShare, require
 
@@ -14,6 +14,8 @@ Quantization = Literal["auto", "none", "lossless", "int8", "int4", "fp8"]
 AttentionKernels = Literal["auto", "triton", "sdpa"]
 
 DEFAULT_KV_CACHE_TOKENS = 32768
+_MAX_LOGIT_ROWS = 512
+"""Logits of 2,048 rows of 128,000 tokens take 1.6 GB with their copy in float32; 512 are 64 sequences of 7 drafts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +61,18 @@ class EngineConfig:
     """Maximum tokens per step. It bounds how long a prefill delays decoding."""
     prefix_caching: bool = True
     """Share the KV blocks of equal prefixes."""
+    step_timeout_s: NonNegativeFloat = 0.0
+    """Time without a sign of life after which an engine counts as hung and is ended, so that requests go on elsewhere;
+    0: 60 s for ranks and on a GPU, never in one process on the CPU. Must exceed the longest step."""
     max_draft_tokens: PositiveInt = 32
     """Maximum draft tokens per round, all branches of a tree together. Where targets differ, the least counts."""
+
+    @property
+    def max_logit_rows(self) -> int:
+        """Rows of a step whose logits are computed, at most: what is left over waits for the next step. A verification
+        always fits."""
+        each = self.max_draft_tokens + 1
+        return min(self.max_batch_tokens, max(each, min(_MAX_LOGIT_ROWS, each * self.max_sequences)))
 
     def __post_init__(self) -> None:
         require(

@@ -64,6 +64,18 @@ def compile_layers(model: PreTrainedModel, *, falls_back: bool = True) -> Callab
     return undo
 
 
+def can_compile(device: torch.device) -> bool:
+    """Compile and run a small function on the device; where that fails, say so in the log. Ask before a model is
+    loaded: without a C compiler some errors come only when a kernel is launched."""
+    try:
+        compiled = torch.compile(lambda values: torch.relu(values * 2.0) + 1.0)
+        compiled(torch.ones(8, device=device))
+    except Exception as error:  # Triton's and the compilers' own, of any kind
+        logger.warning("layers run uncompiled: nothing can be compiled here (%s)", textwrap.shorten(str(error), 300))
+        return False
+    return True
+
+
 @functools.cache
 def _prepare_dynamo() -> None:
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, _MAX_VARIANTS)

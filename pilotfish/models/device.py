@@ -26,7 +26,9 @@ def resolve_device(name: str) -> torch.device:
     index = device.index or 0
     if index >= count:
         found = f"devices cuda:0 to cuda:{count - 1}" if count else "no CUDA device"
-        raise ConfigError(f"engine.device is {name}, but torch sees {found} here: set it to auto or cpu")
+        # A pod sees its own GPUs alone.
+        remedy = "set it to cuda, the first of them" if count else "set it to auto or cpu"
+        raise ConfigError(f"engine.device is {name}, but torch sees {found} here: {remedy}")
     return torch.device("cuda", index)
 
 

@@ -13,7 +13,7 @@ from pilotfish.config import AttentionKernels, EngineConfig
 from pilotfish.errors import ConfigError
 from pilotfish.models.attention.paged import AttentionShape
 from pilotfish.models.attention.rows import TREE_SPAN, RowAttention
-from pilotfish.models.compiled import compile_layers
+from pilotfish.models.compiled import can_compile, compile_layers
 from pilotfish.models.decoder_transformers import TransformersDecoder, attention_shapes
 from pilotfish.models.device import require_fp8
 from pilotfish.models.graphs.runner import GraphPlan, recorded_sizes
@@ -45,7 +45,7 @@ def build_gpu_decoder(
         num_linears = quantise_linears(model, quantization, device)
         logger.info("%d linears have %s weights", num_linears, quantization)
     model = model.to(device)
-    if engine.compile and device.type == "cuda":
+    if engine.compile and device.type == "cuda" and can_compile(device):
         compile_layers(model)
     layers, config = attention_shapes(model), model.config.get_text_config()
     # A rank has a share of either.

@@ -32,11 +32,14 @@ def measure_kv_room(decoder: TransformersDecoder, engine: EngineConfig, extra_by
     bytes_per_block = decoder.allocate(num_blocks).num_bytes // num_blocks + extra_bytes_per_block
     torch.cuda.empty_cache()
     held_bytes = torch.cuda.memory_allocated(device)
-    step_bytes = _step_bytes(decoder, num_rows, num_blocks) - held_bytes
+    num_logits = min(num_rows, engine.max_logit_rows)
+    step_bytes = _step_bytes(decoder, num_rows, num_logits) - held_bytes
+    if decoder.graph_plan is not None:
+        # Recorded steps have activations of their own, and all of their rows logits.
+        num_recorded = min(num_rows, decoder.graph_plan.sizes[-1])
+        step_bytes += _step_bytes(decoder, num_recorded, num_recorded) - held_bytes
+        step_bytes += decoder.num_graphs * GRAPH_BYTES
     torch.cuda.empty_cache()
-    if num_graphs := decoder.num_graphs:
-        # Recorded steps have activations of their own.
-        step_bytes = 2 * step_bytes + num_graphs * GRAPH_BYTES
     free_bytes, total_bytes = torch.cuda.mem_get_info(device)
     # Of all sequences in one step as much again of every block.
     gathered_layers = GATHERED_LAYERS / decoder.num_layers if decoder.row_attention is None else 0.0
@@ -50,11 +53,13 @@ def measure_kv_room(decoder: TransformersDecoder, engine: EngineConfig, extra_by
     )
 
 
-def _step_bytes(decoder: TransformersDecoder, num_rows: int, num_blocks: int) -> int:
-    """The most that is allocated during a step of one sequence."""
+def _step_bytes(decoder: TransformersDecoder, num_rows: int, num_logits: int) -> int:
+    """The most that is allocated during a step of one sequence; num_logits: its last rows, which want logits."""
+    torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats(decoder.device)
-    rows, blocks = range(num_rows), list(range(1, num_blocks))
-    # Every row's logits, also in float32: the most that verifications ask for.
-    decoder.forward(StepInput([0] * num_rows, rows, [SequenceSlice(0, num_rows, 0, blocks)], rows)).float()
+    rows, blocks = range(num_rows), list(range(1, -(-num_rows // BLOCK_SIZE) + 1))
+    wanted = rows[num_rows - num_logits :]
+    # Logits in float32 as well: what sampling works on.
+    decoder.forward(StepInput([0] * num_rows, rows, [SequenceSlice(0, num_rows, 0, blocks)], wanted)).float()
     torch.cuda.synchronize(decoder.device)
     return torch.cuda.max_memory_allocated(decoder.device)

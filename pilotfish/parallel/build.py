@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 
@@ -17,26 +16,24 @@ from pilotfish.models.store.folder import read_metadata
 from pilotfish.models.store.pull import pull_model
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
 from pilotfish.parallel.messages import Setup
-from pilotfish.parallel.ranks import start_ranks
+from pilotfish.parallel.ranks import Meeting, start_ranks
 from pilotfish.parallel.sharded_model import empty_model
 from pilotfish.parallel.sizes import ModelSizes
 
 SETTING = "target.tensor_parallel_size"
 
 
-def build_parallel_decoder(
-    config: Config, num_threads: int, rank_folder: Path | None = None
-) -> tuple[LoadedModel, BuiltDecoder]:
+def build_parallel_decoder(config: Config, num_threads: int, meeting: Meeting) -> tuple[LoadedModel, BuiltDecoder]:
     """The target's decoder over its ranks. The model comes without weights: each rank has a part of them.
 
-    num_threads: each rank's. rank_folder: see start_ranks.
+    num_threads: each rank's.
     Raises: ConfigError for a number of ranks that the model or this machine does not allow, before anything starts;
     then the kinds of loading.
     """
     engine = config.target.engine
     device = resolve_device("auto").type if engine.device == "auto" else engine.device
     loaded = _described(config)
-    if rank_folder is None:
+    if meeting.is_ours:
         _require_gpus(device, config.target.tensor_parallel_size)
     _require_quantization(engine.quantization, device)
     setup = Setup(
@@ -53,7 +50,7 @@ def build_parallel_decoder(
         log_level=config.log_level,
         log_format=config.telemetry.log_format,
     )
-    return loaded, probed(start_ranks(setup, rank_folder), deterministic=setup.engine.deterministic)
+    return loaded, probed(start_ranks(setup, meeting), deterministic=setup.engine.deterministic)
 
 
 def _described(config: Config) -> LoadedModel:

@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 
 from pilotfish.config import EngineConfig
 from pilotfish.errors import InternalError, PilotfishError
-from pilotfish.models.compiled import compile_layers
+from pilotfish.models.compiled import can_compile, compile_layers
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.device import DTYPES, enter_device, require_fp8
 from pilotfish.models.gpu_factory import build_gpu_decoder
@@ -49,8 +49,8 @@ from pilotfish.telemetry.logs import configure_logging
 
 logger = logging.getLogger(__name__)
 
-DIAL_TIMEOUT_S = 7200.0
-"""Under Ray the ranks start before rank 0 does, and that downloads the model first."""
+DIAL_TIMEOUT_S = 300.0
+"""Under Ray the ranks start before rank 0 does, which listens before it downloads anything."""
 _HANG_UP_S = 1.0
 
 
@@ -60,13 +60,14 @@ def load_rank(setup: Setup, rank: int) -> RankPart:
     torch.set_num_threads(engine.num_threads)
     device = rank_device(engine.device, rank, setup.num_ranks)
     group = ProcessGroup(rank, setup.num_ranks, device, in_rank_order=engine.deterministic)
+    compiles = engine.compile and device.type == "cuda" and can_compile(device)
     quantised = engine.quantization in ("int8", "fp8")
     # What is to be rounded comes through the CPU, so that a GPU never holds it as it was.
     model = load_shard(Path(setup.folder), group, DTYPES[engine.dtype], torch.device("cpu") if quantised else device)
     uncompile: Callable[[], None] | None = None
     if device.type == "cuda":
         decoder = _gpu_decoder(model, engine, device)
-        if engine.compile:
+        if compiles:
             # A rank that ran a layer once more would add its part once more than the others do.
             uncompile = compile_layers(model, falls_back=False)
     else:

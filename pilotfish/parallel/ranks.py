@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from pilotfish.errors import InternalError, UnavailableError
@@ -21,14 +23,36 @@ START_TIMEOUT_S = 300.0
 _STORE = "store"
 
 
-def start_ranks(setup: Setup, folder: Path | None = None) -> ParallelDecoder:
-    """Rank 0's decoder over all ranks, each with its part loaded.
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Where ranks meet."""
 
-    folder: where ranks that somebody else has started wait for this one; None starts them, as processes that end with
-    this one. Once all are loaded the loss of a rank ends this process.
+    folder: Path
+    listener: socket.socket
+    is_ours: bool
+    """Whether rank 0 starts the others; else somebody else has, in this folder."""
+
+
+@contextmanager
+def meet(folder: Path | None) -> Iterator[Meeting]:
+    """Listen for ranks. Begin with it: those that run already give up where nobody listens, and wait for as long as
+    the model is downloaded where somebody does.
+
+    folder: where ranks that somebody else has started look for this one; None: this one starts them.
+    """
+    with tempfile.TemporaryDirectory(prefix=MEETING_PREFIX) as own:
+        place = folder or Path(own)
+        with listen(place) as listener:
+            yield Meeting(place, listener, folder is None)
+
+
+def start_ranks(setup: Setup, meeting: Meeting) -> ParallelDecoder:
+    """Rank 0's decoder over all ranks, each with its part loaded. Those it starts are processes that end with this one.
+    Once all are loaded the loss of a rank ends this process.
+
     Raises: the PilotfishError that a rank failed with; UnavailableError when one does not come up.
     """
-    with _ranks(setup.num_ranks, folder) as (meeting_place, channel, processes):
+    with _ranks(setup.num_ranks, meeting) as (channel, processes):
         channel.broadcast(setup)
         part = load_rank(setup, 0)
         abilities = [part.rehearse()]
@@ -39,7 +63,7 @@ def start_ranks(setup: Setup, folder: Path | None = None) -> ParallelDecoder:
         # Before they meet: there a lost one would be waited for for `group.TIMEOUT`.
         watch(channel, lambda ranks: end_process(_loss(ranks, setup.num_ranks, processes)))
         joined = ParallelDecoder(part, channel, common_abilities(abilities), Path(setup.folder))
-        joined.join(meeting_place / _STORE)
+        joined.join(meeting.folder / _STORE)
     return joined
 
 
@@ -50,20 +74,16 @@ def _loss(ranks: list[int], num_ranks: int, processes: list[subprocess.Popen[byt
 
 
 @contextmanager
-def _ranks(num_ranks: int, folder: Path | None) -> Iterator[tuple[Path, RankChannel, list[subprocess.Popen[bytes]]]]:
-    """The folder to meet in, the connections and what was started, which ends if the block fails."""
-    with tempfile.TemporaryDirectory(prefix=MEETING_PREFIX) as own:
-        meeting_place = folder or Path(own)
-        with listen(meeting_place) as listener:
-            processes = [] if folder else [_spawn(meeting_place, rank) for rank in range(1, num_ranks)]
-            try:
-                channel = accept_ranks(listener, num_ranks, START_TIMEOUT_S, lambda: _check(processes))
-                yield meeting_place, channel, processes
-            except BaseException:
-                for process in processes:
-                    process.kill()
-                    process.wait()
-                raise
+def _ranks(num_ranks: int, meeting: Meeting) -> Iterator[tuple[RankChannel, list[subprocess.Popen[bytes]]]]:
+    """The connections and what was started, which ends if the block fails."""
+    processes = [_spawn(meeting.folder, rank) for rank in range(1, num_ranks)] if meeting.is_ours else []
+    try:
+        yield accept_ranks(meeting.listener, num_ranks, START_TIMEOUT_S, lambda: _check(processes)), processes
+    except BaseException:
+        for process in processes:
+            process.kill()
+            process.wait()
+        raise
 
 
 def _spawn(folder: Path, rank: int) -> subprocess.Popen[bytes]:

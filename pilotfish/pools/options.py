@@ -77,6 +77,16 @@ def with_gpus_per_replica(config: Config, num_gpus: float) -> Config:
     return dataclasses.replace(config, deployment=deployment)
 
 
+def on_reserved_gpus(config: Config) -> Config:
+    """The configuration with `cuda` in place of each `cuda:N`: a replica sees only the GPUs that Ray gives it."""
+    sections = {}
+    for pool in ("target", "draft"):
+        section = getattr(config, pool)
+        if section.engine.device.startswith("cuda:"):
+            sections[pool] = dataclasses.replace(section, engine=dataclasses.replace(section.engine, device="cuda"))
+    return dataclasses.replace(config, **sections)
+
+
 def num_ranks(config: Config, pool: Pool) -> int:
     """Processes of a replica that hold a shard of the model each. Emulated engines are never sharded."""
     return config.target.tensor_parallel_size if pool == "target" and not config.emulation.is_on else 1

@@ -14,7 +14,7 @@ from draft_service.deployment import DraftReplica
 from orchestrator.deployment import orchestrator_application, router_config
 from orchestrator.replicas.directory import PoolName
 from pilotfish.config import Config, config_from_dict
-from pilotfish.pools.options import APPLICATIONS, fixed_options, scaling_options
+from pilotfish.pools.options import APPLICATIONS, fixed_options, on_reserved_gpus, scaling_options
 from target_service.deployment import TargetReplica
 
 SOURCE = "the application's args"
@@ -51,4 +51,4 @@ def _pool(config: Config, pool: PoolName) -> serve.Application:
         **scaling_options(config, pool),
         **fixed_options(config),
         request_router_config=router_config(pool),
-    ).bind(config)
+    ).bind(on_reserved_gpus(config))

@@ -48,7 +48,7 @@ def main() -> int:
     )
     limits = Limits(max_draft_tokens=service.engine.max_draft_tokens, max_sequences=service.engine.max_sequences)
     core = EmulatedCore(model, limits, language_model)
-    front.send(encoder.encode(Ready(core.model, core.limits)))
+    front.send(encoder.encode(Ready(core.model, core.limits, service.engine.step_timeout_s)))
     _serve(core, front)
     return 0
 

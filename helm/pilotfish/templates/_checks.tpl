@@ -44,6 +44,9 @@ and what to change. */ -}}
 {{- if and (hasPrefix "cuda" $device) (eq $gpus 0) }}
 {{- include "pilotfish.problem" (dict "checks" $ "text" (printf "config.%s.engine.device is %s, and pools.%s.gpus is 0: set gpus, or device to cpu" $name $device $name)) }}
 {{- end }}
+{{- if and (regexMatch "^cuda:[1-9]" $device) (eq $gpus 1) }}
+{{- include "pilotfish.problem" (dict "checks" $ "text" (printf "config.%s.engine.device is %s, and a pod sees only the GPU that it is given: leave device out" $name $device)) }}
+{{- end }}
 {{- if and (eq $device "cpu") (gt $gpus 0) }}
 {{- include "pilotfish.problem" (dict "checks" $ "text" (printf "pools.%s.gpus is %d, and config.%s.engine.device is cpu: leave device out" $name $gpus $name)) }}
 {{- end }}

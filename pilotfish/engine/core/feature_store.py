@@ -33,19 +33,24 @@ MAX_FEATURE_TOKENS = 1024
 class FeatureStore:
     """See the module. Not thread-safe."""
 
-    def __init__(self, decoder: Decoder, layers: Sequence[int]) -> None:
-        """Makes the decoder capture the layers. Raises ValueError for a layer that it lacks."""
+    def __init__(self, decoder: Decoder, layers: Sequence[int], hidden_size: int = 0) -> None:
+        """Makes the decoder capture the layers. hidden_size: take memory for features of that size at once; 0: with
+        the first step. Raises ValueError for a layer that it lacks."""
         decoder.capture(layers)
         self.layers = tuple(layers)
         self._decoder = decoder
+        self._width = len(layers) * hidden_size
         self._pool = torch.empty(0)
         """[N * BLOCK_SIZE, F * H]"""
         self._num_blocks = 0
 
     def allocate(self, num_blocks: int) -> None:
         """Make room for num_blocks blocks, numbered as the decoder's; replaces what there was."""
-        self._pool = torch.empty(0)
         self._num_blocks = num_blocks
+        self._pool = torch.empty(0)  # its memory is free before the next one's is taken
+        if self._width:
+            shape = num_blocks * BLOCK_SIZE, self._width
+            self._pool = torch.zeros(shape, dtype=self._decoder.dtype, device=self._decoder.device)
 
     def keep(self, kept: Sequence[KeptRows]) -> None:
         """Take in a step right after it, when it is committed."""
@@ -96,7 +101,9 @@ def build_feature_store(config: Config, loaded: LoadedModel, decoder: Decoder) -
     layers = kept_layers(config, loaded.model.config.get_text_config().num_hidden_layers)
     if not layers:
         return None
+    # On a GPU before steps are recorded, which take what is left.
+    hidden_size = loaded.model.config.get_text_config().hidden_size if decoder.device.type == "cuda" else 0
     try:
-        return FeatureStore(decoder, layers)
+        return FeatureStore(decoder, layers, hidden_size)
     except ValueError as error:
         raise ConfigError(f"target.feature_layers is {list(layers)}: {error}") from None

@@ -72,6 +72,7 @@ class Scheduler:
         max_batch_tokens: int,
         max_draft_tokens: int,
         is_free: Callable[[int, int], bool] = lambda _num_rows, _num_more: False,
+        max_logit_rows: int | None = None,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         """is_free: whether a step of num_rows rows takes about as long with num_more."""
@@ -79,6 +80,7 @@ class Scheduler:
         self._is_free = is_free
         self._max_batch_tokens = max_batch_tokens
         self._short = max_draft_tokens + 1
+        self._max_logit_rows = max_logit_rows or max_batch_tokens
         self._clock_ns = clock_ns
         self._step = 0
         self.num_preemptions = 0
@@ -86,7 +88,7 @@ class Scheduler:
         """Sequences of the last schedule that the whole pool could not hold: the caller fails them."""
 
     def schedule(self, sequences: Iterable[EngineSequence], max_rows: int | None = None) -> list[ScheduledRows]:
-        """Rows of the next step, at most max_batch_tokens; reserves their blocks.
+        """Rows of the next step, at most max_batch_tokens, and max_logit_rows that want logits; reserves their blocks.
 
         max_rows: of decodes and verifications together, if any of them can be scheduled so; None: what fits.
 
@@ -126,12 +128,16 @@ class Scheduler:
         self, group: Iterable[EngineSequence], limit: int, scheduled: list[ScheduledRows], holders: Holders
     ) -> None:
         """Schedule of the group what fits in so many rows."""
+        num_logits = self._max_logit_rows - sum(rows.num_logit_rows for rows in scheduled)
         for sequence in group:
             rows = self._fit(sequence, limit)
-            if rows is not None and self._reserve(rows, scheduled, holders):
+            if rows is None or (scheduled and rows.num_logit_rows > num_logits):
+                continue
+            if self._reserve(rows, scheduled, holders):
                 scheduled.append(rows)
                 sequence.last_step = self._step
                 limit -= rows.num_rows
+                num_logits -= rows.num_logit_rows
 
     def _fit(self, sequence: EngineSequence, limit: int) -> ScheduledRows | None:
         """The rows of the sequence that fit; drafts that somebody asked for are verified together or not at all."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,6 +40,7 @@ from pilotfish.models.store.folder import read_metadata, text_fields
 from pilotfish.models.store.pull import pull_model
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
 from pilotfish.parallel.build import build_parallel_decoder
+from pilotfish.parallel.ranks import Meeting, meet
 from pilotfish.speculation.lookup.index import lookup_of
 from pilotfish.types import BLOCK_SIZE, ModelInfo
 
@@ -46,7 +48,7 @@ from pilotfish.types import BLOCK_SIZE, ModelInfo
 def build_engine(config: Config, role: Role, *, rank_folder: Path | None = None) -> Engine:
     """The engine of the configuration's target or draft section, warmed up. Raises PilotfishError kinds of loading.
 
-    rank_folder: of a target in several ranks, see pilotfish.parallel.ranks.start_ranks.
+    rank_folder: of a target in several ranks, see pilotfish.parallel.ranks.meet.
     """
     if role == "draft" and DRAFTERS[config.draft.drafter].needs is Needs.FEATURES:
         return _head_engine(config)
@@ -72,9 +74,11 @@ def build_in_target_drafter(config: Config, loaded: LoadedModel, decoder: Decode
 
 
 def _model_engine(config: Config, role: Role, rank_folder: Path | None) -> EngineCore:
-    config = _with_weight_format(config, role)
+    has_ranks = role == "target" and config.target.tensor_parallel_size > 1
+    with meet(rank_folder) if has_ranks else nullcontext() as meeting:
+        config = _with_weight_format(config, role)
+        loaded, built = _decoder(config, role, meeting)
     engine = (config.target if role == "target" else config.draft).engine
-    loaded, built = _decoder(config, role, rank_folder)
     decoder = built.decoder
     drafter = build_in_target_drafter(config, loaded, decoder) if role == "target" else None
     features = build_feature_store(config, loaded, decoder) if role == "target" else None
@@ -138,13 +142,13 @@ def _head_engine(config: Config) -> HeadCore:
     return core
 
 
-def _decoder(config: Config, role: Role, rank_folder: Path | None) -> tuple[LoadedModel, BuiltDecoder]:
+def _decoder(config: Config, role: Role, meeting: Meeting | None) -> tuple[LoadedModel, BuiltDecoder]:
     """The model and what runs it: in this process, or over the ranks of a target."""
     service = config.target if role == "target" else config.draft
     engine, num_threads = service.engine, _num_threads(service.engine)
-    if role == "target" and config.target.tensor_parallel_size > 1:
+    if meeting is not None:
         threads = engine.num_threads or max(1, num_threads // config.target.tensor_parallel_size)
-        return build_parallel_decoder(config, threads, rank_folder)
+        return build_parallel_decoder(config, threads, meeting)
     device = _enter(engine)
     # What is to be rounded is loaded to the CPU, so that a GPU never holds it whole.
     loading_device = torch.device("cpu") if engine.quantization in ("int8", "fp8") else device

@@ -22,13 +22,15 @@ MIN_BLOCKS = 3
 
 
 def with_kv_cache_tokens(engine: EngineConfig, decoder: Decoder, extra_bytes_per_block: int = 0) -> EngineConfig:
-    """The configuration with kv_cache_tokens decided; unchanged where it names a number.
+    """The configuration with kv_cache_tokens decided; where it names a number, whether that fits beside the weights.
 
     Ranks all have the same blocks: as many as the one with the least room holds.
     extra_bytes_per_block: what others keep beside each of the decoder's blocks. Replaces the decoder's pool. Raises
-    ConfigError when no memory is left.
+    ConfigError when no memory is left, or less than is asked for.
     """
     if engine.kv_cache_tokens:
+        if decoder.device.type == "cuda":
+            _require_room(engine.kv_cache_tokens, decoder, extra_bytes_per_block)
         return engine
     if decoder.device.type != "cuda":
         return replace(engine, kv_cache_tokens=DEFAULT_KV_CACHE_TOKENS)
@@ -48,6 +50,21 @@ def with_kv_cache_tokens(engine: EngineConfig, decoder: Decoder, extra_bytes_per
     num_tokens = (room.num_blocks - 1) * BLOCK_SIZE
     logger.info("KV cache of %d tokens, decided on %s: %s", num_tokens, where, room)
     return replace(engine, kv_cache_tokens=num_tokens)
+
+
+def _require_room(num_tokens: int, decoder: Decoder, extra_bytes_per_block: int) -> None:
+    """Raise ConfigError, with the numbers, for a cache that is larger than what is free beside the weights. Replaces
+    the decoder's pool. Of ranks it looks at the first, which alone keeps what drafters and features need."""
+    num_blocks = num_tokens // BLOCK_SIZE + 1
+    kv_bytes = num_blocks * (decoder.allocate(MIN_BLOCKS).num_bytes // MIN_BLOCKS)
+    extra_bytes = num_blocks * extra_bytes_per_block
+    free_bytes, total_bytes = torch.cuda.mem_get_info(decoder.device)
+    if kv_bytes + extra_bytes > free_bytes:
+        raise ConfigError(
+            f"engine.kv_cache_tokens is {num_tokens}, which takes {kv_bytes / 1e9:.1f} GB and "
+            f"{extra_bytes / 1e9:.1f} GB for drafter and features; beside the weights {free_bytes / 1e9:.1f} of "
+            f"{total_bytes / 1e9:.1f} GB are free on {decoder.device}: set it to 0, which takes what is left, or lower"
+        )
 
 
 def record_graphs(decoder: Decoder) -> None:

@@ -73,8 +73,11 @@ class EventQueue:
 logger = logging.getLogger(__name__)
 
 WORKER_MODULE = "pilotfish.engine.process.worker"
+_READ_S = 0.1
 STOP_GRACE_S = 5.0
 """Time from SIGTERM to SIGKILL."""
+START_TIMEOUT_S = 7200.0
+"""Time for an engine to be ready: it may download its model first."""
 MAX_UNREAD_BYTES = 64 * 1024 * 1024
 """Bytes of commands that wait for an engine that is in a long step, at most."""
 
@@ -86,6 +89,9 @@ class ProcessEngine(asyncio.Protocol):
         self._child: Child
         self._transport: asyncio.Transport
         self._watch: asyncio.Task[None]
+        self._alarm: asyncio.Task[None] | None = None
+        self._heard_s = 0.0
+        """When the engine last said something, on the monotonic clock."""
         self._reader = MessageReader()
         self._disconnected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when nothing more can come."""
@@ -99,11 +105,11 @@ class ProcessEngine(asyncio.Protocol):
     async def start(
         cls, config: Config, role: Role, *, rank_folder: str = "", worker_module: str = WORKER_MODULE
     ) -> ProcessEngine:
-        """Start the process and wait until its model is loaded, however long that takes.
+        """Start the process and wait until its model is loaded. From then on its silence ends it: see wire.Ready.
 
         rank_folder: see wire.Setup.
         Raises: ConfigError without torch; the PilotfishError that the engine failed with; UnavailableError when it
-        died.
+        died, or is not ready after START_TIMEOUT_S.
         """
         require("torch", f"the {role} service's model")
         self = cls()
@@ -135,6 +141,8 @@ class ProcessEngine(asyncio.Protocol):
 
     async def close(self) -> None:
         self._queue.fail(UnavailableError("the engine was closed"))
+        if self._alarm is not None:
+            self._alarm.cancel()
         try:
             await self._child.stop(STOP_GRACE_S)
         finally:
@@ -157,7 +165,10 @@ class ProcessEngine(asyncio.Protocol):
 
     async def _greet(self, setup: Setup) -> None:
         self._transport.write(framed(encoder.encode(setup)))
-        await asyncio.wait((self._greeted, self._watch), return_when=asyncio.FIRST_COMPLETED)
+        ends = self._greeted, self._watch
+        done, _ = await asyncio.wait(ends, timeout=START_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
+        if not done:
+            raise UnavailableError(f"the engine process is not ready after {START_TIMEOUT_S:.0f} s; its log says why")
         if not self._greeted.done():
             self._queue.raise_if_failed()
         greeting = self._greeted.result()
@@ -165,8 +176,12 @@ class ProcessEngine(asyncio.Protocol):
             raise error_named(greeting.kind, greeting.message)
         self.model = greeting.model
         self.limits = greeting.limits
+        self._heard_s = time.monotonic()
+        if greeting.silence_timeout_s:
+            self._alarm = asyncio.create_task(self._end_when_silent(greeting.silence_timeout_s))
 
     def data_received(self, data: bytes) -> None:
+        self._heard_s = time.monotonic()
         try:
             for message in self._reader.feed(data):
                 if not self._greeted.done():
@@ -180,6 +195,18 @@ class ProcessEngine(asyncio.Protocol):
 
     def connection_lost(self, _error: Exception | None) -> None:
         self._disconnected.set_result(None)
+
+    async def _end_when_silent(self, timeout_s: float) -> None:
+        while (left_s := self._heard_s + timeout_s - time.monotonic()) > 0:
+            await asyncio.sleep(left_s)
+            # Where this process itself has been stopped, what came meanwhile is read first.
+            await asyncio.sleep(_READ_S)
+        if self._watch.done():
+            return
+        error = f"the engine process hangs: it has said nothing for {timeout_s:g} s (engine.step_timeout_s)"
+        logger.error("%s, and is ended", error)
+        self._queue.fail(UnavailableError(error))
+        await self._child.stop(0.0)  # what hangs would not end for a SIGTERM; nor would ranks
 
     async def _watch_exit(self) -> None:
         status = await self._child.wait()

@@ -39,6 +39,9 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
 
     model: ModelInfo
     limits: Limits
+    silence_timeout_s: float = 0.0
+    """The engine says something every LOAD_INTERVAL_S between steps. Silent for longer than this it hangs; 0: it may
+    be silent for ever."""
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):

@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from pilotfish.config import config_from_yaml
+from pilotfish.config import Config, config_from_yaml
 from pilotfish.engine.batching.batching_delay import BatchingDelay
 from pilotfish.engine.core.engine import WAITING_POLL_S, Engine
 from pilotfish.engine.core.engine_core import EngineCore
@@ -23,6 +23,7 @@ from pilotfish.engine.process.wire import (
     EngineOutput,
     Failed,
     Ready,
+    Role,
     WorkerSocket,
     encoder,
     input_decoder,
@@ -30,13 +31,15 @@ from pilotfish.engine.process.wire import (
 )
 from pilotfish.errors import PilotfishError
 from pilotfish.messages import Event
+from pilotfish.models.device import resolve_device
 from pilotfish.telemetry.logs import configure_logging
-from pilotfish.types import LoadReport
 
 logger = logging.getLogger(__name__)
 
 LOAD_INTERVAL_S = 0.5
-"""An idle engine still reports its load this often."""
+"""The load is reported this often, changed or not: a sign of life."""
+STEP_TIMEOUT_S = 60.0
+"""A step's, where it waits for ranks or a GPU, either of which can hang."""
 
 
 def run(core: Engine, front: WorkerSocket, delay: BatchingDelay | None = None) -> None:
@@ -52,7 +55,6 @@ def run(core: Engine, front: WorkerSocket, delay: BatchingDelay | None = None) -
         front.send(encoder.encode(EngineOutput(events, core.load())))
 
     core.send_first = send_first
-    last_load: LoadReport | None = None
     last_report_s = 0.0
     wait_s = 0.0  # the front sends its first peers the load
     while True:
@@ -69,10 +71,10 @@ def run(core: Engine, front: WorkerSocket, delay: BatchingDelay | None = None) -
                 delay.gave([*sent, *events], time.monotonic_ns())
                 _feed(delay, late)
             sent.clear()
-        load, now_s = core.load(), time.monotonic()
-        if events or (load != last_load and now_s - last_report_s >= LOAD_INTERVAL_S):
-            front.send(encoder.encode(EngineOutput(list(events), load)))
-            last_load, last_report_s = load, now_s
+        now_s = time.monotonic()
+        if events or now_s - last_report_s >= LOAD_INTERVAL_S:
+            front.send(encoder.encode(EngineOutput(list(events), core.load())))
+            last_report_s = now_s
         wait_s = 0.0 if core.has_work else WAITING_POLL_S if core.is_waiting else LOAD_INTERVAL_S
 
 
@@ -91,6 +93,14 @@ def _feed(delay: BatchingDelay | None, arrived: list[EngineInput]) -> None:
             delay.took(message.commands, message.arrived_ns)
 
 
+def silence_timeout_s(config: Config, role: Role) -> float:
+    """See wire.Ready, of an engine that has been built with this configuration."""
+    engine = config.target.engine if role == "target" else config.draft.engine
+    num_ranks = config.target.tensor_parallel_size if role == "target" else 1
+    can_hang = num_ranks > 1 or resolve_device(engine.device).type == "cuda"
+    return engine.step_timeout_s or (STEP_TIMEOUT_S if can_hang else 0.0)
+
+
 def main() -> None:
     """Parse the arguments, load the model, serve."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -107,7 +117,7 @@ def main() -> None:
     except PilotfishError as error:
         front.send(encoder.encode(Failed(type(error).__name__, str(error))))
         sys.exit(1)
-    front.send(encoder.encode(Ready(core.model, core.limits)))
+    front.send(encoder.encode(Ready(core.model, core.limits, silence_timeout_s(config, arguments.role))))
     delay = None
     if arguments.role == "target" and isinstance(core, EngineCore):
         delay = BatchingDelay(core.step_costs, config.target.engine.max_batch_tokens)

@@ -2,7 +2,11 @@
 
 import copy
 import functools
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -85,3 +89,14 @@ def test_what_cannot_be_compiled_runs_as_it_is(
     (record,) = (record for record in caplog.records if record.name == "pilotfish.models.compiled")
     assert "LlamaModel runs uncompiled" in record.message
     assert "no compiler" in record.message
+
+
+@pytest.mark.timeout(120)
+def test_without_a_compiler_it_is_known_before_a_model_is_loaded(tmp_path: Path) -> None:
+    script = "import torch; from pilotfish.models.compiled import can_compile; print(can_compile(torch.device('cpu')))"
+    nowhere = {"CC": "/nonexistent", "CXX": "/nonexistent", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
+    found = subprocess.run(
+        [sys.executable, "-c", script], env=os.environ | nowhere, capture_output=True, text=True, check=True
+    )
+    assert found.stdout.split() == ["False"]
+    assert "nothing can be compiled here" in found.stderr

@@ -62,7 +62,8 @@ class Replica:
         for thread in self._others:
             thread.start()
         setup = Setup(self._num_ranks, str(self._folder), engine, "WARNING", "human")
-        self.decoder = ranks.start_ranks(setup, self._meeting_place)
+        with ranks.meet(self._meeting_place) as meeting:
+            self.decoder = ranks.start_ranks(setup, meeting)
         return self.decoder
 
     def _run(self, rank: int) -> None:

@@ -1,5 +1,6 @@
 """Real rank processes behind a real engine worker, over gloo. One start for all that it shows."""
 
+import dataclasses
 import os
 import shutil
 import signal
@@ -40,6 +41,24 @@ def config(saved_model: Callable[[str], Any], model_folder: Path, tmp_path: Path
     engine = EngineConfig(dtype="float32", num_threads=1, kv_cache_tokens=512, max_batch_tokens=64, max_sequences=4)
     target = TargetConfig(model=str(folder), tensor_parallel_size=NUM_RANKS, drafter=drafter, engine=engine)
     return Config(target=target)
+
+
+@pytest.mark.timeout(240)
+async def test_a_rank_that_hangs_amid_a_decode_ends_the_replica(config: Config, temporary: Path) -> None:
+    engine_config = dataclasses.replace(config.target.engine, step_timeout_s=5)
+    target = dataclasses.replace(config.target, engine=engine_config, drafter=InTargetDrafterConfig())
+    engine = await ProcessEngine.start(dataclasses.replace(config, target=target), "target")
+    try:
+        ranks = ranks_of(engine)
+        engine.send([OpenSequence(1, PROMPT, GREEDY), Decode(1, len(PROMPT), 100)])
+        await engine.receive()
+        os.kill(ranks[0].pid, signal.SIGSTOP)
+        with pytest.raises(UnavailableError, match=r"hangs: it has said nothing for 5 s"):
+            await until_lost(engine)
+        await engine._child.wait()
+        assert not psutil.wait_procs(ranks, timeout=10)[1], "what hangs ends with it"
+    finally:
+        await engine.close()
 
 
 async def until_lost(engine: ProcessEngine) -> None:

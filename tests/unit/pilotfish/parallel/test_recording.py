@@ -21,7 +21,7 @@ from pilotfish.parallel.decoder import ParallelDecoder
 from pilotfish.parallel.group import ProcessGroup
 from pilotfish.parallel.messages import Abilities, Join, Loaded, Setup
 from pilotfish.parallel.rank import serve
-from pilotfish.parallel.ranks import start_ranks
+from pilotfish.parallel.ranks import meet, start_ranks
 from pilotfish.parallel.rehearsal import RankPart
 from tests.unit.pilotfish.parallel.test_sharded_model import conversation
 
@@ -126,6 +126,6 @@ def test_a_rank_that_is_lost_while_the_others_wait_for_it_ends_the_start(
     monkeypatch.setattr(ranks, "end_process", ended.put)
     said: list[str] = []
     monkeypatch.setattr(ProcessGroup, "connect", lambda *_: said.append(ended.get(timeout=10)))
-    with with_rank_1(tmp_path, answer):
-        start_ranks(setup_of(saved_model("llama")[1]), tmp_path)
+    with meet(tmp_path) as meeting, with_rank_1(tmp_path, answer):
+        start_ranks(setup_of(saved_model("llama")[1]), meeting)
     assert said == ["rank 1 of 2 ended: this replica ends with it"]

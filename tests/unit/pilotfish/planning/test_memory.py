@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pilotfish.errors import UnsupportedModelError
+from pilotfish.models.store.folder import read_json
 from pilotfish.parallel.shape import ModelShape
 from pilotfish.planning.memory import MemoryPlan, plan_memory
 
@@ -61,3 +63,16 @@ def test_the_drafter_is_told_as_a_share_of_the_target() -> None:
     assert drafter is not None
     assert drafter.share == pytest.approx(0.1, abs=0.001)
     assert plan(80).drafter is None
+
+
+def test_the_page_says_what_fits() -> None:
+    root = Path(__file__).parents[4]
+    lines = (root / "docs" / "gpu.md").read_text().splitlines()
+    found = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if "| llama-3.1-" in line]
+    assert len(found) == 7
+    for memory, model, ranks, weights, bytes_each, num_tokens, _run in found:
+        shape = ModelShape.of_config(read_json(root / "pilotfish" / "planning" / "data" / model / "config.json"))
+        rows = plan_memory(model, shape, [int(ranks)], float(memory.split()[0])).rows
+        row = next(row for row in rows if row.weights == weights)
+        assert f"{row.weight_bytes / 1e9:.2f} GB" == bytes_each
+        assert f"{row.num_kv_tokens:,}" == num_tokens

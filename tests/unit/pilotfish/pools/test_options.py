@@ -4,7 +4,14 @@ import pytest
 
 from pilotfish.config import Config, load_config
 from pilotfish.errors import ConfigError
-from pilotfish.pools.options import computes_on_gpu, gpus_per_replica, pools, scaling_options, with_gpus_per_replica
+from pilotfish.pools.options import (
+    computes_on_gpu,
+    gpus_per_replica,
+    on_reserved_gpus,
+    pools,
+    scaling_options,
+    with_gpus_per_replica,
+)
 
 ON_GPU = ("target.engine.device=cuda", "draft.engine.device=cuda:1", "draft.proposer=model")
 
@@ -106,3 +113,10 @@ def test_ranks_are_packed_on_one_node() -> None:
 def test_ranks_do_not_share_a_gpu() -> None:
     with pytest.raises(ConfigError, match=r"size is 2 and 0\.5 of a GPU .* one of its own"):
         scaling_options(config(*ON_GPU, "target.tensor_parallel_size=2", "deployment.target.num_gpus=0.5"), "target")
+
+
+def test_a_replica_computes_on_the_gpu_that_ray_gives_it() -> None:
+    """Each sees that one alone, by the name cuda."""
+    reserved = on_reserved_gpus(config(*ON_GPU))
+    assert (reserved.target.engine.device, reserved.draft.engine.device) == ("cuda", "cuda")
+    assert on_reserved_gpus(config()) == config()

@@ -10,6 +10,7 @@ from transformers import LlamaForCausalLM
 
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.feature_store import MAX_FEATURE_TOKENS, FeatureStore
+from pilotfish.engine.core.sequence import EngineSequence
 from pilotfish.features import FeatureRequest, Features
 from pilotfish.messages import CloseSequence, Decode, OpenSequence, Predrafted, Verdict, Verify
 from pilotfish.models.decoder_transformers import TransformersDecoder
@@ -207,3 +208,14 @@ def test_a_layer_that_the_model_lacks_is_refused(tiny_llama: LlamaForCausalLM) -
     decoder = TransformersDecoder(copy.deepcopy(tiny_llama), deterministic=True, max_context_tokens=CONTEXT)
     with pytest.raises(ValueError, match="layer 3 cannot be captured"):
         FeatureStore(decoder, (0, 1, 3))
+
+
+def test_its_memory_can_be_taken_before_the_first_step(tiny_llama: LlamaForCausalLM) -> None:
+    """On a GPU it is, so that a cache that is too large fails at the start."""
+    decoder = TransformersDecoder(copy.deepcopy(tiny_llama), deterministic=False, max_context_tokens=CONTEXT)
+    hidden_size = tiny_llama.config.hidden_size
+    store = FeatureStore(decoder, LAYERS, hidden_size)
+    store.allocate(3)
+    sequence = EngineSequence(OpenSequence(1, (1,) * 20, GREEDY), 0)
+    sequence.block_ids = [1, 2]
+    assert store.read(sequence, 0, 20).shape == (20, len(LAYERS) * hidden_size)

@@ -110,6 +110,22 @@ def test_drafts_that_nobody_asked_for_are_verified_as_far_as_they_fit() -> None:
     assert rows.drafts == Drafts((1, 2, 3, 4)), "the plan for a step changes no sequence"
 
 
+def test_rows_that_want_logits_are_bounded_and_nobody_starves() -> None:
+    """Their logits are what a step takes most memory for."""
+    pool = BlockPool(100, BLOCK, prefix_caching=False)
+    scheduler = Scheduler(KVCache(pool), max_batch_tokens=100, max_draft_tokens=4, max_logit_rows=9)
+    sequences = verifying(scheduler, 5)
+    prompt = sequence(9, 50)
+    first = scheduler.schedule([*sequences, prompt])
+    assert [rows.num_logit_rows for rows in first] == [4, 4, 1]
+    assert first[-1].sequence is prompt
+    second = scheduler.schedule(sequences)
+    assert [rows.sequence for rows in second] == sequences[2:4]
+    assert scheduler.schedule(sequences)[0].sequence is sequences[4]
+    one_at_least = Scheduler(KVCache(pool), max_batch_tokens=100, max_draft_tokens=4, max_logit_rows=1)
+    assert len(one_at_least.schedule(sequences)) == 1
+
+
 def test_a_limit_halves_verifications_and_leaves_prompts_alone() -> None:
     scheduler, _ = make(budget=40)
     verifies = verifying(scheduler, 4)

@@ -99,6 +99,55 @@ def test_recorded_steps_take_memory_and_gather_nothing(tiny_llama: LlamaForCausa
     assert gpu.with_kv_cache_tokens(engine, decoder).kv_cache_tokens == (left // 10_000 - 1) * 16
 
 
+class _Llama8BOnL4(_OnGpu):
+    """What steps of a Llama-3.1-8B allocate: 128,256 logits in two types for each row that wants them."""
+
+    peak_bytes = 0
+
+    def forward(self, step: Any) -> torch.Tensor:
+        type(self).peak_bytes = 16_060_000_000 + len(step.token_ids) * 200_000 + len(step.logit_rows) * 128_256 * 6
+        return super().forward(step)
+
+    def allocate(self, num_blocks: int) -> Any:
+        return SimpleNamespace(num_bytes=num_blocks * 16 * 131_072)
+
+
+def test_logits_leave_room_for_the_cache(tiny_llama: LlamaForCausalLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = SimpleNamespace(
+        mem_get_info=lambda _device: (23_000_000_000, 23_600_000_000),
+        empty_cache=lambda: None,
+        memory_allocated=lambda _device: 16_060_000_000,
+        reset_peak_memory_stats=lambda _device: None,
+        synchronize=lambda _device: None,
+        max_memory_allocated=lambda _device: _Llama8BOnL4.peak_bytes,
+    )
+    monkeypatch.setattr(gpu_memory.torch, "cuda", cuda)
+    plan = GraphPlan((1, 512), 64, 4096, EagerRecorder())
+    decoder = _Llama8BOnL4(
+        copy.deepcopy(tiny_llama),
+        deterministic=False,
+        max_context_tokens=4096,
+        row_attention=ReferenceBatch,
+        graphs=plan,
+    )
+    engine = EngineConfig(kv_cache_tokens=0, max_batch_tokens=2048)
+    step_bytes = (2048 + 512) * 200_000 + 2 * 512 * 128_256 * 6 + 2 * gpu_memory.GRAPH_BYTES
+    left = int(0.9 * 23_600_000_000) - 16_060_000_000 - gpu_memory.CONTEXT_BYTES - step_bytes
+    found = gpu.with_kv_cache_tokens(engine, decoder).kv_cache_tokens
+    assert found == (left // (16 * 131_072) - 1) * 16
+    assert 20_000 < found < 27_000
+
+
+@pytest.mark.usefixtures("on_gpu")
+def test_a_cache_that_is_larger_than_the_memory_is_refused_with_the_numbers(tiny_llama: LlamaForCausalLM) -> None:
+    """Before anything is recorded, and not by running out of memory. What features take counts."""
+    decoder = _OnGpu(copy.deepcopy(tiny_llama), deterministic=False, max_context_tokens=128)
+    engine = EngineConfig(kv_cache_tokens=16 * 80_000)
+    assert gpu.with_kv_cache_tokens(engine, decoder) is engine
+    with pytest.raises(ConfigError, match=r"takes 0\.8 GB and 0\.2 GB for .* features; .* 0\.9 of 1\.0 GB are free"):
+        gpu.with_kv_cache_tokens(engine, decoder, extra_bytes_per_block=2_000)
+
+
 @pytest.mark.usefixtures("on_gpu")
 def test_where_nothing_is_left_the_engine_does_not_start(tiny_llama: LlamaForCausalLM) -> None:
     decoder = _OnGpu(copy.deepcopy(tiny_llama), deterministic=False, max_context_tokens=128)

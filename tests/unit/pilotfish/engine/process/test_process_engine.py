@@ -102,6 +102,26 @@ async def test_death_is_noticed_and_told(engine: ProcessEngine) -> None:
         engine.send([])
 
 
+async def test_an_engine_that_hangs_is_ended_and_told() -> None:
+    config = Config(target=TargetConfig(engine=EngineConfig(step_timeout_s=1)))
+    engine = await ProcessEngine.start(config, "target", worker_module=WORKER)
+    try:
+        os.kill(engine.pid, signal.SIGSTOP)
+        with pytest.raises(UnavailableError, match=r"hangs: it has said nothing for 1 s \(engine\.step_timeout_s\)"):
+            await engine.receive()
+        assert await engine._child.wait() == -signal.SIGKILL
+    finally:
+        await engine.close()
+
+
+async def test_an_engine_that_is_never_ready_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "START_TIMEOUT_S", 0.0)
+    before = set(psutil.Process().children())
+    with pytest.raises(UnavailableError, match="not ready after 0 s"):
+        await ProcessEngine.start(Config(), "target", worker_module=WORKER)
+    assert set(psutil.Process().children()) == before
+
+
 async def test_a_failed_start_raises_what_the_engine_raised() -> None:
     config = Config(draft=DraftConfig(model="fail:ModelNotFoundError"))  # the role decides the section
     with pytest.raises(ModelNotFoundError, match="told to fail"):

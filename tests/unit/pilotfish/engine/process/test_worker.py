@@ -1,11 +1,15 @@
 """The worker's loop, its front and its core in the test's hands."""
 
+import itertools
 import time
+from types import SimpleNamespace
 
 import pytest
 
+from pilotfish.config import Config, EngineConfig, TargetConfig
 from pilotfish.engine.batching.batching_delay import BatchingDelay
 from pilotfish.engine.batching.step_costs import StepCosts
+from pilotfish.engine.process import worker
 from pilotfish.engine.process.wire import EngineInput, encoder, output_decoder
 from pilotfish.engine.process.worker import LOAD_INTERVAL_S, run
 from pilotfish.messages import Command, Decode, Event, Verdict, Verify
@@ -133,6 +137,25 @@ def test_the_load_is_told_before_any_command_comes() -> None:
     served(front)
     assert front.waits_s[0] == 0
     assert output_decoder.decode(front.sent[0]).load.step_time_ns == STEP_NS
+
+
+def test_an_idle_engine_gives_signs_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its load does not change: what hangs is known by its silence."""
+    times = itertools.count(1.0, 0.9 * LOAD_INTERVAL_S)
+    clock = SimpleNamespace(monotonic=lambda: next(times), monotonic_ns=time.monotonic_ns)
+    monkeypatch.setattr(worker, "time", clock)
+    front = Front([], [], [], [])
+    served(front)
+    assert len(front.sent) == 2
+
+
+@pytest.mark.parametrize(
+    ("ranks", "configured_s", "expected_s"), [(1, 0, 0), (2, 0, worker.STEP_TIMEOUT_S), (1, 7, 7), (2, 7, 7)]
+)
+def test_what_waits_for_ranks_has_a_deadline(ranks: int, configured_s: float, expected_s: float) -> None:
+    engine = EngineConfig(step_timeout_s=configured_s)
+    config = Config(target=TargetConfig(tensor_parallel_size=ranks, engine=engine))
+    assert worker.silence_timeout_s(config, "target") == expected_s
 
 
 def test_a_step_is_as_large_as_the_delay_says() -> None:
