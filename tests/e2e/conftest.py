@@ -26,14 +26,14 @@ def _ctrl_c_reaches_children() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-class CliProcess:
-    """A `pilotfish` command and everything below it."""
+class WatchedProcess:
+    """A command and everything below it."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *command: str) -> None:
         self.lines: list[str] = []
         self._changed = threading.Condition()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "pilotfish.cli", *arguments],
+            command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -99,19 +99,26 @@ class CliProcess:
             self.descendants()
         self.process.send_signal(number)
 
-    def stop(self, number: signal.Signals = signal.SIGINT) -> int:
+    def stop(self, number: signal.Signals = signal.SIGINT, timeout_s: float = STOP_TIMEOUT_S) -> int:
         """Signal it and wait; returns its exit status."""
         self.send(number)
-        return self.wait()
+        return self.wait(timeout_s)
 
-    def wait(self) -> int:
+    def wait(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
         """For its end; returns its exit status."""
         try:
-            return self.process.wait(STOP_TIMEOUT_S)
+            return self.process.wait(timeout_s)
         finally:
             if self.process.poll() is None:
                 os.killpg(self.process.pid, signal.SIGKILL)
             self._reader.join()
+
+
+class CliProcess(WatchedProcess):
+    """A `pilotfish` command."""
+
+    def __init__(self, *arguments: str) -> None:
+        super().__init__(sys.executable, "-m", "pilotfish.cli", *arguments)
 
 
 class UpProcess(CliProcess):

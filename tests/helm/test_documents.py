@@ -115,3 +115,12 @@ def test_pilotfish_understands_the_arguments_of_pods(helm: Any, values: str, nam
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     with commands[command].make_context(command, arguments) as context:  # exits on wrong usage
         assert context.params
+
+
+def test_the_flagships_values_put_its_head_into_the_draft_pool(helm: Any) -> None:
+    flagship = ROOT / "examples" / "flagship" / "values.yaml"
+    objects = helm.template("--values", str(GPU_VALUES), "--values", str(flagship))
+    config = yaml.safe_load(only(objects, "ConfigMap")["data"]["config.yaml"])
+    assert (config["draft"]["proposer"], config["target"]["drafter"]["proposer"]) == ("eagle3", "none")
+    assert config["target"]["tensor_parallel_size"] == 4
+    assert config["orchestrator"]["draft_addresses"] == ["dns:///pilotfish-draft:50062"]
