@@ -30,7 +30,7 @@ class ReferenceBatch:
         in_tile = (at[:, None] >= first) & (at[:, None] < first + count)  # [T, N]
         tile = rows.tiles[in_tile.int().argmax(1)]
         keys = torch.arange(MAX_KEYS, device=query.device)
-        exists = in_tile.any(1, keepdim=True) & (keys < tile[:, 3:])  # [T, L]
+        exists = in_tile.any(1, keepdim=True) & (keys < tile[:, 3:4])  # [T, L]
         places = (tile[:, 2:3] + keys // BLOCK_SIZE).clamp(max=len(rows.block_ids) - 1)
         slots = torch.where(exists, rows.block_ids[places] * BLOCK_SIZE + keys % BLOCK_SIZE, 0)
         key_value = torch.where(exists[:, :, None, None], pool[slots].float(), 0.0)

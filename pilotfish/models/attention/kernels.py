@@ -25,7 +25,7 @@ _WIDE_KEY_BYTES = 256
 
 @triton.jit(do_not_specialize=["num_rows", "window", "first_key"])
 def _attend_share(
-    query, pool, places, positions, ancestors, tiles, counts, block_ids,
+    query, pool, places, positions, ancestors, tiles, block_ids,
     sums, maxima, weights,
     query_row_stride, query_head_stride, num_rows, scale, window, first_key,
     softcap: tl.constexpr, num_key_heads: tl.constexpr, group: tl.constexpr,
@@ -34,12 +34,12 @@ def _attend_share(
     precision: tl.constexpr,
 ):  # fmt: skip
     tile, head, share = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    num_shares = tl.load(counts + 1).to(tl.int32)
-    first_row = tl.load(tiles + 4 * tile)
-    num_tile_rows = tl.load(tiles + 4 * tile + 1)
+    num_shares = tl.load(tiles + 5 * tile + 4).to(tl.int32)
+    first_row = tl.load(tiles + 5 * tile)
+    num_tile_rows = tl.load(tiles + 5 * tile + 1)
     if (share < num_shares) & (num_tile_rows > 0):
-        first_block = tl.load(tiles + 4 * tile + 2)
-        num_keys = tl.load(tiles + 4 * tile + 3).to(tl.int32)
+        first_block = tl.load(tiles + 5 * tile + 2)
+        num_keys = tl.load(tiles + 5 * tile + 3).to(tl.int32)
         at = tl.arange(0, tile_places)
         valid = at // group < num_tile_rows
         row = first_row + at // group
@@ -99,12 +99,12 @@ def _attend_share(
 
 @triton.jit(do_not_specialize=["num_rows"])
 def _join_shares(
-    sums, maxima, weights, counts, output, num_rows,
+    sums, maxima, weights, shares, counts, output, num_rows,
     max_shares: tl.constexpr, num_heads: tl.constexpr, dim: tl.constexpr, dim_padded: tl.constexpr,
 ):  # fmt: skip
     row, head = tl.program_id(0), tl.program_id(1)
     share, d = tl.arange(0, max_shares), tl.arange(0, dim_padded)
-    exists = (share < tl.load(counts + 1)) & (row < tl.load(counts))
+    exists = (share < tl.load(shares + row)) & (row < tl.load(counts))
     at = (share * num_rows + row) * num_heads + head
     maximum = tl.load(maxima + at, mask=exists, other=-float("inf"))
     largest = tl.max(maximum, 0)
@@ -155,7 +155,7 @@ class KernelBatch:
         maxima = query.new_empty(2, num_shares, num_rows, num_heads, dtype=torch.float32)
         output = query.new_empty(num_rows, num_heads * dim)
         _attend_share[rows.shape.num_tiles, shape.num_kv_heads, num_shares](
-            query, pool, rows.places, rows.positions, rows.ancestors, rows.tiles, rows.counts, rows.block_ids,
+            query, pool, rows.places, rows.positions, rows.ancestors, rows.tiles, rows.block_ids,
             sums, maxima[0], maxima[1],
             *query.stride()[:2], num_rows, shape.scale, shape.sliding_window or 1 << 30, shape.first_key,
             softcap=shape.softcap or 0.0, num_key_heads=shape.num_kv_heads, group=group,
@@ -165,7 +165,7 @@ class KernelBatch:
             precision="ieee" if query.dtype is torch.float32 else "tf32",
         )  # fmt: skip
         _join_shares[num_rows, num_heads](
-            sums, maxima[0], maxima[1], rows.counts, output, num_rows,
+            sums, maxima[0], maxima[1], rows.shares, rows.counts, output, num_rows,
             max_shares=num_shares, num_heads=num_heads, dim=dim, dim_padded=_padded(dim),
         )  # fmt: skip
         return output

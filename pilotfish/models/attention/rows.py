@@ -10,7 +10,7 @@ Legend: T rows, N tiles, R rows whose logits are wanted.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 
@@ -32,9 +32,9 @@ at once."""
 MIN_SHARE = 128
 """Keys below which they are not shared out any further."""
 
-_NUM_ROW_FIELDS = 6
-_NUM_COUNTS = 2
-_TILE_FIELDS = 4
+_NUM_ROW_FIELDS = 7
+_NUM_COUNTS = 1
+_TILE_FIELDS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +100,13 @@ class StepRows:
     """[T] where the row's key and value go."""
     logit_rows: Tensor
     """[T] the R rows whose logits are wanted, then row 0."""
+    shares: Tensor
+    """[T] shares that the keys of the row's tile are divided into."""
     tiles: Tensor
-    """[N, 4] first row, number of rows, index of the sequence's first block in block_ids, keys that lie before the
-    end of the tile's."""
+    """[N, 5] first row, number of rows, index of the sequence's first block in block_ids, keys that lie before the
+    end of the tile's, shares that they are divided into."""
     counts: Tensor
-    """[2] rows of the step, and shares that each tile's keys are divided into."""
+    """[1] rows of the step."""
     block_ids: Tensor
     """The blocks of the sequences, one sequence after the other."""
 
@@ -114,10 +116,10 @@ class StepRows:
         num_values, num_rows = _NUM_ROW_FIELDS * shape.num_rows, shape.num_rows
         tiles_end = num_values + _TILE_FIELDS * shape.num_tiles
         fixed = shape.num_fixed_values
-        tokens, positions, places, ancestors, slots, logits = buffer[:num_values].view(-1, num_rows)
+        tokens, positions, places, ancestors, slots, logits, shares = buffer[:num_values].view(-1, num_rows)
         tiles = buffer[num_values:tiles_end].view(-1, _TILE_FIELDS)
         counts, block_ids = buffer[tiles_end:fixed], buffer[fixed:]
-        return cls(shape, buffer, tokens, positions, places, ancestors, slots, logits, tiles, counts, block_ids)
+        return cls(shape, buffer, tokens, positions, places, ancestors, slots, logits, shares, tiles, counts, block_ids)
 
     @classmethod
     def holding(cls, step: StepInput, num_key_heads: int, device: torch.device) -> StepRows:
@@ -143,33 +145,39 @@ def laid_out(step: StepInput, shape: StepShape) -> array[int]:
     places: list[int] = []
     ancestors: list[int] = []
     slots: list[int] = []
-    tiles: list[int] = []
+    tiles: list[tuple[int, int, int, int]] = []
     block_ids: list[int] = []
-    longest = 0
     for part in step.slices:
         seen, masks = part.sight()
         places.extend(seen)
         ancestors.extend(masks)
         slots.extend(slots_of(part.block_ids, part.places))
         num_keys = part.first_position + part.num_rows
-        longest = max(longest, num_keys)
         for row in range(0, part.num_rows, size):
             # Rows of a text see nothing behind themselves.
             last = num_keys if part.tree is not None else min(num_keys, part.first_position + row + size)
-            tiles.extend((part.first_row + row, min(size, part.num_rows - row), len(block_ids), last))
+            tiles.append((part.first_row + row, min(size, part.num_rows - row), len(block_ids), last))
         block_ids.extend(part.block_ids[: -(-num_keys // BLOCK_SIZE)])
-    wanted = NUM_PROGRAMS // max(1, len(tiles) // _TILE_FIELDS * shape.num_key_heads)
-    num_shares = max(1, min(shape.max_shares, wanted, longest // MIN_SHARE))
+    shares = _shares([num_keys for *_, num_keys in tiles], shape)
     values = array("q")
     for field in (step.token_ids, step.positions, places):
         _append(values, array("q", field), shape.num_rows)
     _append(values, array("Q", ancestors), shape.num_rows, padding=1)
-    for field in (slots, step.logit_rows):
+    row_shares = [each for (_, num_rows, *_), each in zip(tiles, shares, strict=True) for _ in range(num_rows)]
+    for field in (slots, step.logit_rows, row_shares):
         _append(values, array("q", field), shape.num_rows)
-    _append(values, array("q", tiles), _TILE_FIELDS * shape.num_tiles)
-    values.extend((len(step.token_ids), num_shares))
+    flat = [value for tile, each in zip(tiles, shares, strict=True) for value in (*tile, each)]
+    _append(values, array("q", flat), _TILE_FIELDS * shape.num_tiles)
+    values.append(len(step.token_ids))
     values.extend(block_ids)
     return values
+
+
+def _shares(num_keys: Sequence[int], shape: StepShape) -> list[int]:
+    """Of each tile, by its keys: in proportion to them, so that a long text among many short ones does not wait for few
+    programs."""
+    keys_each = max(MIN_SHARE, -(-sum(num_keys) * shape.num_key_heads // NUM_PROGRAMS))
+    return [max(1, min(shape.max_shares, keys // keys_each)) for keys in num_keys]
 
 
 def _append(values: array[int], field: array[int], size: int, *, padding: int = 0) -> None:

@@ -20,6 +20,10 @@ SLICES = {
     "chains": [SequenceSlice(0, 6, 200, list(range(1, 15))), SequenceSlice(6, 2, 30, [17, 19])],
     "trees": [SequenceSlice(0, 6, 20, [3, 7], TREE), SequenceSlice(6, 3, 40, [8, 1, 2, 9], DraftTree.chain(2))],
     "a tree's last level": [SequenceSlice(0, 2, 24, [3, 7], TREE)],
+    "a long text among short ones": [
+        SequenceSlice(0, 1, 500, list(range(1, 33))),
+        *(SequenceSlice(1 + index, 1, 20, [33, 34]) for index in range(3)),
+    ],
     "prefill beside decodes": [
         SequenceSlice(0, 1, 300, list(range(21, 40))),
         SequenceSlice(1, 130, 5, list(range(1, 11))),
@@ -73,3 +77,20 @@ def test_rows_equal_sdpa(row_attention: Any, name: str, kind: str, padded: bool)
     output = batch.attend(query, ours, shape)
     assert (output[:num_rows] - other.attend(query[:num_rows], theirs, shape)).abs().max() < 1e-5
     assert not output[num_rows:].any()
+
+
+def test_a_long_text_among_many_has_a_share_of_the_programs_by_its_keys() -> None:
+    """131,072 keys among 63 sequences of 300: eight times as many programs read them as one share for each would."""
+    lengths = [300] * 63 + [131_072]
+    slices = [SequenceSlice(row, 1, length - 1, range(1, -(-length // 16) + 1)) for row, length in enumerate(lengths)]
+    rows = StepRows.holding(step_of(slices), 8, torch.device("cpu"))
+    assert rows.tiles[:, 4].tolist() == [1] * 63 + [rows.shape.max_shares]
+    assert rows.shape.max_shares == 8
+    assert rows.shares.tolist() == rows.tiles[:, 4].tolist()
+    assert int(rows.counts) == 64
+
+
+def test_equal_texts_share_the_programs_equally() -> None:
+    slices = [SequenceSlice(row, 1, 4095, range(1, 257)) for row in range(4)]
+    rows = StepRows.holding(step_of(slices), 8, torch.device("cpu"))
+    assert rows.tiles[:, 4].tolist() == [264 // (4 * 8)] * 4
