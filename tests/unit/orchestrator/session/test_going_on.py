@@ -23,7 +23,8 @@ def session(world: World) -> Session:
 
 def make_session(world: World, **options) -> Session:
     world.draft_a.drafts_ahead = True
-    world.target_a.step_s = world.target_b.step_s = 0.001
+    # Drafts are made in no time: only a machine that stands still for so long has them come too late.
+    world.target_a.step_s = world.target_b.step_s = 0.03
     return world.session(predraft=PredraftPolicy("on", 48), **options)
 
 
