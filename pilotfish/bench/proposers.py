@@ -41,7 +41,7 @@ def _placed(drafter: str, kind: DrafterKind, location: Location) -> Proposer:
     if location is Location.ORCHESTRATOR:
         return Proposer(name, drafter)
     if location is Location.DRAFT_SERVICE:
-        return Proposer(name, "draft", (f"draft.proposer={drafter}", *_CHAIN), _WEIGHTS.get(kind.needs, ""))
+        return Proposer(name, "draft", (f"draft.proposer={drafter}",), _WEIGHTS.get(kind.needs, ""))
     if kind.needs is Needs.TEXT:
         return Proposer(name, drafter, ("target.drafter.proposer=none", f"target.drafter.lookup={drafter}", *_CHAIN))
     return Proposer(name, drafter, (f"target.drafter.proposer={drafter}", *_CHAIN), "target.drafter.model")
