@@ -19,9 +19,9 @@ from orchestrator.control.decision import Decision, RoundResult
 from orchestrator.control.replica_state import ControlState
 from pilotfish.config import SpeculationConfig
 from pilotfish.emulation.profiles import load_profile
+from tests.support.simulated_stack.controller_sequence import ControllerSequence
+from tests.support.simulated_stack.controller_stack import ControllerStack
 from tests.support.simulated_stack.controllers import controller
-from tests.support.simulated_stack.sequence import SimulatedSequence
-from tests.support.simulated_stack.stack import SimulatedStack
 
 PROFILE = load_profile("a100-70b")
 ASKED_US = {1: 30.0, 64: 20.0}
@@ -50,10 +50,10 @@ def timed_controller(state: ControlState, times_ns: list[int]) -> Controller:
 
 def measure(num_sequences: int, acceptance: float, num_decisions: int) -> tuple[list[float], float]:
     """Microseconds of each decision after the warm-up, of all sequences together; and the share of all that draft."""
-    stack, state = SimulatedStack(PROFILE, acceptance), ControlState(SpeculationConfig())
+    stack, state = ControllerStack(PROFILE, acceptance), ControlState(SpeculationConfig())
     times_ns: list[int] = []
     for _ in range(num_sequences):
-        SimulatedSequence(stack, timed_controller(state, times_ns))
+        ControllerSequence(stack, timed_controller(state, times_ns))
     while len(times_ns) < WARM_UP + num_decisions:
         stack.world.run(stack.world.now_s + 1.0)
     num_drafting = sum(count for k, count in state.num_rounds_by_k.items() if k)

@@ -25,8 +25,8 @@ from orchestrator.requests.request import Mode
 from pilotfish.config import SpeculationConfig
 from pilotfish.emulation.profiles import load_profile
 from tests.support.simulated_stack.closed_loop import closed_loop_tokens_per_s
+from tests.support.simulated_stack.controller_stack import ControllerStack
 from tests.support.simulated_stack.controllers import controller
-from tests.support.simulated_stack.stack import SimulatedStack
 from tests.support.simulated_stack.world import BUSY_MACHINE, Noise
 
 PROFILE = load_profile("a100-70b")
@@ -176,7 +176,7 @@ def _tokens_per_s(
 ) -> tuple[float, float]:
     """Of all requests, after the warm-up, and with it. modes: of each client."""
     state = ControlState(SpeculationConfig())
-    stack = SimulatedStack(PROFILE, rate, seed, noise=noise, **variant._asdict())
+    stack = ControllerStack(PROFILE, rate, seed, noise=noise, **variant._asdict())
     after_warm_up = closed_loop_tokens_per_s(
         stack,
         [partial(controller, mode, state, MAX_DRAFT_TOKENS) for mode in modes],

@@ -1,6 +1,6 @@
 """Where drafts should run, in virtual time (part e): heads in the target and in the pool, a draft model in the pool.
 
-The orchestrator's machine over emulated engines (tests/support/virtual_stack): the real scheduler, drafting ahead and
+The orchestrator's machine over emulated engines (tests/support/simulated_stack): the real scheduler, drafting ahead and
 batching, without this machine's speed, so the same on every machine. Each arm beside `pilotfish plan`.
 """
 
@@ -20,8 +20,8 @@ from pilotfish.planning.draft_assumptions import DraftAssumptions, Placement
 from pilotfish.planning.places import drafted
 from pilotfish.planning.planner import HANDLING_S, Planner
 from pilotfish.planning.workload import poisson_workload
-from tests.support.virtual_stack.sequence import tokens_per_s
-from tests.support.virtual_stack.stack import VirtualStack, Way
+from tests.support.simulated_stack.placed_stack import PlacedStack, Way
+from tests.support.simulated_stack.steady_state import steady_tokens_per_s
 
 PROFILES = ("h100-70b-tp4", "a100-70b")
 ONE_WAYS_S = (0.0002, 0.002)
@@ -143,6 +143,6 @@ def _published(added_s: float) -> float:
 def _tokens_per_s(profile: HardwareProfile, way: Way, num_drafts: int, load: int) -> float:
     mode, num_tokens = ("on" if num_drafts else "off"), max(200, min(ANSWER_TOKENS, 8000 // load))
     return statistics.mean(
-        tokens_per_s(VirtualStack(profile, way), mode, num_drafts, load, num_tokens, first_number=1000 * text)  # type: ignore[arg-type]
+        steady_tokens_per_s(PlacedStack(profile, way), mode, num_drafts, load, num_tokens, first_number=1000 * text)  # type: ignore[arg-type]
         for text in range(TEXTS.get(load, 1))
     )

@@ -1,4 +1,6 @@
-"""The orchestrator's own controllers over replicas in virtual time: what they decide, without this machine's noise.
+"""The orchestrator's own machine over emulated engines in virtual time: what is decided, and how long rounds take,
+without this machine's noise. No asyncio, no clock.
 
-Every sequence has a controller that learns. No asyncio, no clock.
+`controller_stack` asks how controllers decide: sequences come and go, steps are disturbed, and chance says which drafts
+are there. `placed_stack` asks where drafters should run: all is as the profile has it, and drafting ahead is real.
 """

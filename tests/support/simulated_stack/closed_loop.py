@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from orchestrator.control.controller import Controller
-from tests.support.simulated_stack.sequence import SimulatedSequence
-from tests.support.simulated_stack.stack import SimulatedStack
+from tests.support.simulated_stack.controller_sequence import ControllerSequence
+from tests.support.simulated_stack.controller_stack import ControllerStack
 
 _PAUSE_S = 0.001
 """How soon a client that was answered asks again."""
@@ -15,7 +15,7 @@ class Client:
 
     def __init__(
         self,
-        stack: SimulatedStack,
+        stack: ControllerStack,
         controller: Callable[[], Controller],
         answer_tokens: Sequence[int],
         number: int = 0,
@@ -31,14 +31,14 @@ class Client:
         num_tokens = self._answer_tokens[(self._number + self._num_asked) % len(self._answer_tokens)]
         luck = self._number + self._num_clients * self._num_asked
         self._num_asked += 1
-        SimulatedSequence(self._stack, self._controller(), num_tokens, luck, on_answered=self._pause)
+        ControllerSequence(self._stack, self._controller(), num_tokens, luck, on_answered=self._pause)
 
     def _pause(self) -> None:
         self._stack.world.after(_PAUSE_S, self._ask)
 
 
 def closed_loop_tokens_per_s(
-    stack: SimulatedStack,
+    stack: ControllerStack,
     controllers: Sequence[Callable[[], Controller]],
     answer_tokens: Sequence[int],
     *,

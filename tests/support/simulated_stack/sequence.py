@@ -1,90 +1,73 @@
-"""One request over simulated replicas: the orchestrator's own machine, with what it is told in virtual time."""
+"""One request over simulated engines: the orchestrator's own machine and drafter, told of things in virtual time."""
 
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import cast
 
-import msgspec
-
 from orchestrator.answers.sequence import Sequence as AnswerSequence
 from orchestrator.control.controller import Controller
-from orchestrator.requests.request import GenerationRequest, SpeculationOptions
-from orchestrator.rounds.commands import Acquire, Acquired, Arrived, Close, Command, Open, Send
+from orchestrator.requests.request import GenerationRequest
+from orchestrator.rounds.commands import Acquire, Acquired, Arrived, Close, Command, Event, Open, Send, Wake, Woken
+from orchestrator.rounds.drafter_clients.drafter_client import DrafterClient, InTargetClient
+from orchestrator.rounds.drafter_clients.feature_feed import FeatureFeed
 from orchestrator.rounds.drafter_clients.remote_drafter import RemoteDrafter
 from orchestrator.rounds.machine import Progress, RoundMachine
 from orchestrator.rounds.peer import Peer
 from orchestrator.rounds.target import Target
-from pilotfish.messages import CloseSequence, Event, Proposal, Propose
+from pilotfish.messages import CloseSequence
 from pilotfish.messages import Command as Message
-from pilotfish.types import SamplingParams
+from pilotfish.messages import Event as ReplicaEvent
 from tests.support.simulated_stack.controllers import ENDLESS
-from tests.support.simulated_stack.replica import Replica
-from tests.support.simulated_stack.stack import SimulatedStack
+from tests.support.simulated_stack.engine import SimulatedEngine
+from tests.support.simulated_stack.stack import Stack
 from tests.support.simulated_stack.view import NoText, Pool, View
-from tests.support.simulated_stack.world import NETWORK_S
 
-_MAX_START_S = 0.01
-"""Requests do not come in step."""
-_PASSAGE_TOKENS = 16
-"""In which a lookup finds something or nothing."""
 _CREDIT_TOKENS = 1024
 
 
-def _view(replica_id: str, replica: Replica, sequence_id: int) -> View:
-    return View(replica_id, replica, replica.core.model, replica.core.limits, lambda: sequence_id)
-
-
 class SimulatedSequence:
-    """Begins by itself, a moment after it is made."""
+    """Whoever makes it starts it."""
 
     def __init__(
         self,
-        stack: SimulatedStack,
+        stack: Stack,
         controller: Controller,
-        num_tokens: int = ENDLESS,
-        luck: int | None = None,
+        request: GenerationRequest,
         on_answered: Callable[[], None] = lambda: None,
     ) -> None:
-        """luck: two sequences of one number have the same text, and the same drafts accepted; None: its own."""
         self.controller = controller
         self._stack, self._world = stack, stack.world
         self._on_answered = on_answered
-        luck = stack.num_sequences if luck is None else luck
         stack.num_sequences += 1
-        num_prompt_tokens = stack.prompt_tokens[luck % len(stack.prompt_tokens)] if stack.prompt_tokens else 0
-        words = random.Random(f"prompt {self._world.seed} {luck}")
-        ids = range(stack.language_model.vocab_size)
-        self._luck = f"text {self._world.seed} {luck}"
-        request = GenerationRequest(
-            prompt_token_ids=tuple(words.choices(ids, k=max(stack.language_model.order, num_prompt_tokens))),
-            sampling=SamplingParams(temperature=0, max_tokens=num_tokens),
-            speculation=SpeculationOptions(),
-            num_speculative_tokens=0,
-        )
         self._sequence = AnswerSequence(request, NoText())  # type: ignore[arg-type]
-        self._untold: tuple[int, ...] = ()
-        """Tokens that the draft replica was not told, as the draft on them was there at once."""
-        out: list[Command] = []
-        self._target = _view("t", stack.target, stack.num_sequences)
+        self._target, out = stack.view(stack.target), list[Command]()
+        features = FeatureFeed(stack.target.core.model.feature_layers)
+        drafter: DrafterClient = InTargetClient("eagle3", "eagle3")
+        if not stack.in_target:
+            pool = Pool(stack.view(stack.draft))
+            drafter = RemoteDrafter(pool, lambda _: math.inf, out, features=features, predraft=stack.predraft)
         self._machine = RoundMachine(
             self._sequence,
             controller,
-            RemoteDrafter(Pool(_view("d", stack.draft, stack.num_sequences)), lambda _: math.inf, out),
-            Target(Pool(self._target), self._sequence, out, acquire_timeout_s=ENDLESS),
+            drafter,
+            Target(Pool(self._target), self._sequence, out, acquire_timeout_s=ENDLESS, features=features),
             out,
             credit_tokens=_CREDIT_TOKENS,
         )
         self._is_stopped = False
-        self._world.after(self._world.random.random() * _MAX_START_S, self._start)
 
     @property
     def num_remaining(self) -> int:
         """Output tokens to come."""
         return self._sequence.num_remaining_tokens
+
+    def start(self) -> None:
+        """Its request has come, unless its client has gone."""
+        if not self._is_stopped:
+            self._take(self._machine.start(self._world.now_s))
 
     def stop(self) -> None:
         """Its client has gone."""
@@ -92,19 +75,13 @@ class SimulatedSequence:
             self._is_stopped = True
             self._run(self._machine.close())
 
-    def _start(self) -> None:
-        if not self._is_stopped:
-            self._take(self._machine.start(self._world.now_s))
-
-    def _hear(self, peer: Peer, message: Event) -> None:
-        if isinstance(message, Proposal) and not self._is_foreseeable():
-            message = msgspec.structs.replace(message, draft_token_ids=(), draft_probs=())
-        now_s = self._world.now_s
-        self._take(self._machine.on_event(Arrived(peer, message, now_s, self._stack.target.load), now_s))
+    def _on(self, event: Event) -> None:
+        self._take(self._machine.on_event(event, self._world.now_s))
 
     def _take(self, progress: Progress) -> None:
         self._run(progress.commands)
-        self._stack.num_tokens += sum(len(chunk.token_ids) for chunk in progress.chunks)
+        if num_tokens := sum(len(chunk.token_ids) for chunk in progress.chunks):
+            self._stack.arrived(num_tokens)
         if self._sequence.is_finished and not self._is_stopped:
             self.stop()
             self._on_answered()
@@ -113,46 +90,23 @@ class SimulatedSequence:
         for command in commands:
             match command:
                 case Acquire():
-                    self._take(self._machine.on_event(Acquired(self._target), self._world.now_s))
-                case Open():
-                    peer = command.peer
-                    _replica(peer).listeners[peer.sequence_id] = partial(self._hear, peer)
-                    self._submit(peer, command.message)
-                case Send() if isinstance(command.message, Propose):
-                    self._propose(command.peer, command.message)
+                    self._on(Acquired(self._target))
+                case Open(peer=peer):
+                    _engine(peer).open(peer.sequence_id, partial(self._hear, peer))
+                    self._send(peer, command.message)
                 case Send():
-                    self._submit(command.peer, command.message)
-                case Close():
-                    del _replica(command.peer).listeners[command.peer.sequence_id]
-                    self._submit(command.peer, CloseSequence(command.peer.sequence_id))
+                    self._send(command.peer, command.message)
+                case Close(peer=peer):
+                    self._send(peer, CloseSequence(peer.sequence_id))
+                case Wake(at_s=at_s):
+                    self._world.after(at_s - self._world.now_s, partial(self._on, Woken(at_s)))
 
-    def _propose(self, peer: Peer, command: Propose) -> None:
-        new_token_ids = self._untold + command.new_token_ids
-        if self._world.random.random() < self._stack.ahead:
-            self._untold = new_token_ids
-            self._hear(peer, Proposal(peer.sequence_id, command.base_length, self._draft(command.num_draft_tokens)))
-        else:
-            self._untold = ()
-            self._submit(peer, msgspec.structs.replace(command, new_token_ids=new_token_ids))
+    def _send(self, peer: Peer, message: Message) -> None:
+        _engine(peer).send(message)
 
-    def _draft(self, num_tokens: int) -> tuple[int, ...]:
-        """As the draft replica would have it."""
-        text, model = list(self._sequence.tokens_since(0)), self._stack.language_model
-        length = len(text)
-        for _ in range(num_tokens):
-            text.append(model.draft_token(text, self._sequence.request.sampling, self._stack.acceptance))
-        return tuple(text[length:])
-
-    def _is_foreseeable(self) -> bool:
-        """Whether the drafter has an answer here."""
-        if self._stack.answered >= 1:
-            return True
-        passage = self._sequence.num_output_tokens // _PASSAGE_TOKENS
-        return random.Random(f"{self._luck} {passage}").random() < self._stack.answered
-
-    def _submit(self, peer: Peer, message: Message) -> None:
-        self._world.after(NETWORK_S, lambda: _replica(peer).submit(message))
+    def _hear(self, peer: Peer, message: ReplicaEvent) -> None:
+        self._on(Arrived(peer, message, self._world.now_s, _engine(peer).load))
 
 
-def _replica(peer: Peer) -> Replica:
-    return cast("Replica", cast("View", peer.replica).replica)
+def _engine(peer: Peer) -> SimulatedEngine:
+    return cast("SimulatedEngine", cast("View", peer.replica).replica)

@@ -1,84 +1,50 @@
-"""A target and a draft replica of a hardware profile."""
+"""A target and a drafter in virtual time."""
 
-from collections.abc import Sequence
+from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
+
+from orchestrator.rounds.drafter_clients.predraft_policy import PredraftPolicy
 from pilotfish.emulation.core import EmulatedCore
-from pilotfish.emulation.drafter import EmulatedDrafter
-from pilotfish.emulation.language_model import HashLanguageModel
-from pilotfish.emulation.profiles import HardwareProfile, StepCost
 from pilotfish.engine.batching.batching_delay import BatchingDelay
-from pilotfish.types import Limits, ModelInfo
-from tests.support.simulated_stack.controllers import ENDLESS
-from tests.support.simulated_stack.replica import NoisyCost, Replica
-from tests.support.simulated_stack.world import Noise, World
-
-_LIMITS = Limits(max_draft_tokens=64, max_sequences=10**6)
-_KV_CACHE_TOKENS = 1 << 19
+from tests.support.simulated_stack.engine import SimulatedEngine
+from tests.support.simulated_stack.view import View
+from tests.support.simulated_stack.world import NETWORK_S, World
 
 
-class SimulatedStack:
+class Stack:
     """What sequences decode on."""
+
+    in_target = False
+    """Whether a head in the target drafts."""
+    predraft: PredraftPolicy | None = None
+    """How far the draft replica may draft ahead; None: not at all."""
 
     def __init__(
         self,
-        profile: HardwareProfile,
-        acceptance: float,
-        seed: int = 0,
-        *,
-        delays: bool = True,
-        ahead: float = 0.0,
-        answered: float = 1.0,
-        noise: Noise | None = None,
-        start_s: float = 0.0,
-        prompt_tokens: Sequence[int] = (),
+        world: World,
+        target: EmulatedCore,
+        draft: EmulatedCore,
+        delay: BatchingDelay | None,
+        target_one_way_s: float = NETWORK_S,
+        draft_one_way_s: float = NETWORK_S,
     ) -> None:
-        """acceptance: probability of each draft token, given those before it; may be changed at any time.
-
-        delays: whether the target waits for sequences that come back soon. ahead: share of the drafts that were made
-        ahead, so that a round does not wait for them. answered: share of the passages of texts in which the drafter
-        has an answer at all. prompt_tokens: lengths that requests have in turn; without any they are short.
-        """
-        self.world = World(seed, noise, start_s)
-        self.ahead, self.answered = ahead, answered
-        self.prompt_tokens = prompt_tokens
-        self.language_model = HashLanguageModel(acceptance_seed=seed)
-        self._max_rows = profile.max_batch_tokens
-        target = self._core(profile.target, "")
-        self.target = Replica(self.world, target, BatchingDelay(target.step_costs, self._max_rows) if delays else None)
-        self.draft = Replica(self.world, self._core(profile.draft, "emulated"))
-        self.acceptance = acceptance
+        """delay: has the target wait for sequences that come back soon; None: nobody is waited for."""
+        self.world = world
+        self.target = SimulatedEngine(world, target, target_one_way_s, delay)
+        self.draft = SimulatedEngine(world, draft, draft_one_way_s)
         self.num_sequences = 0
         """Begun so far."""
         self.num_tokens = 0
         """Decoded so far, of all sequences."""
+        self._new_id: Callable[[], int] = itertools.count(1).__next__
 
-    @property
-    def acceptance(self) -> float:
-        return self._acceptance
+    def arrived(self, num_tokens: int) -> None:
+        """So many more tokens came to the orchestrator."""
+        self.num_tokens += num_tokens
 
-    @acceptance.setter
-    def acceptance(self, acceptance: float) -> None:
-        self._acceptance = acceptance
-        self.draft.core.drafter = EmulatedDrafter(self.language_model, acceptance)
-
-    def _core(self, cost: StepCost, proposer: str) -> EmulatedCore:
-        model = ModelInfo(
-            model_id="simulated",
-            tokenizer_fingerprint="",
-            vocab_size=self.language_model.vocab_size,
-            max_context_tokens=2 * ENDLESS,
-            proposer=proposer,
-        )
-        noisy = NoisyCost(self.world, cost)
-        core = EmulatedCore(
-            model,
-            _LIMITS,
-            self.language_model,
-            step_cost=noisy,
-            kv_cache_tokens=_KV_CACHE_TOKENS,
-            max_batch_tokens=self._max_rows,
-            prefix_caching=False,
-            clock_ns=lambda: self.world.now_ns,
-        )
-        noisy.is_on = True
-        return core
+    def view(self, engine: SimulatedEngine) -> View:
+        """The engine as the machine sees it."""
+        replica_id = "t" if engine is self.target else "d"
+        return View(replica_id, engine, engine.core.model, engine.core.limits, self._new_id)

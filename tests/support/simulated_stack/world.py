@@ -60,10 +60,6 @@ class World:
     def after(self, delay_s: float, action: Callable[[], None]) -> None:
         self._env.timeout(delay_s).callbacks.append(lambda _: action())
 
-    def deliver(self, action: Callable[[], None]) -> None:
-        """Over the network, and then when the processor comes to it."""
-        self.after(NETWORK_S, lambda: self.handle(action))
-
     def step_s(self, seconds: float) -> float:
         """What a step takes that should take so long."""
         return seconds * self._factor(self._noise.step_spread)

@@ -15,9 +15,9 @@ from pilotfish.config import SpeculationConfig
 from pilotfish.emulation.profiles import load_profile
 from pilotfish.step_table import StepTable
 from tests.support.simulated_stack.closed_loop import Client, closed_loop_tokens_per_s
+from tests.support.simulated_stack.controller_sequence import ControllerSequence
+from tests.support.simulated_stack.controller_stack import ControllerStack
 from tests.support.simulated_stack.controllers import controller
-from tests.support.simulated_stack.sequence import SimulatedSequence
-from tests.support.simulated_stack.stack import SimulatedStack
 from tests.support.simulated_stack.world import BUSY_MACHINE
 
 A100 = load_profile("a100-70b")
@@ -50,8 +50,8 @@ def throughput(
     num_tokens, end_s = 0, 0.0
     for seed in seeds:
         # What is measured is kept for the next one.
-        stack = SimulatedStack(A100, acceptance, seed, delays=delays, ahead=ahead, start_s=end_s)
-        sessions = [SimulatedSequence(stack, make()) for _ in range(concurrency)]
+        stack = ControllerStack(A100, acceptance, seed, delays=delays, ahead=ahead, start_s=end_s)
+        sessions = [ControllerSequence(stack, make()) for _ in range(concurrency)]
         stack.world.run(end_s + warm_up_s)
         before = stack.num_tokens
         end_s += warm_up_s + measured_s
@@ -78,7 +78,7 @@ def test_never_slower_beside_prefills(concurrency: int, acceptance: float) -> No
     tokens_per_s = {}
     modes: tuple[Mode, ...] = ("off", "on", "auto")
     for mode in modes:
-        stack = SimulatedStack(A100, acceptance, prompt_tokens=(150, 900, 250, 80, 330), ahead=0.3)
+        stack = ControllerStack(A100, acceptance, prompt_tokens=(150, 900, 250, 80, 330), ahead=0.3)
         make = partial(controller, mode, fresh(), 5)
         tokens_per_s[mode] = closed_loop_tokens_per_s(
             stack, [make] * concurrency, (96, 160, 128), warm_up_s=2.0, duration_s=8.0
@@ -101,7 +101,7 @@ def test_never_slower_with_a_drafter_that_often_has_no_answer(
     tokens_per_s = {}
     modes: tuple[Mode, ...] = ("off", "on", "auto")
     for mode in modes:
-        stack = SimulatedStack(load_profile(profile_name), acceptance, answered=answered)
+        stack = ControllerStack(load_profile(profile_name), acceptance, answered=answered)
         make = partial(controller, mode, fresh(), 5)
         tokens_per_s[mode] = closed_loop_tokens_per_s(
             stack, [make] * concurrency, (96, 160, 128), warm_up_s=2.0, duration_s=max(2.0, 20 / concurrency)
@@ -130,11 +130,11 @@ def test_never_slower_beside_requests_of_another_mode(others: Mode, num_others, 
     rates = {}
     modes: tuple[Mode, ...] = ("off", "on", "auto")
     for mode in modes:
-        state, stack = fresh(), SimulatedStack(A100, acceptance, seed=1)
+        state, stack = fresh(), ControllerStack(A100, acceptance, seed=1)
         for _ in range(num_others):
-            SimulatedSequence(stack, controller(others, state, 5))
+            ControllerSequence(stack, controller(others, state, 5))
         for _ in range(num_own):
-            SimulatedSequence(stack, controller(mode, state, 5))
+            ControllerSequence(stack, controller(mode, state, 5))
         stack.world.run(1.0)
         rates[mode] = rate_between(stack, 4.0)
     assert rates["auto"] >= CLOSE * max(rates["off"], rates["on"]), rates
@@ -145,13 +145,13 @@ def test_drafts_are_as_long_as_those_that_share_the_steps() -> None:
     rates = {}
     modes: tuple[Mode, ...] = ("on", "auto")
     for mode in modes:
-        state, stack = fresh(), SimulatedStack(A100, 0.9, noise=BUSY_MACHINE)
+        state, stack = fresh(), ControllerStack(A100, 0.9, noise=BUSY_MACHINE)
         makers = [partial(controller, "on", state, 8)] * 3 + [partial(controller, mode, state, 8)] * 8
         rates[mode] = closed_loop_tokens_per_s(stack, makers, (96, 160, 128), warm_up_s=1.0, duration_s=6.0)
     assert rates["auto"] >= CLOSE * rates["on"], rates
 
 
-def rate_between(stack: SimulatedStack, seconds: float) -> float:
+def rate_between(stack: ControllerStack, seconds: float) -> float:
     before = stack.num_tokens
     stack.world.run(stack.world.now_s + seconds)
     return (stack.num_tokens - before) / seconds
@@ -159,10 +159,10 @@ def rate_between(stack: SimulatedStack, seconds: float) -> float:
 
 def test_a_load_step_switches_once_each_way() -> None:
     state, acceptance = fresh(), 0.5
-    stack = SimulatedStack(A100, acceptance, delays=False)
-    SimulatedSequence(stack, adaptive(state, 5))
+    stack = ControllerStack(A100, acceptance, delays=False)
+    ControllerSequence(stack, adaptive(state, 5))
     alone = rate_between(stack, 15.0)
-    others = [SimulatedSequence(stack, adaptive(state, 5)) for _ in range(63)]
+    others = [ControllerSequence(stack, adaptive(state, 5)) for _ in range(63)]
     rate_between(stack, 2.0)
     assert rate_between(stack, 3.0) >= 0.98 * throughput(64, acceptance, always_off)
     assert state.num_switches == {False: 1}
@@ -177,7 +177,7 @@ def test_short_answers_of_many_are_a_steady_load() -> None:
     """Their runs are long, and yet they are seen, so that the gate stays as it is."""
     concurrency, lengths = 128, (48, 80, 64)
     state = fresh()
-    stack = SimulatedStack(A100, 0.5, noise=BUSY_MACHINE)
+    stack = ControllerStack(A100, 0.5, noise=BUSY_MACHINE)
     for number in range(concurrency):
         Client(stack, lambda: adaptive(state, 8), lengths, number, concurrency)
     stack.world.run(2.0)
@@ -190,8 +190,8 @@ def test_short_answers_of_many_are_a_steady_load() -> None:
 
 
 def test_drafts_that_go_bad_are_dropped_and_found_again() -> None:
-    stack = SimulatedStack(A100, 0.8, delays=False)
-    SimulatedSequence(stack, adaptive(fresh(), 5))
+    stack = ControllerStack(A100, 0.8, delays=False)
+    ControllerSequence(stack, adaptive(fresh(), 5))
     assert rate_between(stack, 5.0) > 2.2 * 123
     stack.acceptance = 0.02
     rate_between(stack, 2.0)
@@ -207,8 +207,8 @@ def test_a_drafter_that_is_slower_than_the_target_is_soon_left_alone() -> None:
     state = fresh()
     plain = throughput(1, 0.8, always_off)
     for num_tokens, least in ((128, 0.75), (256, 0.97)):
-        stack = SimulatedStack(slow, 0.8, delays=False)
-        session = SimulatedSequence(stack, adaptive(state, 5), num_tokens)
+        stack = ControllerStack(slow, 0.8, delays=False)
+        session = ControllerSequence(stack, adaptive(state, 5), num_tokens)
         while session.num_remaining > 0:
             stack.world.run(stack.world.now_s + 0.001)
         assert num_tokens / stack.world.now_s >= least * plain
@@ -226,7 +226,7 @@ def test_never_slower_in_the_noise_of_a_busy_machine(concurrency: int, acceptanc
             "auto": lambda state=state: adaptive(state, 8),
         }
         for name, make in arms.items():
-            stack = SimulatedStack(A100, acceptance, seed, ahead=0.5, noise=BUSY_MACHINE)
+            stack = ControllerStack(A100, acceptance, seed, ahead=0.5, noise=BUSY_MACHINE)
             rates[name] += closed_loop_tokens_per_s(
                 stack, [make] * concurrency, (96, 160, 128), warm_up_s=1.0, duration_s=max(1.5, 12 / concurrency)
             )

@@ -14,12 +14,12 @@ from pilotfish.planning.draft_assumptions import DraftAssumptions, Placement
 from pilotfish.planning.places import drafted
 from pilotfish.planning.planner import HANDLING_S, Planner
 from pilotfish.planning.workload import poisson_workload
+from tests.support.simulated_stack.controller_sequence import ControllerSequence
+from tests.support.simulated_stack.controller_stack import ControllerStack
 from tests.support.simulated_stack.controllers import controller
-from tests.support.simulated_stack.sequence import SimulatedSequence
-from tests.support.simulated_stack.stack import SimulatedStack
+from tests.support.simulated_stack.placed_stack import PlacedStack, Way
+from tests.support.simulated_stack.steady_state import steady_tokens_per_s
 from tests.support.simulated_stack.world import NETWORK_S
-from tests.support.virtual_stack.sequence import tokens_per_s
-from tests.support.virtual_stack.stack import VirtualStack, Way
 
 ACCEPTANCE = 0.8
 WARM_UP_S = 2.0
@@ -31,9 +31,9 @@ WARM_UP_S = 2.0
 )
 def test_rounds_take_what_they_take_with_the_engines(name: str, batch: int, k: int) -> None:
     profile = load_profile(name)
-    stack, state = SimulatedStack(profile, ACCEPTANCE), ControlState(SpeculationConfig())
+    stack, state = ControllerStack(profile, ACCEPTANCE), ControlState(SpeculationConfig())
     for _ in range(batch):
-        SimulatedSequence(stack, controller("on" if k else "off", state, k))
+        ControllerSequence(stack, controller("on" if k else "off", state, k))
     stack.world.run(WARM_UP_S)
     before, seconds = stack.num_tokens, max(3.0, 20 / batch)
     stack.world.run(WARM_UP_S + seconds)
@@ -75,5 +75,7 @@ def test_one_request_is_as_fast_as_is_planned_wherever_its_drafts_are_made(
         draft_one_way_s=one_way_s,
         handling_s=HANDLING_S,
     )
-    rates = [tokens_per_s(VirtualStack(profile, way), "on", k, 1, 1000, first_number=1000 * text) for text in range(3)]
+    rates = [
+        steady_tokens_per_s(PlacedStack(profile, way), "on", k, 1, 1000, first_number=1000 * text) for text in range(3)
+    ]
     assert 1 / model.token_s(1, k) == pytest.approx(sum(rates) / len(rates), rel=0.07)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from pilotfish.emulation.core import EmulatedCore
 from pilotfish.engine.batching.batching_delay import BatchingDelay
 from pilotfish.messages import CloseSequence, Command, Event, Propose, Verdict
-from pilotfish.types import LoadReport
-from tests.support.simulated_stack.world import World
+from tests.support.simulated_stack.world import NS, World
 
 BYTES_PER_S = 1.25e9
 """10 Gbit/s. Of messages only features count."""
-Hear = Callable[[Event, LoadReport], None]
-_NS = 1e9
-"""In a second."""
 
 
 class Link:
@@ -33,24 +30,24 @@ class Link:
         self._world.after(self._free_s + self._one_way_s - self._world.now_s, action)
 
 
-class VirtualEngine:
+class SimulatedEngine:
     """As EmulatedEngine, with a World for a clock."""
 
-    def __init__(self, world: World, core: EmulatedCore, one_way_s: float, *, max_batch_tokens: int = 0) -> None:
-        """max_batch_tokens: of a target, which waits for sequences that come back soon; 0: a drafter."""
+    def __init__(self, world: World, core: EmulatedCore, one_way_s: float, delay: BatchingDelay | None = None) -> None:
+        """delay: waits for sequences that come back soon; None: nobody is waited for."""
         self.core = core
         self.load = core.load()
-        self._world = world
-        self._delay = BatchingDelay(core.step_costs, max_batch_tokens) if max_batch_tokens else None
+        """Of the last step."""
+        self._world, self._delay = world, delay
         self._up, self._down = Link(world, one_way_s), Link(world, one_way_s)
-        self._listeners: dict[int, Hear] = {}
+        self._listeners: dict[int, Callable[[Event], None]] = {}
         self._arrived: list[Command] = []
         self._sent_first: list[Event] = []
         self._is_busy = False
         self._num_looks = 0
         core.send_first = self._send_first
 
-    def open(self, sequence_id: int, hear: Hear) -> None:
+    def open(self, sequence_id: int, hear: Callable[[Event], None]) -> None:
         """Who takes the sequence's events from now on, in the orchestrator."""
         self._listeners[sequence_id] = hear
 
@@ -63,13 +60,9 @@ class VirtualEngine:
     def _arrive(self, command: Command) -> None:
         self._arrived.append(command)
         if self._delay is not None:
-            self._delay.took((command,), self._now_ns)
+            self._delay.took((command,), self._world.now_ns)
         if not self._is_busy:
             self._look()
-
-    @property
-    def _now_ns(self) -> int:
-        return round(_NS * self._world.now_s)
 
     def _look(self) -> None:
         """Begin a step, or wait and look again."""
@@ -77,17 +70,16 @@ class VirtualEngine:
         self._submit()
         if not self.core.has_work:
             return
-        wait_ns = 0 if self._delay is None else self._delay.wait_ns(self._now_ns)
+        wait_ns = 0 if self._delay is None else self._delay.wait_ns(self._world.now_ns)
         if wait_ns > 0:
-            number = self._num_looks
-            self._world.after(wait_ns / _NS, lambda: self._look_again(number))
+            self._world.after(wait_ns / NS, partial(self._look_again, self._num_looks))
             return
         self._is_busy = True
-        events = self.core.step(None if self._delay is None else self._delay.max_rows(self._now_ns))
+        events = self.core.step(None if self._delay is None else self._delay.max_rows(self._world.now_ns))
         self._world.after(self.core.step_s, lambda: self._finish(events))
 
     def _look_again(self, number: int) -> None:
-        if number == self._num_looks and not self._is_busy:  # nothing has arrived
+        if number == self._num_looks:  # nothing has arrived
             self._look()
 
     def _finish(self, events: list[Event]) -> None:
@@ -95,7 +87,7 @@ class VirtualEngine:
         events = self.core.go_on(events)
         self.load = self.core.load()
         if self._delay is not None:
-            self._delay.gave([*self._sent_first, *events], self._now_ns)
+            self._delay.gave([*self._sent_first, *events], self._world.now_ns)
         self._sent_first.clear()
         self._deliver(events)
         self._is_busy = False
@@ -107,11 +99,11 @@ class VirtualEngine:
 
     def _deliver(self, events: list[Event]) -> None:
         for event in events:
-            self._down.carry(event, lambda event=event: self._world.handle(lambda: self._hear(event)))  # type: ignore[misc]
+            self._down.carry(event, partial(self._world.handle, partial(self._hear, event)))
 
     def _hear(self, event: Event) -> None:
         if (hear := self._listeners.get(event.sequence_id)) is not None:
-            hear(event, self.load)
+            hear(event)
 
     def _submit(self) -> None:
         arrived, self._arrived = self._arrived, []

@@ -1,4 +1,4 @@
-"""A target and a drafter of a profile."""
+"""A profile's target and a drafter in one of its places, as they are: for where drafters should run."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from pilotfish.emulation.core import EmulatedCore
 from pilotfish.emulation.head_core import EmulatedHeadCore
 from pilotfish.emulation.language_model import HashLanguageModel
 from pilotfish.emulation.profiles import HardwareProfile, ProfiledDrafter
+from pilotfish.engine.batching.batching_delay import BatchingDelay
 from pilotfish.types import Limits, ModelInfo
-from tests.support.simulated_stack.world import Noise, World
-from tests.support.virtual_stack.engine import VirtualEngine
+from tests.support.simulated_stack.stack import Stack
+from tests.support.simulated_stack.world import NETWORK_S, Noise, World
 
 _LANGUAGE_MODEL = HashLanguageModel(vocab_size=32_000)
 
@@ -29,34 +30,28 @@ class Way:
     acceptance: float = 0.8
     in_target: bool = False
     draft_ahead: Literal["auto", "off", "on"] = "off"
-    target_one_way_s: float = 0.0002
-    draft_one_way_s: float = 0.0002
+    target_one_way_s: float = NETWORK_S
+    draft_one_way_s: float = NETWORK_S
     handling_s: float = 0.0
     """Time that the orchestrator needs for each message."""
 
 
-class VirtualStack:
-    """What sequences decode on."""
+class PlacedStack(Stack):
+    """See the module."""
 
     def __init__(self, profile: HardwareProfile, way: Way) -> None:
-        self.way = way
-        self.world = World(noise=Noise(handling_s=way.handling_s, handling_spread=0.0))
+        world = World(noise=Noise(handling_s=way.handling_s, handling_spread=0.0))
+        target, draft = (make(profile, way, lambda: world.now_ns) for make in (_target_core, _draft_core))
+        delay = BatchingDelay(target.step_costs, profile.max_batch_tokens)
+        super().__init__(world, target, draft, delay, way.target_one_way_s, way.draft_one_way_s)
+        self.in_target = way.in_target
         self.control = ControlState(SpeculationConfig())
         self.predraft = PredraftPolicy(way.draft_ahead, SpeculationConfig.draft_ahead_tokens)
-        self.num_tokens = 0
-        """Decoded so far, of all sequences."""
         self.arrivals: list[tuple[float, int]] = []
         """When tokens came to the orchestrator, and how many there were then."""
-        target, draft = _target_core(profile, way, self._now_ns), _draft_core(profile, way, self._now_ns)
-        self.target = VirtualEngine(self.world, target, way.target_one_way_s, max_batch_tokens=profile.max_batch_tokens)
-        self.draft = VirtualEngine(self.world, draft, way.draft_one_way_s)
-
-    def _now_ns(self) -> int:
-        return round(1e9 * self.world.now_s)
 
     def arrived(self, num_tokens: int) -> None:
-        """So many more tokens came."""
-        self.num_tokens += num_tokens
+        super().arrived(num_tokens)
         self.arrivals.append((self.world.now_s, self.num_tokens))
 
 
