@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from orchestrator.control.decision import Decision, RoundResult
 from orchestrator.control.mixture import Decoding
 from orchestrator.control.reasons import Reason
@@ -9,8 +11,13 @@ from orchestrator.control.replica_state import ControlState, ProposerState
 from orchestrator.requests.request import GenerationRequest
 from pilotfish.drafter_registry import DRAFTERS, Needs
 from pilotfish.speculation.trees.tree import MAX_TREE_NODES
-from pilotfish.step_table import num_free_nodes
+from pilotfish.step_table import StepTable, num_free_nodes
 from pilotfish.types import ModelInfo
+
+
+@lru_cache(maxsize=256)
+def _num_free_nodes(table: StepTable, num_sequences: int, depth: int) -> int:
+    return num_free_nodes(table.step_s, num_sequences, depth, MAX_TREE_NODES)
 
 
 class SequenceLoad:
@@ -57,7 +64,7 @@ class SequenceLoad:
         if self.proposer is None or kind is None or not kind.gives_trees or kind.needs is Needs.TEXT:
             return depth
         replica = self.proposer.replica
-        return num_free_nodes(replica.table.step_s, replica.num_decoding, depth, MAX_TREE_NODES)
+        return _num_free_nodes(replica.table, replica.num_decoding, depth) if replica.table.rows else depth
 
     def leave(self) -> None:
         """Idempotent."""

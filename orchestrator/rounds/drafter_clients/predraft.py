@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from orchestrator.rounds.draft import NO_DRAFT, Draft
-from orchestrator.rounds.drafter_clients.predraft_policy import PredraftCounters, PredraftPolicy
+from orchestrator.rounds.drafter_clients.predraft_policy import BLOCK_ROUNDS, Budget, PredraftCounters, PredraftPolicy
 from orchestrator.rounds.peer import Peer, Text
 from pilotfish.messages import Predrafted, PredraftRequest, Proposal
 from pilotfish.speculation.common_prefix import num_common_tokens
@@ -87,6 +87,10 @@ class Predrafts:
         self._last_length = 0
         self._last_s = 0.0
         self._is_sample = False
+        """Whether the last request goes on as the one before did: of what it leads to, one can learn."""
+        self._num_left = 0
+        """Rounds that are left of those for which was chosen whether they draft ahead."""
+        self._is_ahead = False
         self._was_ahead: bool | None = None
         """Whether the round that is over was drafted ahead of; None: it says nothing of how long such rounds are."""
 
@@ -138,15 +142,26 @@ class Predrafts:
 
     def request(self, peer: Peer, sequence: Text, num_tokens: int) -> PredraftRequest | None:
         """What goes with a Propose for num_tokens on the committed tokens; what was prepared before is forgotten."""
-        budget = self._policy.budget(peer.model, peer.replica.load, num_tokens)
-        self._is_sample = budget.is_sample
-        self._cache.begin(sequence.length, is_expecting=budget.num_tokens > 0)
-        if budget.num_tokens == 0:
-            return None
-        return PredraftRequest(budget.num_tokens, self._acceptance.probabilities(num_tokens))
+        num_ahead = self._chosen(self._policy.budget(peer.model, peer.replica.load, num_tokens))
+        self._cache.begin(sequence.length, is_expecting=num_ahead > 0)
+        return PredraftRequest(num_ahead, self._acceptance.probabilities(num_tokens)) if num_ahead else None
+
+    def _chosen(self, budget: Budget) -> int:
+        """Tokens that the round drafts ahead: within the budget, as was chosen for the next few rounds."""
+        self._is_sample = budget.is_choice and self._num_left > 0
+        if not budget.is_choice:
+            self._num_left = 0
+            return budget.num_tokens
+        if not self._num_left:
+            self._num_left = BLOCK_ROUNDS
+            self._is_ahead = self._policy.chooses_ahead()
+        self._num_left -= 1
+        return budget.num_tokens if self._is_ahead else 0
 
     def forget(self) -> None:
-        """The replica, and what it had prepared, is gone."""
+        """The replica, and what it had prepared, is gone, or the next round is none of its."""
+        self._is_sample = False
+        self._num_left = 0
         self._cache.begin(0, is_expecting=False)
 
 

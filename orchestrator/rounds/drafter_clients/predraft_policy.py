@@ -1,15 +1,15 @@
-"""How far the draft pool may draft ahead: as far as it has time, and no longer than it makes rounds shorter.
+"""How far the draft pool may draft ahead: as far as it has time, and where a token takes no longer for it.
 
 Where drafter and target share a machine, what is drafted during a verification can slow it down. So `auto`
-measures: now and then a round goes without, and the faster way is kept.
+measures: now and then a few rounds go the other way, and the faster way is kept.
 """
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from orchestrator.control.round_costs import Average
 from pilotfish.drafter_registry import DRAFTERS
 from pilotfish.speculation.trees.fan_out import MAX_STEP_ROWS
 from pilotfish.types import LoadReport, ModelInfo
@@ -65,22 +65,50 @@ class ClippedAverage:
         self.value += weight * max(-limit, min(limit, difference))
 
 
-_PROBE_INTERVAL_ROUNDS = 32
-"""While drafting ahead pays, one round in so many goes without. At first every other one does."""
-_FIRST_LOOK_ROUNDS, _LAST_LOOK_ROUNDS = 6, 48
-"""While it does not pay, one round in so many looks whether it does by now: half as many after each look in vain."""
-_MIN_SAMPLES = 16
+class TokenTime:
+    """Seconds of a token over the last rounds; one that takes very long hardly counts."""
+
+    __slots__ = ("_num_recent", "_num_tokens", "_seconds", "num_rounds")
+
+    def __init__(self) -> None:
+        self._seconds = self._num_tokens = self._num_recent = 0.0
+        self.num_rounds = 0
+
+    def add(self, elapsed_s: float, num_tokens: int) -> None:
+        """A round gave num_tokens in elapsed_s."""
+        if self.num_rounds:
+            elapsed_s = min(elapsed_s, _MAX_ROUND * self._seconds / self._num_recent)
+        self.num_rounds += 1
+        self._seconds = _KEPT * self._seconds + elapsed_s
+        self._num_tokens = _KEPT * self._num_tokens + num_tokens
+        self._num_recent = _KEPT * self._num_recent + 1
+
+    @property
+    def value(self) -> float:
+        """0 before the first round."""
+        return self._seconds / self._num_tokens if self._num_tokens else 0.0
+
+
+BLOCK_ROUNDS = 8
+"""Rounds of a request that go on as it was chosen: the first of them still verifies what the way before prepared."""
+_PROBE_SHARE = 1 / 32
+"""Of the blocks, so many go the way that seems the slower one."""
+_MIN_ROUNDS = 16
 """Rounds of each way to measure before either can count as slower."""
 _TOLERANCE = 1.02
 """A token that takes this much longer is within the noise."""
+_KEPT = 1 - 1 / 128
+"""Weight of what was measured, a round later."""
+_MAX_ROUND = 4.0
+"""A round counts as at most so many of those before it."""
 
 
 class Budget(NamedTuple):
     """What one round drafts ahead."""
 
     num_tokens: int
-    is_sample: bool = False
-    """Whether it says something to compare it with rounds that do otherwise: not where the load left no choice."""
+    is_choice: bool = False
+    """Whether the round may as well draft nothing ahead, if that is faster; else the load or the operator decides."""
 
 
 NOTHING = Budget(0)
@@ -93,28 +121,22 @@ class PredraftPolicy:
         """max_tokens: the most that one round of one request drafts ahead; 0 is off."""
         self._mode = mode if max_tokens else "off"
         self._max_tokens = max_tokens
-        self._num_rounds = 0
-        self._look_rounds = self._left_rounds = _FIRST_LOOK_ROUNDS
-        """Rounds between two looks, and those that are left before the next."""
-        self._round_s = {True: ClippedAverage(), False: ClippedAverage()}
-        self._num_tokens = {True: Average(), False: Average()}
+        self._token_s = {True: TokenTime(), False: TokenTime()}
+        """By whether it was drafted ahead."""
         self._ask_s = ClippedAverage()
+        self._chance = random.Random(0)
         self.counters = PredraftCounters()
 
-    @property
-    def _is_paying(self) -> bool:
-        """Whether a token takes no longer with drafting ahead than without, as far as that was measured.
+    def chooses_ahead(self) -> bool:
+        """Whether the next BLOCK_ROUNDS rounds of a request draft ahead: the faster way, and sometimes the other.
 
         Without, a round gives more tokens: drafts may be trees, and a head's are made from newer states.
         """
-        ahead_s, plain_s = self._round_s[True].value, self._round_s[False].value
-        if ahead_s is None or plain_s is None or self._is_new:
-            return True
-        return ahead_s / self._num_tokens[True].value <= _TOLERANCE * plain_s / self._num_tokens[False].value
-
-    @property
-    def _is_new(self) -> bool:
-        return min(each.num_values for each in self._round_s.values()) < _MIN_SAMPLES
+        ahead, plain = self._token_s[True], self._token_s[False]
+        if min(ahead.num_rounds, plain.num_rounds) < _MIN_ROUNDS:
+            return ahead.num_rounds <= plain.num_rounds
+        is_paying = ahead.value <= _TOLERANCE * plain.value
+        return is_paying != (self._chance.random() < _PROBE_SHARE)
 
     def budget(self, model: ModelInfo, load: LoadReport, num_draft_tokens: int) -> Budget:
         """What the replica may draft ahead in the round that begins.
@@ -130,28 +152,14 @@ class PredraftPolicy:
         share = MAX_STEP_ROWS * num_draft_tokens // max(1, load.num_sequences_decoding)
         if share < num_draft_tokens or load.num_sequences_waiting or load.draining:
             return NOTHING
-        self._num_rounds += 1
-        if self._is_paying:
-            self._look_rounds = self._left_rounds = _FIRST_LOOK_ROUNDS
-            is_ahead = self._num_rounds % (2 if self._is_new else _PROBE_INTERVAL_ROUNDS) != 0
-        else:
-            is_ahead = self._looks_again()
-        return Budget(min(self._max_tokens, share) if is_ahead else 0, is_sample=True)
-
-    def _looks_again(self) -> bool:
-        self._left_rounds -= 1
-        if self._left_rounds:
-            return False
-        self._left_rounds = self._look_rounds = min(2 * self._look_rounds, _LAST_LOOK_ROUNDS)
-        return True
+        return Budget(min(self._max_tokens, share), is_choice=True)
 
     def add_round(self, elapsed_s: float, num_tokens: int, *, is_ahead: bool) -> None:
         """Record the time from one draft to the next, and the tokens that were committed between them.
 
-        is_ahead: it was drafted ahead between them.
+        is_ahead: whether this round and the one before drafted ahead, or neither did.
         """
-        self._round_s[is_ahead].add(elapsed_s)
-        self._num_tokens[is_ahead].add(num_tokens, 1.0)
+        self._token_s[is_ahead].add(elapsed_s, num_tokens)
 
     @property
     def ask_s(self) -> float:

@@ -99,8 +99,8 @@ class Scheduler:
         self.oversized = []
         ready = [(sequence, pending) for sequence in sequences if (pending := sequence.num_pending_rows) > 0]
         ready = self._without_dear_predrafts(ready)
-        # Longest unserved first; sorting is stable, so earlier opened ones win ties.
-        ready.sort(key=lambda entry: entry[0].last_step)
+        # What is drafted ahead last, else the longest unserved first; earlier opened ones win ties.
+        ready.sort(key=lambda entry: (entry[0].status is Status.PREDRAFTING, entry[0].last_step))
         short = [sequence for sequence, pending in ready if pending <= self._short]
         long = [sequence for sequence, pending in ready if pending > self._short]
         budget = self._max_batch_tokens

@@ -58,6 +58,7 @@ def _require_room(num_tokens: int, decoder: Decoder, extra_bytes_per_block: int)
     num_blocks = num_tokens // BLOCK_SIZE + 1
     kv_bytes = num_blocks * (decoder.allocate(MIN_BLOCKS).num_bytes // MIN_BLOCKS)
     extra_bytes = num_blocks * extra_bytes_per_block
+    torch.cuda.empty_cache()  # what loading has left would count as taken
     free_bytes, total_bytes = torch.cuda.mem_get_info(decoder.device)
     if kv_bytes + extra_bytes > free_bytes:
         raise ConfigError(

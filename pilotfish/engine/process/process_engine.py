@@ -74,6 +74,7 @@ logger = logging.getLogger(__name__)
 
 WORKER_MODULE = "pilotfish.engine.process.worker"
 _READ_S = 0.1
+_OVERSLEPT_S = 1.0
 STOP_GRACE_S = 5.0
 """Time from SIGTERM to SIGKILL."""
 START_TIMEOUT_S = 7200.0
@@ -198,8 +199,11 @@ class ProcessEngine(asyncio.Protocol):
 
     async def _end_when_silent(self, timeout_s: float) -> None:
         while (left_s := self._heard_s + timeout_s - time.monotonic()) > 0:
+            asleep_s = time.monotonic()
             await asyncio.sleep(left_s)
-            # Where this process itself has been stopped, what came meanwhile is read first.
+            if time.monotonic() - asleep_s > left_s + _OVERSLEPT_S:
+                self._heard_s = time.monotonic()  # this process was stopped, and with its container the engine
+            # What came meanwhile is read first.
             await asyncio.sleep(_READ_S)
         if self._watch.done():
             return

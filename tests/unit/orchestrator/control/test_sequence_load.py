@@ -47,5 +47,11 @@ def test_among_others_there_is_less_room() -> None:
     assert controllers[0].load.num_free_nodes(drafter("eagle3"), 2) == 11
 
 
+def test_on_a_replica_that_publishes_no_costs_there_are_chains() -> None:
+    controller = Controller(request(), ControlState(SpeculationConfig()))
+    controller.begin(RoundResult(now_s=0.0, num_output_tokens=1, num_remaining_tokens=9, replica_id="a"))
+    assert controller.load.num_free_nodes(drafter("eagle3"), 5) == 5
+
+
 def test_before_anything_is_known_there_are_chains() -> None:
     assert Controller(request(), ControlState(SpeculationConfig())).load.num_free_nodes(drafter("eagle3"), 5) == 5

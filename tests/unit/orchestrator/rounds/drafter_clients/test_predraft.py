@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.answers.sequence import Sequence
 from orchestrator.rounds.drafter_clients.branching import Branching
-from orchestrator.rounds.drafter_clients.predraft_policy import PredraftPolicy
+from orchestrator.rounds.drafter_clients.predraft_policy import BLOCK_ROUNDS, PredraftPolicy
 from orchestrator.rounds.drafter_clients.remote_drafter import RemoteDrafter
 from pilotfish.messages import Event, Predrafted, Proposal, Propose, Verdict
 from pilotfish.types import AcceptanceMode, SamplingParams, SparseDistribution, TreeRequest
@@ -108,6 +108,19 @@ async def test_a_round_that_drafts_ahead_has_a_chain_and_another_the_tree_that_i
     await drafter_on(memory_pool(link), PredraftPolicy("off", 12), branching=free).propose(sequence, K)
     asked = link.commands[-1]
     assert (asked.tree, asked.ahead) == (TreeRequest(K + 1, 2), None)
+
+
+async def test_rounds_that_verify_what_another_way_prepared_teach_nothing(
+    memory_pool, link, sequence, toy_continuation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy, taught = PredraftPolicy("auto", 12), []
+    monkeypatch.setattr(policy, "add_round", lambda _elapsed_s, num_tokens, **_way: taught.append(num_tokens))
+    drafter = drafter_on(memory_pool(link), policy)
+    for _ in range(2 * BLOCK_ROUNDS):
+        await drafter.propose(sequence, K)
+        commit(sequence, *toy_continuation(sequence.tokens_since(0), K + 1))
+    await drafter.propose(sequence, K)
+    assert taught == [K + 1] * 2 * (BLOCK_ROUNDS - 1)
 
 
 async def test_on_a_miss_it_asks(drafter, link, policy, sequence, toy_continuation) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.rounds.drafter_clients.predraft_policy import PredraftPolicy
+from orchestrator.rounds.drafter_clients.predraft_policy import BLOCK_ROUNDS, PredraftPolicy
 from pilotfish.types import LoadReport, ModelInfo
 
 MODEL = ModelInfo(model_id="m", tokenizer_fingerprint="t", vocab_size=10, max_context_tokens=100, proposer="model")
@@ -39,31 +39,39 @@ def test_it_shrinks_as_the_pool_gets_busy(load: LoadReport, budget: int) -> None
     assert PredraftPolicy("auto", 60).budget(MODEL, load, 5) == (budget, budget > 0)
 
 
-def rounds(
+def blocks(
     policy: PredraftPolicy, count: int, ahead_s: float, plain_s: float, num_tokens: tuple[int, int] = (3, 3)
 ) -> list[bool]:
-    """Whether each round drafts ahead, each taking as long as its kind does. num_tokens: those of each kind's rounds,
-    with drafting ahead and without."""
+    """Whether each block of rounds drafts ahead, each round taking as long as its kind does. num_tokens: those of each
+    kind's rounds, with drafting ahead and without."""
     kinds = []
     for _ in range(count):
-        is_ahead = policy.budget(MODEL, IDLE, 5).num_tokens > 0
-        policy.add_round(ahead_s if is_ahead else plain_s, num_tokens[not is_ahead], is_ahead=is_ahead)
+        is_ahead = policy.chooses_ahead()
+        for _ in range(BLOCK_ROUNDS - 1):
+            policy.add_round(ahead_s if is_ahead else plain_s, num_tokens[not is_ahead], is_ahead=is_ahead)
         kinds.append(is_ahead)
     return kinds
 
 
-def test_where_it_makes_rounds_longer_it_stops_and_looks_again() -> None:
+def test_where_a_token_takes_longer_it_stops_and_looks_again() -> None:
     policy = PredraftPolicy("auto", 60)
-    kinds = rounds(policy, 400, ahead_s=0.012, plain_s=0.010)
-    assert sum(kinds[-200:]) < 8
+    kinds = blocks(policy, 400, ahead_s=0.012, plain_s=0.010)
+    assert sum(kinds[-200:]) < 20
     assert any(kinds[-200:])
-    assert sum(rounds(policy, 1000, ahead_s=0.008, plain_s=0.010)[-200:]) > 190
+    assert sum(blocks(policy, 1000, ahead_s=0.008, plain_s=0.010)[-200:]) > 180
 
 
 def test_rounds_must_be_as_much_shorter_as_they_give_fewer_tokens() -> None:
-    assert sum(rounds(PredraftPolicy("auto", 60), 400, 0.0098, 0.010)[-200:]) > 190
-    assert sum(rounds(PredraftPolicy("auto", 60), 400, 0.0098, 0.010, (3, 4))[-200:]) < 40
-    assert sum(rounds(PredraftPolicy("auto", 60), 400, 0.0070, 0.010, (3, 4))[-200:]) > 190
+    assert sum(blocks(PredraftPolicy("auto", 60), 400, 0.0098, 0.010)[-200:]) > 180
+    assert sum(blocks(PredraftPolicy("auto", 60), 400, 0.0098, 0.010, (3, 4))[-200:]) < 20
+    assert sum(blocks(PredraftPolicy("auto", 60), 400, 0.0070, 0.010, (3, 4))[-200:]) > 180
+
+
+def test_a_round_that_stood_still_decides_nothing() -> None:
+    policy = PredraftPolicy("auto", 60)
+    blocks(policy, 100, ahead_s=0.009, plain_s=0.010)
+    policy.add_round(60.0, 3, is_ahead=True)
+    assert sum(blocks(policy, 200, ahead_s=0.009, plain_s=0.010)) > 180
 
 
 @pytest.mark.parametrize("mode", ["on", "auto"])
