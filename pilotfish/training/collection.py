@@ -109,6 +109,7 @@ def _served(request: TrainingRequest) -> Iterator[Extractor]:
     num_layers = int(text.num_hidden_layers)
     wanted = WantedStates(
         address=request.target_address,
+        model_id=loaded.model_id,
         tokenizer_fingerprint=loaded.fingerprint,
         vocab_size=loaded.vocab_size,
         hidden_size=int(text.hidden_size),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import logging
 import secrets
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ _PIECE_BYTES = MAX_MESSAGE_BYTES // 2 // _NUM_TEXTS
 _ANSWER_TIMEOUT_S = 300.0
 """For one piece: it may wait for users' requests, which have the target's KV cache."""
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, kw_only=True)
 class WantedStates:
@@ -41,6 +44,8 @@ class WantedStates:
 
     address: str
     """Host and port of its stream."""
+    model_id: str
+    """A target of another name is taken, as it may be the same model quantised, and named in the log."""
     tokenizer_fingerprint: str
     vocab_size: int
     hidden_size: int
@@ -158,6 +163,8 @@ class TargetStates:
 def _check(model: ModelInfo, wanted: WantedStates) -> None:
     """Raises HandshakeError, saying what to set, for a target that cannot serve what is wanted."""
     name = f"the target at {wanted.address} ({model.model_id})"
+    if model.model_id != wanted.model_id:
+        logger.warning("%s is not named %s: what is trained drafts for the model that is served", name, wanted.model_id)
     if model.vocab_size != wanted.vocab_size:
         raise HandshakeError(
             f"{name} has a vocabulary of {model.vocab_size} tokens, --target one of {wanted.vocab_size}: "

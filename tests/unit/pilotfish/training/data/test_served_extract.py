@@ -48,6 +48,7 @@ def served(folder: Path) -> Iterator[ServedTarget]:
 def wanted(folder: Path, served: ServedTarget, **changes: object) -> WantedStates:
     values = {
         "address": served.address,
+        "model_id": folder.name,
         "tokenizer_fingerprint": tokenizer_fingerprint(folder),
         "vocab_size": PRINTABLE_VOCAB_SIZE,
         "hidden_size": 32,
@@ -188,6 +189,14 @@ def test_a_target_that_is_another(
 ) -> None:
     with pytest.raises(HandshakeError, match=message):
         extract(wanted(folder, served, **changes), model, SHORT)
+
+
+@pytest.mark.parametrize(("name", "is_told"), [("model", False), ("model-instruct", True)])
+def test_a_target_of_another_name_is_told(
+    folder: Path, model: LlamaForCausalLM, served: ServedTarget, caplog, name: str, is_told: bool
+) -> None:
+    extract(wanted(folder, served, model_id=name), model, SHORT)
+    assert (f"is not named {name}" in caplog.text) is is_told
 
 
 def test_a_target_that_keeps_nothing(folder: Path, model: LlamaForCausalLM) -> None:
