@@ -58,7 +58,7 @@ class SessionFactory:
         """model: the targets'. preferred: id of the target to take among equals, for which the drafter was chosen."""
         config = self._config
         drafts_in_target = _drafts_in_target(request, model)
-        tree = self._tree(grows_if_free=drafts_in_target)
+        tree = self._tree(self._most_nodes if drafts_in_target else 0)
         controller = (InTargetController if drafts_in_target else Controller)(request, self.control)
         sequence = Sequence(request, OutputText(self._tokenizer, request))
         features, out, wait_s = FeatureFeed(model.feature_layers), list[Command](), config.connect_timeout_s
@@ -95,7 +95,7 @@ class SessionFactory:
         controller: Controller,
     ) -> DrafterClient:
         proposer, first = request.speculation.proposer, self._config.speculation.lookup
-        is_auto = self._config.speculation.tree_nodes == "auto"
+        is_free = self._config.speculation.tree_nodes == "free"
         if _drafts_in_target(request, model):
             return InTargetClient(proposer, model.proposer)
         if proposer in self._lookups:
@@ -106,7 +106,9 @@ class SessionFactory:
             out,
             needs_probs=needs_draft_probs(request.sampling),
             features=features,
-            branching=Branching(self._tree(grows_if_free=True), controller.load.num_free_nodes if is_auto else None),
+            branching=Branching(
+                self._tree(self._most_nodes if is_free else 0), controller.load.num_free_nodes if is_free else None
+            ),
             predraft=self.predraft,
         )
         if first == "none":
@@ -121,7 +123,7 @@ class SessionFactory:
 
     def _lookup(self, name: str, request: GenerationRequest, out: list[Command]) -> LookupDrafter:
         lookup = SequenceLookup(self._lookups[name](request.cache_salt), len(request.prompt_token_ids))
-        return LookupDrafter(lookup, self.lookup_budget, out, tree=self._tree(grows_if_free=False))
+        return LookupDrafter(lookup, self.lookup_budget, out, tree=self._tree(0))
 
     def _max_lookup_tokens(self, request: GenerationRequest) -> int:
         """Draft tokens of a lookup before the drafter, however few are asked of that; 0: no more."""
@@ -145,14 +147,18 @@ class SessionFactory:
             acquire_timeout_s=self._config.connect_timeout_s,
         )
 
-    def _tree(self, *, grows_if_free: bool) -> TreeRequest | None:
-        """How drafts may branch; None: they are chains. grows_if_free: whether those of this drafter are sized by the
-        target's step costs, where the operator leaves it to us."""
-        speculation, most = self._config.speculation, self._targets.max_draft_tokens
-        num_nodes = speculation.tree_nodes
-        if num_nodes == "auto":
-            num_nodes = most if grows_if_free else 0
-        return TreeRequest(min(num_nodes, most), speculation.tree_branching) if num_nodes else None
+    @property
+    def _most_nodes(self) -> int:
+        """Of a tree that is sized by the target's step costs."""
+        return self._targets.max_draft_tokens
+
+    def _tree(self, num_nodes: int) -> TreeRequest | None:
+        """How drafts may branch; None: they are chains. num_nodes: at most, where the operator gives no number."""
+        speculation = self._config.speculation
+        if isinstance(speculation.tree_nodes, int):
+            num_nodes = speculation.tree_nodes
+        num_nodes = min(num_nodes, self._targets.max_draft_tokens)
+        return TreeRequest(num_nodes, speculation.tree_branching) if num_nodes else None
 
 
 def _drafts_in_target(request: GenerationRequest, model: ModelInfo) -> bool:

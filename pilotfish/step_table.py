@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-FREE = 1.1
+_FREE = 1.1
 """A tree may fill a step with nodes as long as it takes no more than this times the step with one chain: among
 several sequences, rows that cost something go to the likeliest tokens of chains."""
 
@@ -41,15 +41,10 @@ def interpolate(rows: Sequence[int], known: Sequence[float], num_rows: float) ->
     return known[at] + slope * (num_rows - rows[at])
 
 
-def num_free_nodes(
-    step_s: Callable[[float], float], num_sequences: int, num_draft_tokens: int, most: int, *, free: float = FREE
-) -> int:
+def num_free_nodes(step_s: Callable[[float], float], num_sequences: int, num_draft_tokens: int, most: int) -> int:
     """Nodes that each sequence's tree may have, with the step about as short as for a chain of one: more than
-    num_draft_tokens, or chains are better.
-
-    free: times the step with one chain, which it may take.
-    """
-    longest_s = free * step_s(num_sequences + num_draft_tokens)
+    num_draft_tokens, or chains are better."""
+    longest_s = _FREE * step_s(num_sequences + num_draft_tokens)
     num_nodes = num_draft_tokens
     while num_nodes < most and step_s(num_sequences * (2 + num_nodes)) <= longest_s:
         num_nodes += 1

@@ -14,14 +14,10 @@ from pilotfish.speculation.trees.tree import MAX_TREE_NODES
 from pilotfish.step_table import StepTable, num_free_nodes
 from pilotfish.types import ModelInfo
 
-_FREE = 1.02
-"""Of a step with trees from elsewhere, over one with chains: growing and sending them takes time as well. With 1.1, as
-in the target, rounds of the default models gave 22 % more tokens on two cores, and answers took 14 % longer."""
-
 
 @lru_cache(maxsize=256)
 def _num_free_nodes(table: StepTable, num_sequences: int, depth: int) -> int:
-    return num_free_nodes(table.step_s, num_sequences, depth, MAX_TREE_NODES, free=_FREE)
+    return num_free_nodes(table.step_s, num_sequences, depth, MAX_TREE_NODES)
 
 
 class SequenceLoad:

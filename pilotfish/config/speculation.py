@@ -40,10 +40,10 @@ class SpeculationConfig:
     """Maximum prompt and output tokens that lookups in the orchestrator index at once, of all requests, some 500 bytes
     each. A request that would take more has no lookup. Outputs of ended requests (`draft.suffix_shared_tokens`) come on
     top."""
-    tree_nodes: Literal["auto"] | Annotated[int, Field(ge=0, le=63)] = "auto"
+    tree_nodes: Literal["auto", "free"] | Annotated[int, Field(ge=0, le=63)] = "auto"
     """Maximum draft tokens in a tree, num_speculative_tokens deep (SGLang's speculative_num_draft_tokens). 0: chains.
-    `auto`: as many as lengthen the target's step only a little, for drafters in the target and for models and heads in
-    the draft pool; there chains in rounds that [draft ahead](drafting-ahead.md). Chains for lookups."""
+    `auto`: for drafters in the target as many as lengthen its step only a little, and chains for others. `free`: so for
+    models and heads in the draft pool as well, in rounds that do not [draft ahead](drafting-ahead.md)."""
     tree_branching: PositiveInt = 4
     """Candidates per node, and nodes expanded per level (SGLang's speculative_eagle_topk)."""
     draft_ahead: Annotated[Literal["auto", "off", "on"], BeforeValidator(yaml_word)] = "auto"
