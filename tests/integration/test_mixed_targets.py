@@ -23,6 +23,8 @@ from tests.support.threaded_engine import ThreadedEngine
 from tests.support.until import until
 
 SMALL, LARGE = 4, 32
+MANY_STEPS, FEW_STEPS = 100_000, 8
+"""Enough for whatever is asked, and for the beginning of an answer."""
 PROMPT = [*range(5, 75)]
 
 
@@ -40,14 +42,14 @@ def config(target_folder: Path, tmp_path: Path) -> Config:
 
 @contextlib.asynccontextmanager
 async def target(
-    config: Config, max_draft_tokens: int, may_step: threading.Event | None = None
+    config: Config, max_draft_tokens: int, steps: threading.Semaphore | None = None
 ) -> AsyncIterator[ReplicaServer]:
     engine = dataclasses.replace(config.target.engine, max_draft_tokens=max_draft_tokens)
     config = dataclasses.replace(config, target=dataclasses.replace(config.target, engine=engine))
     core = build_engine(config, "target")
-    if may_step is not None:
+    if steps is not None:  # each of the engine's takes one
         step = core.step
-        core.step = lambda *arguments: may_step.wait() and step(*arguments)
+        core.step = lambda *arguments: steps.acquire() and step(*arguments)
     server = await start_target(config, engine=ThreadedEngine(core))
     try:
         yield server
@@ -98,24 +100,25 @@ async def test_what_is_asked_holds_for_every_target(config) -> None:
 async def test_an_answer_goes_on_where_fewer_draft_tokens_are_taken(config, proposer) -> None:
     speculation = {"mode": "on", "proposer": proposer, "num_speculative_tokens": 16}
     fields = {"prompt": PROMPT * 2, "temperature": 0, "max_tokens": 350, "ignore_eos": True, "speculation": speculation}
-    may_step = threading.Event()
-    may_step.set()
+    steps = threading.Semaphore(MANY_STEPS)
     async with (
-        target(config, LARGE, may_step) as large,
+        target(config, LARGE, steps) as large,
         target(config, SMALL) as small,
         orchestrator(config, large) as (server, directory),
         httpx.AsyncClient(base_url=server.http_url, timeout=60) as client,
     ):
         whole, targets = await ask(server, **fields), server.service.targets
+        while steps.acquire(blocking=False):
+            pass
+        steps.release(FEW_STEPS)
         async with client.stream("POST", "/v1/completions", json={**fields, "stream": True}) as response:
             lines = response.aiter_lines()
             events = [await anext(lines)]
-            may_step.clear()
             directory.set_replicas("target", {each.address: each.address for each in (large, small)})
             await until(lambda: targets.num_connected == 2)
             next(link for link in targets.links if link.replica_id == large.address).on_lost(UnavailableError(""))
             events += [line async for line in lines]
-        may_step.set()
+        steps.release(MANY_STEPS)
         assert server.service.statistics.totals.num_failovers == 1
     texts = [json.loads(event[6:])["choices"][0]["text"] for event in events if event.startswith("data: {")]
     assert "".join(texts) == whole.json()["choices"][0]["text"]
