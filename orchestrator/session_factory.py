@@ -58,7 +58,7 @@ class SessionFactory:
         """model: the targets'. preferred: id of the target to take among equals, for which the drafter was chosen."""
         config = self._config
         drafts_in_target = _drafts_in_target(request, model)
-        tree = self._tree(self._most_nodes if drafts_in_target else 0)
+        tree = self._tree(self._targets.max_draft_tokens if drafts_in_target else 0)
         controller = (InTargetController if drafts_in_target else Controller)(request, self.control)
         sequence = Sequence(request, OutputText(self._tokenizer, request))
         features, out, wait_s = FeatureFeed(model.feature_layers), list[Command](), config.connect_timeout_s
@@ -95,7 +95,6 @@ class SessionFactory:
         controller: Controller,
     ) -> DrafterClient:
         proposer, first = request.speculation.proposer, self._config.speculation.lookup
-        is_free = self._config.speculation.tree_nodes == "free"
         if _drafts_in_target(request, model):
             return InTargetClient(proposer, model.proposer)
         if proposer in self._lookups:
@@ -106,9 +105,7 @@ class SessionFactory:
             out,
             needs_probs=needs_draft_probs(request.sampling),
             features=features,
-            branching=Branching(
-                self._tree(self._most_nodes if is_free else 0), controller.load.num_free_nodes if is_free else None
-            ),
+            branching=self._branching(controller),
             predraft=self.predraft,
         )
         if first == "none":
@@ -147,10 +144,11 @@ class SessionFactory:
             acquire_timeout_s=self._config.connect_timeout_s,
         )
 
-    @property
-    def _most_nodes(self) -> int:
-        """Of a tree that is sized by the target's step costs."""
-        return self._targets.max_draft_tokens
+    def _branching(self, controller: Controller) -> Branching:
+        """Of what is asked of the draft pool."""
+        if self._config.speculation.tree_nodes == "free":
+            return Branching(self._tree(self._targets.max_draft_tokens), controller.load.num_free_nodes)
+        return Branching(self._tree(0))
 
     def _tree(self, num_nodes: int) -> TreeRequest | None:
         """How drafts may branch; None: they are chains. num_nodes: at most, where the operator gives no number."""
