@@ -1,6 +1,7 @@
 """What an engine does on a GPU before its first step, as far as it can be had without one."""
 
 import copy
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,18 +32,23 @@ def decoder_of(model: LlamaForCausalLM, **graphs: Any) -> TransformersDecoder:
     return TransformersDecoder(copy.deepcopy(model), deterministic=False, max_context_tokens=128, **graphs)
 
 
+def account(*, free: int, total: int, weights: int, peak: Callable[[], int]) -> SimpleNamespace:
+    """What torch says of a GPU's memory, in bytes. peak: of the last step."""
+    return SimpleNamespace(
+        mem_get_info=lambda _device: (free, total),
+        empty_cache=lambda: None,
+        memory_allocated=lambda _device: weights,
+        reset_peak_memory_stats=lambda _device: None,
+        synchronize=lambda _device: None,
+        max_memory_allocated=lambda _device: peak(),
+    )
+
+
 @pytest.fixture
 def on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """torch's account of a GPU of 1 GB with 1 MB of weights, on which a step takes 2 MB."""
     monkeypatch.setattr(gpu_memory, "CONTEXT_BYTES", 100 * 10**6)
-    cuda = SimpleNamespace(
-        mem_get_info=lambda _device: (900 * 10**6, 10**9),
-        empty_cache=lambda: None,
-        memory_allocated=lambda _device: 10**6,
-        reset_peak_memory_stats=lambda _device: None,
-        synchronize=lambda _device: None,
-        max_memory_allocated=lambda _device: 3 * 10**6,
-    )
+    cuda = account(free=900 * 10**6, total=10**9, weights=10**6, peak=lambda: 3 * 10**6)
     monkeypatch.setattr(gpu_memory.torch, "cuda", cuda)
 
 
@@ -113,13 +119,8 @@ class _Llama8BOnL4(_OnGpu):
 
 
 def test_logits_leave_room_for_the_cache(tiny_llama: LlamaForCausalLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    cuda = SimpleNamespace(
-        mem_get_info=lambda _device: (23_000_000_000, 23_600_000_000),
-        empty_cache=lambda: None,
-        memory_allocated=lambda _device: 16_060_000_000,
-        reset_peak_memory_stats=lambda _device: None,
-        synchronize=lambda _device: None,
-        max_memory_allocated=lambda _device: _Llama8BOnL4.peak_bytes,
+    cuda = account(
+        free=23_000_000_000, total=23_600_000_000, weights=16_060_000_000, peak=lambda: _Llama8BOnL4.peak_bytes
     )
     monkeypatch.setattr(gpu_memory.torch, "cuda", cuda)
     plan = GraphPlan((1, 512), 64, 4096, EagerRecorder())
