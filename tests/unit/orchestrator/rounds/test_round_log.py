@@ -61,3 +61,9 @@ def test_a_run_that_drafts_for_itself_is_a_run() -> None:
         log.add(Draft(), verdict(), 2.0)
     (record,) = log.records
     assert (record.is_verification, record.num_draft_tokens, record.target_ns) == (False, 6, 10_000)
+
+
+def test_a_round_that_is_not_kept_adds_nothing_to_one_that_is() -> None:
+    log = RoundLog(4)
+    play(log, 100)
+    assert {record.num_tokens for record in log.records} == {3}

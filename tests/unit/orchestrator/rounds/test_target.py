@@ -190,6 +190,9 @@ def test_the_wait_for_a_place_and_for_the_first_step_is_queue_time(sequence_of, 
         verdict = msgspec.structs.replace(asked.next_token(), timings=Timings(queue_time_ns=5))
         asked.hear(verdict, 4.0)
     assert asked.target.queue_time_ns == 2 * 10**9 + 5
+    refused(asked, 5.0, SequenceErrorCode.INTERNAL)
+    asked.open_on(links[1], 9.0)
+    assert asked.target.queue_time_ns == 2 * 10**9 + 5  # the answer has begun
 
 
 def test_without_a_replica_in_time_the_request_ends(sequence_of, links) -> None:
@@ -260,7 +263,8 @@ def test_a_replica_that_fails_between_two_rounds_is_left_and_the_round_not_repea
     else:
         refused(asked, code=SequenceErrorCode.INTERNAL)
     assert asked.target.peer is None
-    assert [type(command) for command in asked.out] == [Close]
+    (close,) = asked.said(Close)
+    assert bool(close.cached_token_ids) is not is_lost
     asked.target.ask(PlainRun(4, 8, credit_tokens=8), 2.0)
     assert len(asked.said(Acquire)) == 1
 
@@ -280,3 +284,30 @@ def test_the_replica_that_the_drafter_was_chosen_for_is_preferred(sequence_of, l
     asked.target.ask(PlainRun(3, 1, credit_tokens=64), 0.0)
     (acquire,) = asked.said(Acquire)
     assert acquire.preferred == "b"
+
+
+def test_a_sequence_that_lost_its_place_on_a_replica_goes_on_elsewhere(asked, links) -> None:
+    asked.hear(Opened(1, 0))
+    refused(asked)
+    assert not asked.said(Report)
+    assert asked.target.num_failovers == 1
+
+
+def test_cached_tokens_are_those_of_the_first_opening(asked, links) -> None:
+    asked.hear(Opened(1, 2))
+    asked.hear(asked.next_token())
+    refused(asked, code=SequenceErrorCode.INTERNAL)
+    asked.open_on(links[1])
+    asked.hear(Opened(1, 3))
+    assert asked.target.num_cached_tokens == 2
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_an_ended_sequence_leaves_a_prefix_where_the_replica_still_serves(asked, links, is_lost) -> None:
+    asked.hear(Opened(1, 0))
+    asked.hear(asked.next_token())
+    links[0].is_connected = not is_lost
+    asked.target.close()
+    asked.target.close()
+    (close,) = asked.said(Close)
+    assert close.cached_token_ids == (() if is_lost else asked.sequence.tokens_since(0))
