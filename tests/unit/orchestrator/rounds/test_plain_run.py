@@ -1,0 +1,127 @@
+"""A run of plain decoding, and the drafts that may end it."""
+
+from typing import NamedTuple
+
+from orchestrator.control.decision import Decision
+from orchestrator.control.reasons import Reason
+from orchestrator.rounds.draft import Draft
+from orchestrator.rounds.plain_run import PlainRun
+from orchestrator.rounds.timing import Mark, RoundTiming
+from pilotfish.messages import Verdict
+from pilotfish.types import LoadReport
+
+
+class Decoded(NamedTuple):
+    """Committed tokens."""
+
+    token_ids: tuple[int, ...]
+
+    @property
+    def length(self) -> int:
+        return len(self.token_ids)
+
+    def tokens_since(self, position: int) -> tuple[int, ...]:
+        return self.token_ids[position:]
+
+
+def run_of(num_tokens: int = 16) -> PlainRun:
+    """Asked for after three tokens, a second ago."""
+    run = PlainRun(3, num_tokens, credit_tokens=512)
+    run.timing = RoundTiming(Mark(0.0, 3, LoadReport()))
+    return run
+
+
+def take(run: PlainRun, num_tokens: int = 1, num_draft_tokens: int = 0, length: int = 4) -> None:
+    verdict = Verdict(1, length - num_tokens, num_draft_tokens, num_draft_tokens, (9,) * num_tokens)
+    run.take(verdict, Mark(1.0, length, LoadReport()))
+
+
+def test_a_second_draft_waits_until_the_first_one_is_decided() -> None:
+    run = run_of()
+    assert run.takes_drafts(Decoded((1, 2, 3)))
+    assert run.cut_in(3, Draft((7, 8, 9)))
+    for decoded in ((), (7,), (7, 8)):
+        text = Decoded((1, 2, 3, *decoded))
+        assert run.awaits_cut_in(text)
+        assert not run.takes_drafts(text)
+    for decoded in ((5,), (7, 5), (7, 8, 9)):
+        text = Decoded((1, 2, 3, *decoded))
+        assert not run.awaits_cut_in(text)
+        assert run.takes_drafts(text)
+
+
+def test_a_draft_of_one_token_ends_nothing() -> None:
+    run = run_of()
+    assert not run.cut_in(3, Draft((7,)))
+    assert not run.awaits_cut_in(Decoded((1, 2, 3)))
+
+
+def test_a_run_asked_for_elsewhere_waits_for_no_draft() -> None:
+    run = run_of()
+    run.cut_in(3, Draft((7, 8)))
+    run.restart()
+    assert run.takes_drafts(Decoded((1, 2, 3)))
+
+
+def test_a_run_says_who_was_spared_only_once_a_draft_has_ended_it() -> None:
+    for spared in (True, False):
+        run = run_of()
+        assert not run.spared_drafter
+        run.cut_in(3, Draft((9, 9), spared_drafter=spared))
+        take(run)
+        assert not run.spared_drafter
+        assert not run.is_over(4)
+        take(run, num_tokens=2, num_draft_tokens=1, length=6)
+        assert run.is_over(6)
+        assert run.spared_drafter is spared
+
+
+def test_a_runs_own_drafts_end_nothing() -> None:
+    run = run_of()
+    take(run, num_tokens=3, num_draft_tokens=2, length=6)
+    assert not run.is_over(6)
+    assert not run.spared_drafter
+
+
+def test_tokens_of_drafts_are_not_plain_ones() -> None:
+    run = run_of()
+    take(run)
+    take(run, num_tokens=3, num_draft_tokens=2, length=7)
+    assert run.num_plain_tokens == 1
+
+
+def test_a_draft_that_ends_a_run_is_no_part_of_its_time() -> None:
+    run = run_of()
+    run.cut_in(3, Draft((9, 9)))
+    take(run)
+    before = run.timing
+    take(run, num_tokens=2, num_draft_tokens=1, length=6)
+    assert run.timing == before
+
+
+def test_what_follows_is_decided_once_and_near_the_end() -> None:
+    run = run_of(16)  # until 19
+    assert not run.is_running_out(14, 500)
+    assert run.is_running_out(15, 500)
+    assert not run.is_running_out(15, 4)  # the answer ends with the run
+    assert not run.is_running_out(19, 500)
+    run.successor = Decision(4, 1, Reason.REQUESTED)
+    assert not run.is_running_out(15, 500)
+
+
+def test_a_short_run_is_not_extended() -> None:
+    assert not any(run_of(7).is_running_out(length, 500) for length in range(3, 11))
+
+
+def test_a_long_run_is_extended_50_ms_before_its_end() -> None:
+    run = run_of(200)  # until 203, in tokens of 2 ms
+    run.timing = RoundTiming(Mark(0, 3, LoadReport()), Mark(0.002, 4, LoadReport()), Mark(0.040, 23, LoadReport()))
+    assert not run.is_running_out(203 - 26, 500)
+    assert run.is_running_out(203 - 25, 500)
+
+
+def test_what_was_left_is_not_awaited() -> None:
+    run = run_of()
+    run.leave(8)
+    assert run.is_over(8)
+    assert run.num_coming_tokens(8) == 0
