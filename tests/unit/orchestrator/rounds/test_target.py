@@ -275,7 +275,7 @@ def test_a_draft_that_cannot_be_sent_is_dropped_and_the_replica_left(asked) -> N
     assert peer is not None
     asked.said(Send)
     asked.target.hear(Lost(peer, InvalidRequestError("too large a frame")), 1.0)
-    assert len(asked.said(Acquire)) == 1
+    assert [type(command) for command in asked.out] == [Close, Acquire]
     assert isinstance(asked.target.round, PlainRun)
 
 
@@ -311,3 +311,12 @@ def test_an_ended_sequence_leaves_a_prefix_where_the_replica_still_serves(asked,
     asked.target.close()
     (close,) = asked.said(Close)
     assert close.cached_token_ids == (() if is_lost else asked.sequence.tokens_since(0))
+
+
+def test_a_token_that_came_without_the_draft_is_a_plain_one(asked) -> None:
+    asked.hear(Opened(1, 0))
+    verification = Verification(Draft((1, 2)), 3)
+    asked.target.ask(verification, 0.0)
+    asked.hear(asked.next_token())
+    assert verification.num_plain_tokens == 1
+    assert verification.is_over(4)

@@ -28,6 +28,9 @@ async def test_every_token_is_of_a_standing_step_or_the_targets_own(world, start
     assert stats.num_step_tokens == sum(map(len, world.judge.accepted.values()))
     assert_all_are_counted(session)
     assert sum(record.num_tokens for record in log.records) == 40
+    decisions = [record.decision for record in log.records]
+    of_steps = [each for each in decisions if not each.num_draft_tokens and not each.num_decode_tokens]
+    assert len(of_steps) == stats.num_accepted_steps
     assert (stats.reason_id, session.steps.limitation.reason) == ("mode_off" if mode == "off" else "", None)
     world.assert_nothing_is_left()
     assert not world.writers.links[0].mailboxes
