@@ -28,7 +28,7 @@ from orchestrator.rounds.machine import RoundMachine
 from orchestrator.rounds.target import Target
 from pilotfish.config import SpeculationConfig
 from pilotfish.drafters.ngram.draft import NgramIndex
-from pilotfish.messages import SequenceError
+from pilotfish.messages import Decode, SequenceError
 from pilotfish.speculation.lookup.sequence import SequenceLookup
 from pilotfish.types import SamplingParams, SequenceErrorCode, TreeRequest
 from tests.support.memory_pool import MemoryPool
@@ -214,3 +214,28 @@ def test_a_request_that_is_left_frees_everything(drafter: str) -> None:
         told = tuple(world.request.token_ids)
         assert told == continuation(PROMPT, NUM_TOKENS)[: len(told)]
         world.assert_nothing_is_left()
+
+
+def test_a_run_is_extended_before_it_ends_and_never_beyond_the_answer() -> None:
+    world = World("lookup", "off", step_by_step=True, credit_tokens=16)
+    request, link = world.request, world.targets.links[0]
+    request.find_target()
+    while not request.is_over:
+        while link.on_the_way:
+            request.deliver(link)
+        if not request.is_over and len(request.token_ids) < NUM_TOKENS - 1:
+            assert link.goal_lengths, "the target stands still"
+        if link.steps:
+            link.steps.popleft()()
+    runs = [command for command in link.commands if isinstance(command, Decode)]
+    assert len(runs) > 1
+    assert max(run.base_length + run.num_tokens for run in runs) == len(PROMPT) + NUM_TOKENS
+
+
+def test_a_request_is_part_of_its_replicas_load_from_its_first_token_on() -> None:
+    world = World("lookup", "off", step_by_step=True)
+    request, link = world.request, world.targets.links[0]
+    request.find_target()
+    while not request.token_ids:
+        request.deliver(link)
+    assert [replica.own.num for replica in world.control.replicas.values()] == [1]

@@ -56,6 +56,12 @@ def test_a_draft_of_one_token_ends_nothing() -> None:
     assert not run.awaits_cut_in(Decoded((1, 2, 3)))
 
 
+def test_a_draft_ends_no_run_of_which_one_token_is_to_come() -> None:
+    run = run_of(3)
+    assert run.takes_drafts(Decoded((1, 2, 3, 4)))
+    assert not run.takes_drafts(Decoded((1, 2, 3, 4, 5)))
+
+
 def test_a_run_asked_for_elsewhere_waits_for_no_draft() -> None:
     run = run_of()
     run.cut_in(3, Draft((7, 8)))

@@ -23,11 +23,11 @@ from orchestrator.rounds.plain_run import PlainRun
 from orchestrator.rounds.target import Target
 from orchestrator.rounds.verification import Verification
 from pilotfish.errors import InvalidRequestError, ResourceExhaustedError, UnavailableError
-from pilotfish.messages import Decode, Opened, SequenceError, Verdict
+from pilotfish.messages import Decode, Opened, Predrafted, SequenceError, Verdict
 from pilotfish.types import Limits, LoadReport, SamplingParams, SequenceErrorCode, Timings
 from tests.support.memory_pool import MemoryPool
 from tests.support.pure_rounds import PureLink
-from tests.support.toy_model import continuation
+from tests.support.toy_model import VOCAB_SIZE, continuation
 
 PROMPT = (1, 2, 3)
 NO_PLACE = SequenceErrorCode.RESOURCE_EXHAUSTED
@@ -320,3 +320,31 @@ def test_a_token_that_came_without_the_draft_is_a_plain_one(asked) -> None:
     asked.hear(asked.next_token())
     assert verification.num_plain_tokens == 1
     assert verification.is_over(4)
+
+
+def test_tokens_of_a_draft_are_no_plain_ones(asked) -> None:
+    asked.hear(Opened(1, 0))
+    drafts = continuation(PROMPT, 3)
+    verification = Verification(Draft(drafts[:2]), 3)
+    asked.target.ask(verification, 0.0)
+    asked.hear(Verdict(1, 3, 2, 2, drafts))
+    assert verification.num_plain_tokens == 0
+
+
+@pytest.mark.parametrize("token_id", [4, VOCAB_SIZE])
+def test_only_drafts_that_the_replica_may_verify_are_handed_on(asked, token_id) -> None:
+    asked.hear(Opened(1, 0))
+    asked.target.ask(Verification(Draft((1, 2)), 3), 0.0)
+    asked.said(Send)
+    asked.target.hand_on(Predrafted(9, 3, (1, 2), (2,), (3,), (token_id, 5)))
+    handed_on = [(send.message.sequence_id, send.is_optional) for send in asked.said(Send)]
+    assert handed_on == ([(1, True)] if token_id < VOCAB_SIZE else [])
+
+
+@pytest.mark.parametrize("is_healthy", [True, False])
+def test_only_a_healthy_replica_that_failed_is_avoided(asked, links, is_healthy) -> None:
+    """One that is not is chosen by nobody, and may be well when it is back."""
+    links[0].is_circuit_open = not is_healthy
+    refused(asked, code=SequenceErrorCode.INTERNAL)
+    (acquire,) = asked.said(Acquire)
+    assert acquire.avoid == ({"a"} if is_healthy else set())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from pilotfish.errors import InternalError, InvalidRequestError, ResourceExhaustedError, UnavailableError
@@ -103,3 +105,12 @@ async def test_a_fault_of_our_own_ends_the_answer_and_frees_everything(world) ->
         await world.collect(session)
     assert not world.target_a.mailboxes
     assert not world.draft_a.mailboxes
+
+
+async def test_a_client_that_leaves_waits_for_no_answer(world) -> None:
+    world.target_a.on_event = lambda event: ()
+    session = world.session()
+    async with session.running():
+        while not world.target_a.tokens:
+            await asyncio.sleep(0)
+    world.assert_nothing_is_left()

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from orchestrator.control.decision import Decision, RoundResult
 from orchestrator.rounds.drafter_clients.predraft_policy import PredraftPolicy
+from orchestrator.rounds.round_log import RoundLog
 from orchestrator.session import Session
 from pilotfish.messages import Event, Predrafted, Verdict, Verify
 from tests.support.toy_model import VOCAB_SIZE, continuation
@@ -32,11 +33,14 @@ def verifications(world: World) -> list[Verify]:
     return [command for command in world.target_a.commands if isinstance(command, Verify)]
 
 
-async def test_rounds_need_no_command(world: World, session: Session) -> None:
+async def test_rounds_need_no_command(world: World) -> None:
+    log = RoundLog(100)
+    session = make_session(world, log=log)
     assert await world.tokens(session) == continuation(PROMPT, 40)
     # 1 token, then 8 rounds of 5: the target begins all but the first by itself.
     assert session.speculation_stats.num_rounds == 8
     assert len(verifications(world)) == 1
+    assert [record.num_tokens for record in log.records if record.is_verification] == [5] * 7 + [4]
     world.assert_nothing_is_left()
 
 
