@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from pilotfish.errors import InternalError, InvalidRequestError, ResourceExhaustedError, UnavailableError
 from pilotfish.messages import OpenSequence, Proposal, SequenceError, Verdict
 from pilotfish.types import SequenceErrorCode
+from tests.support.until import until
 
 PROMPT = (1, 2, 3)
 
@@ -111,6 +110,5 @@ async def test_a_client_that_leaves_waits_for_no_answer(world) -> None:
     world.target_a.on_event = lambda event: ()
     session = world.session()
     async with session.running():
-        while not world.target_a.tokens:
-            await asyncio.sleep(0)
+        await until(lambda: world.target_a.tokens)
     world.assert_nothing_is_left()
