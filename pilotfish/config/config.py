@@ -54,9 +54,15 @@ class Config:
     """Minimum log level."""
 
     def __post_init__(self) -> None:
-        """Make concrete what depends on other sections: target.drafter and draft.model."""
+        """Make concrete what depends on other sections: target.drafter, draft.model and draft.head."""
         object.__setattr__(self, "target", dataclasses.replace(self.target, drafter=self._drafter()))
         draft = dataclasses.replace(self.draft, model=self.draft.model or self.target.model)
+        if (
+            draft.proposer in drafters_of(Needs.FEATURES, Location.DRAFT_SERVICE)
+            and not draft.head
+            and not self.emulation.is_on
+        ):
+            draft = dataclasses.replace(draft, head=_head(draft.model, draft.proposer, "draft.head"))
         object.__setattr__(self, "draft", draft)
 
     @property
@@ -78,18 +84,24 @@ class Config:
                     return InTargetDrafterConfig(proposer=proposer, lookup=lookup, model=head)
         model = drafter.model
         if drafter.proposer in drafters_of(Needs.FEATURES, Location.TARGET) and not model and not self.emulation.is_on:
-            model = shipped_head(target.model, drafter.proposer)
-            require(
-                bool(model),
-                f"target.drafter.model is empty, and no head for {target.model} comes with Pilotfish: "
-                f"name the folder of one, or train it (pilotfish train {drafter.proposer})",
-            )
+            model = _head(target.model, drafter.proposer, "target.drafter.model")
         return dataclasses.replace(
             drafter,
             proposer="none" if drafter.proposer == "auto" else drafter.proposer,
             lookup="none" if drafter.lookup == "auto" else drafter.lookup,
             model=model,
         )
+
+
+def _head(model: str, proposer: str, key: str) -> str:
+    """The name of the head that comes with Pilotfish. Raises ConfigError where there is none for the model."""
+    head = shipped_head(model, proposer)
+    require(
+        bool(head),
+        f"{key} is empty, and no head for {model} comes with Pilotfish: "
+        f"name the folder of one, or train it (pilotfish train {proposer})",
+    )
+    return head
 
 
 _ADAPTER = TypeAdapter(Config)

@@ -26,8 +26,9 @@ class DraftConfig:
     model: ModelOrPath = ""
     """Draft model of proposer `model`: catalogue name, hub id or folder. Empty: the target's, whose tokenizer the other
     proposers need."""
-    head: HeadOrPath = "smollm2-135m-instruct-eagle3"
-    """Heads of `eagle3` or `medusa`: a folder, or the name of one that comes with Pilotfish."""
+    head: HeadOrPath = ""
+    """Heads of `eagle3` or `medusa`: a folder, or the name of one that comes with Pilotfish. Empty: the one for the
+    target."""
     host: str = "127.0.0.1"
     """As target.host."""
     port: Port = 50062

@@ -69,7 +69,21 @@ def test_the_checkout_and_the_wheel_are_looked_in() -> None:
     assert shipped_heads._FOLDERS[1].parts[-3:] == ("share", "pilotfish", "models")
 
 
-def test_eagle3_without_a_model_is_the_targets_own_head(tmp_path: Path) -> None:
-    assert config_from_dict({"target": {"drafter": {"proposer": "eagle3"}}}).target.drafter.model == Config().draft.head
-    with pytest.raises(ConfigError, match=r"target.drafter.model is empty, and no head for .* comes with Pilotfish"):
-        config_from_dict({"target": {"model": str(tmp_path), "drafter": {"proposer": "eagle3"}}})
+def _in_target(proposer: str, **target: str) -> str:
+    return config_from_dict({"target": {"drafter": {"proposer": proposer}, **target}}).target.drafter.model
+
+
+def _in_the_pool(proposer: str, **draft: str) -> str:
+    return config_from_dict({"draft": {"proposer": proposer, **draft}}).draft.head
+
+
+@pytest.mark.parametrize("proposer", ["eagle3", "medusa"])
+@pytest.mark.parametrize(("chosen", "key"), [(_in_target, "target.drafter.model"), (_in_the_pool, "draft.head")])
+def test_without_a_name_the_head_is_the_targets_own(tmp_path: Path, chosen, key: str, proposer: str) -> None:
+    assert chosen(proposer) == f"smollm2-135m-instruct-{proposer}"
+    with pytest.raises(ConfigError, match=rf"{key} is empty, and no head for .* comes with Pilotfish"):
+        chosen(proposer, model=str(tmp_path))
+
+
+def test_a_head_that_nobody_needs_is_not_looked_for(tmp_path: Path) -> None:
+    assert _in_the_pool("suffix", model=str(tmp_path)) == ""
