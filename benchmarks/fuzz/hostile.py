@@ -164,9 +164,9 @@ async def measure_hostile(kinds: Sequence[str]) -> AsyncIterator[dict[str, Any]]
 
 
 def _attack(name: str, address: Address, begins: Connection) -> None:
-    """In a process of its own, until it is killed: the well-behaved client shall wait for the server alone, and the
-    server shall not share its cores with what attackers compute on theirs."""
-    os.nice(10)
+    """In a process of its own, until it is killed. It gets what the services and the well-behaved client leave of the
+    cores, for attackers compute on machines of their own; what it sends is the services' to bear."""
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     begins.send(None)
 
     async def all_of_them() -> None:
