@@ -60,12 +60,12 @@ class SmallReads(asyncio.BufferedProtocol):
         self.resume_writing = self._protocol.resume_writing  # type: ignore[method-assign]
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
-        self._begun_s = time.perf_counter()
+        self._begun_s = time.thread_time()
         return self._buffer[: self._protocol.num_read_bytes]
 
     def buffer_updated(self, nbytes: int) -> None:
         self._protocol.data_received(bytes(self._buffer[:nbytes]))
-        self._protocol.flow.spend(time.perf_counter() - self._begun_s)
+        self._protocol.flow.spend(time.thread_time() - self._begun_s)
 
 
 class LimitedProtocol(HttpToolsProtocol):
