@@ -28,7 +28,8 @@ class Flow(FlowControl):
         self._is_accepted = False
         self._unproven_s = 0.0
         """Spent since the last request that was accepted."""
-        self.spend(_CONNECTION_S)
+        # uvloop begins to read after `connection_made`, paused or not.
+        asyncio.get_running_loop().call_soon(self.spend, _CONNECTION_S)
 
     def pause_reading(self) -> None:
         is_paused, self.read_paused = self.read_paused, True

@@ -31,25 +31,27 @@ class Clock:
         return self.now_s
 
 
-def connected(share: StrangerShare) -> tuple[Transport, Flow]:
+async def connected(share: StrangerShare) -> tuple[Transport, Flow]:
     transport = Transport()
-    return transport, Flow(cast(Any, transport), share, "here")
+    flow = Flow(cast(Any, transport), share, "here")
+    await asyncio.sleep(0)
+    return transport, flow
 
 
 async def test_strangers_wait_where_their_share_is_used_up_and_accepted_ones_do_not() -> None:
     share = StrangerShare(0.1, Clock())
-    (known, known_flow), (stranger, stranger_flow) = connected(share), connected(share)
+    (known, known_flow), (stranger, stranger_flow) = await connected(share), await connected(share)
     known_flow.accept()
     stranger_flow.spend(MUCH_S)
     known_flow.spend(0.001)
     assert (known.is_read, stranger.is_read) == (True, False)
-    assert not connected(share)[0].is_read, "not even the first request"
+    assert not (await connected(share))[0].is_read, "not even the first request"
 
 
 async def test_an_acceptance_is_good_for_some_reading_and_for_no_more() -> None:
     share = StrangerShare(0.1, Clock())
-    transport, flow = connected(share)
-    connected(share)[1].spend(MUCH_S)
+    transport, flow = await connected(share)
+    (await connected(share))[1].spend(MUCH_S)
     flow.accept()
     for _ in range(20):
         flow.spend(0.0004)  # some 200 kB
@@ -61,8 +63,8 @@ async def test_an_acceptance_is_good_for_some_reading_and_for_no_more() -> None:
 
 async def test_who_is_refused_is_a_stranger_again() -> None:
     share = StrangerShare(0.1, Clock())
-    transport, flow = connected(share)
-    connected(share)[1].spend(MUCH_S)
+    transport, flow = await connected(share)
+    (await connected(share))[1].spend(MUCH_S)
     flow.accept()
     flow.refuse()
     assert not transport.is_read
@@ -70,17 +72,17 @@ async def test_who_is_refused_is_a_stranger_again() -> None:
 
 async def test_what_accepted_requests_cost_is_not_counted() -> None:
     share = StrangerShare(0.1, Clock())
-    _, flow = connected(share)
+    _, flow = await connected(share)
     for _ in range(100):
         flow.spend(0.1)
         flow.accept()
-    assert connected(share)[0].is_read
+    assert (await connected(share))[0].is_read
 
 
 async def test_a_turn_does_not_overrule_the_application_nor_the_other_way() -> None:
     clock = Clock()
     share = StrangerShare(0.9, clock)
-    transport, flow = connected(share)
+    transport, flow = await connected(share)
     flow.pause_reading()
     flow.spend(0.26)
     flow.resume_reading()
@@ -96,7 +98,7 @@ async def test_a_turn_does_not_overrule_the_application_nor_the_other_way() -> N
 async def test_a_closed_connection_waits_for_nothing() -> None:
     clock = Clock()
     share = StrangerShare(0.9, clock)
-    transport, flow = connected(share)
+    transport, flow = await connected(share)
     flow.spend(0.26)
     flow.close()
     flow.spend(1.0)

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 
 import pytest
+import uvloop
 
 from orchestrator.http.protocol import LimitedProtocol
 from orchestrator.requests.stranger_share import StrangerShare
@@ -16,7 +17,8 @@ POST = b"POST / HTTP/1.1\r\nhost: localhost\r\n"
 SMALL = POST + b"content-length: 1\r\n\r\nx"
 WHOLE = POST + b"content-length: %d\r\n\r\n%b" % (len(PROMPT), PROMPT)
 CHUNKS = b"4000\r\n%b\r\n" % PROMPT[:0x4000] * 12 + b"d40\r\n%b\r\n" % PROMPT[:0xD40] + b"0\r\n\r\n"
-CHUNKED = POST + b"transfer-encoding: chunked\r\n\r\n" + CHUNKS
+CHUNKED_HEAD = POST + b"transfer-encoding: chunked\r\n\r\n"
+CHUNKED = CHUNKED_HEAD + CHUNKS
 GET = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
 ALL_S = 10.0
 """Of the loop's time: more than strangers have."""
@@ -52,6 +54,19 @@ async def test_a_first_burst_of_long_prompts_waits_for_no_share() -> None:
             assert " 200000 bytes" in await client.until(">")
 
 
+def noted_sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Of what is read from now on."""
+    sizes: list[int] = []
+    receive = LimitedProtocol.data_received
+
+    def note(self: LimitedProtocol, data: bytes) -> None:
+        sizes.append(len(data))
+        receive(self, data)
+
+    monkeypatch.setattr(LimitedProtocol, "data_received", note)
+    return sizes
+
+
 async def is_answered(server: RawServer) -> bool:
     """Whether one who comes now is."""
     async with server.connect() as stranger:
@@ -60,6 +75,25 @@ async def is_answered(server: RawServer) -> bool:
             async with asyncio.timeout(0.1):
                 return bool(await stranger.until("HTTP/1.1 "))
         return False
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_who_comes_when_all_is_used_up_is_not_read(new_loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = noted_sizes(monkeypatch)
+
+    async def flood() -> None:
+        share = StrangerShare(0.1, Clock())
+        async with serving(strangers=share) as server:
+            share.spend(ALL_S)
+            async with server.connect() as stranger:
+                sending = asyncio.create_task(stranger.send(CHUNKED_HEAD + b"1\r\nx\r\n" * 1_000_000))
+                await asyncio.wait((sending,), timeout=0.2)
+                assert not sending.done()
+                sending.cancel()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(flood())
+    assert sum(sizes) <= 32 * 512, "what libuv reads at once"
 
 
 async def test_strangers_wait_until_their_share_has_grown() -> None:
@@ -87,19 +121,12 @@ async def test_who_only_costs_comes_to_wait(app: object, asked: bytes) -> None:
 
 
 async def test_long_chunks_are_read_in_long_pieces_and_short_ones_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes: list[int] = []
-    receive = LimitedProtocol.data_received
-
-    def note(self: LimitedProtocol, data: bytes) -> None:
-        sizes.append(len(data))
-        receive(self, data)
-
-    monkeypatch.setattr(LimitedProtocol, "data_received", note)
+    sizes = noted_sizes(monkeypatch)
     async with serving() as server, server.connect() as connection:
         await connection.send(CHUNKED)
         assert " 200000 bytes" in await connection.until(">")
         assert max(sizes) > 8192
         sizes.clear()
-        await connection.send(POST + b"transfer-encoding: chunked\r\n\r\n" + b"8\r\n12345678\r\n" * 2000 + b"0\r\n\r\n")
+        await connection.send(CHUNKED_HEAD + b"8\r\n12345678\r\n" * 2000 + b"0\r\n\r\n")
         assert " 16000 bytes" in await connection.until(">")
         assert max(sizes) <= 512
