@@ -8,11 +8,12 @@ from uvicorn.protocols.http.flow_control import FlowControl
 
 from orchestrator.requests.stranger_share import StrangerShare
 
-_CONNECTION_S = 0.0001
-_REFUSAL_S = 0.0005
+_CONNECTION_S = 0.00005
+_REFUSAL_S = 0.0003
 """Loop time that a connection, and an answer that is no work, take beside what is read (measured)."""
 _CREDIT_S = 0.002
-"""Loop time for which a connection is read without waiting once a request of it was accepted: ten prompts of 200 kB."""
+"""Loop time for which a connection is read without waiting once a request of it was accepted: eight prompts of 200 kB
+(measured)."""
 
 
 class Flow(FlowControl):
