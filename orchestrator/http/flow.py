@@ -42,14 +42,15 @@ class Flow(FlowControl):
         if is_paused and not self._is_waiting:
             self._transport.resume_reading()
 
-    def spend(self, time_s: float) -> None:
-        """The connection has cost so much of the loop's time; reading waits where that is too much."""
+    def spend(self, time_s: float, *, has_more: bool = False) -> None:
+        """The connection has cost so much of the loop's time; reading waits where that is too much. has_more: there is
+        more to read at once, so that a stranger waits for its turn in any case."""
         if self._is_closed:
             return
         self._unproven_s += time_s
         self._share.spend(time_s)
         is_free = self._is_accepted and self._unproven_s <= _CREDIT_S
-        if self._is_waiting or is_free or not self._share.wait(self._address, self._resume):
+        if self._is_waiting or is_free or not self._share.wait(self._address, self._resume, in_any_case=has_more):
             return
         self._is_waiting = True
         if not self.read_paused:

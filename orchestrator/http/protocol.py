@@ -28,7 +28,7 @@ _BODY_READ_BYTES = 65_536
 """The same of what has little to parse: a body whose length is known, or whose chunks are long. Over TLS a read is a
 turn of the loop."""
 _DISCARD_BYTES = 8192
-"""The same of what is thrown away: libuv reads a connection 32 times on end."""
+"""The same of what is thrown away."""
 _MIN_BODY_SHARE = 7 / 8
 """Of what was read last, for the next read to be twice as long."""
 _MAX_PIPELINED = 16
@@ -61,11 +61,15 @@ class SmallReads(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
         self._begun_s = time.thread_time()
-        return self._buffer[: self._protocol.num_read_bytes]
+        self._num_bytes = self._protocol.num_read_bytes
+        return self._buffer[: self._num_bytes]
 
     def buffer_updated(self, nbytes: int) -> None:
         self._protocol.data_received(bytes(self._buffer[:nbytes]))
-        self._protocol.flow.spend(time.thread_time() - self._begun_s)
+        # libuv reads a connection 32 times on end while each fills the buffer. Paused before the read, it would call what
+        # is no longer there.
+        has_more = nbytes == self._num_bytes
+        self._protocol.flow.spend(time.thread_time() - self._begun_s, has_more=has_more)
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -213,7 +217,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._answering = cycle
-        app = _judged(app, self.flow)
+        app = _judged(app, cycle, self.flow)
         super()._start_asgi_task(cycle, _close_delimited(app, cycle) if cycle.scope["http_version"] == "1.0" else app)
 
     def _refuse(self, message: str) -> None:
@@ -268,11 +272,15 @@ class LimitedProtocol(HttpToolsProtocol):
             self.abort()
 
 
-def _judged(app: Any, flow: Flow) -> Any:
+def _judged(app: Any, cycle: RequestResponseCycle, flow: Flow) -> Any:
     """What the application answers says who is a stranger. Those who only look stay what they were."""
 
     async def run(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_judged(message: Message) -> None:
+            # uvloop writes to no closed transport, and tells of its end only later.
+            if flow.write_paused and not cycle.disconnected:
+                await flow.drain()
+            cycle.disconnected |= cycle.transport.is_closing()
             if message["type"] == "http.response.start":
                 if 400 <= message["status"] < 500:
                     flow.refuse()

@@ -17,7 +17,7 @@ class Receiver(asyncio.Protocol):
     num_read_bytes: int
 
     def __init__(self, config: object) -> None:
-        self.flow = SimpleNamespace(spend=lambda _: None)
+        self.flow = SimpleNamespace(spend=lambda _, has_more: None)
 
     def data_received(self, data: bytes) -> None:
         self.sizes.append(len(data))
