@@ -8,9 +8,10 @@ from typing import Any, cast
 
 import httptools
 import uvicorn
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from orchestrator.http.answering import close_delimited, judged
 from orchestrator.http.connections import Connections, network_of
 from orchestrator.http.errors import error_body, error_response
 from orchestrator.http.flow import Flow
@@ -66,8 +67,7 @@ class SmallReads(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._protocol.data_received(bytes(self._buffer[:nbytes]))
-        # libuv reads a connection 32 times on end while each fills the buffer. Paused before the read, it would call what
-        # is no longer there.
+        # libuv reads a connection 32 times on end while each fills the buffer. Paused in `get_buffer`, it would crash.
         has_more = nbytes == self._num_bytes
         self._protocol.flow.spend(time.thread_time() - self._begun_s, has_more=has_more)
 
@@ -217,8 +217,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._answering = cycle
-        app = _judged(app, cycle, self.flow)
-        super()._start_asgi_task(cycle, _close_delimited(app, cycle) if cycle.scope["http_version"] == "1.0" else app)
+        app = judged(app, cycle, self.flow)
+        super()._start_asgi_task(cycle, close_delimited(app, cycle) if cycle.scope["http_version"] == "1.0" else app)
 
     def _refuse(self, message: str) -> None:
         """The request that is being read is none, and the last one."""
@@ -270,40 +270,3 @@ class LimitedProtocol(HttpToolsProtocol):
         self._reading = None
         if not self.transport.is_closing():
             self.abort()
-
-
-def _judged(app: Any, cycle: RequestResponseCycle, flow: Flow) -> Any:
-    """What the application answers says who is a stranger. Those who only look stay what they were."""
-
-    async def run(scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_judged(message: Message) -> None:
-            # uvloop writes to no closed transport, and tells of its end only later.
-            if flow.write_paused and not cycle.disconnected:
-                await flow.drain()
-            cycle.disconnected |= cycle.transport.is_closing()
-            if message["type"] == "http.response.start":
-                if 400 <= message["status"] < 500:
-                    flow.refuse()
-                elif scope["method"] == "POST" and message["status"] < 400:
-                    flow.accept()
-                else:
-                    flow.pass_over()
-            await send(message)
-
-        await app(scope, receive, send_judged)
-
-    return run
-
-
-def _close_delimited(app: Any, cycle: RequestResponseCycle) -> Any:
-    """HTTP/1.0 knows no chunks: an answer of unknown length ends with its connection (RFC 9112, 6.1)."""
-
-    async def run(scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_plainly(message: Message) -> None:
-            cycle.chunked_encoding = False
-            cycle.expected_content_length = len(message.get("body", b""))
-            await send(message)
-
-        await app(scope, receive, send_plainly)
-
-    return run
