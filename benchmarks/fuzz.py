@@ -47,7 +47,7 @@ def surfaces() -> list[tuple[Surface, int]]:
 
 async def tell_hostile(report: Report, kinds: Sequence[str]) -> None:
     """Clients that mean harm beside one that does not."""
-    report.columns = {name: name for name in ("clients", "lag_alone_ms", *ASKED)}
+    report.columns = {name: name for name in ("clients", "lag_alone_ms", *ASKED, "attackers_cores")}
     async for row in measure_hostile(kinds):
         print(row, flush=True)
         report.row(**row)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -9,17 +10,25 @@ from typing import Any
 
 import grpc
 import grpc.aio
+from google.protobuf import descriptor_pool
 
 from orchestrator.api_security import Authenticator, client_id_of, host_of
 from orchestrator.requests.call_messages import CallMessages, Context
 from orchestrator.requests.identity import identified
-from pilotfish.errors import AuthenticationError, InvalidRequestError
+from pilotfish.errors import AuthenticationError, InvalidRequestError, ResourceExhaustedError
 from pilotfish.rpc.status import aborting_on_error
+from pilotfish.rpc.wire_items import check_items
 from pilotfish.security.allowance import Allowance
 from pilotfish.security.link_token import AUTHORIZATION_KEY
+from pilotfish.structured.bounds import MAX_JSON_ITEMS
 
 Behavior = Callable[[Any, Context], Awaitable[Any]]
-Decode = Callable[[bytes], Any]
+Decode = Callable[[bytes], Awaitable[Any]]
+
+_MAX_KEYLESS_STREAMS = 1024
+"""Streams of health and reflection at once: they last for as long as their clients like."""
+_MAX_ASKED = 1000
+"""Messages of one stream."""
 
 
 class CallGuard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in grpc-stubs alone
@@ -38,6 +47,7 @@ class CallGuard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generi
         self._authenticator = authenticator
         self._messages = messages
         self._keyless_messages = keyless_messages
+        self._keyless_streams = asyncio.BoundedSemaphore(_MAX_KEYLESS_STREAMS)
 
     async def intercept_service(
         self,
@@ -55,11 +65,15 @@ class CallGuard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # generi
                 allowance = self._authenticator.allowance(metadata.get(AUTHORIZATION_KEY, ""))
             except AuthenticationError as error:
                 return grpc.stream_stream_rpc_method_handler(_refusing(str(error)))
+        decode = _decoder(handler.request_deserializer, handler_call_details.method)
         # gRPC reads the one message of a unary call before any code of ours runs, and waits for it for ever.
-        decode, behavior = handler.request_deserializer, handler.unary_stream or handler.unary_unary
+        behavior = handler.unary_stream or handler.unary_unary
         run = _answering_all if behavior is None else _answering_one
+        behavior = run(behavior or handler.stream_stream, _Messages(messages, decode, allowance))
+        if messages is self._keyless_messages and handler.response_streaming:
+            behavior = _bounded(behavior, self._keyless_streams)
         return grpc.stream_stream_rpc_method_handler(
-            run(behavior or handler.stream_stream, _Messages(messages, decode, allowance)),
+            behavior,
             response_serializer=handler.response_serializer,
         )
 
@@ -92,12 +106,12 @@ def _answering_one(behavior: Behavior, messages: _Messages) -> Behavior:
 
 def _answering_all(behavior: Any, messages: _Messages) -> Behavior:
     async def asked_of(context: Context) -> AsyncGenerator[Any, None]:
-        is_over = False
-        while not is_over:
+        for _ in range(_MAX_ASKED):
             async with messages.next(context) as message:
-                is_over = message is None
-                if not is_over:
-                    yield message
+                if message is None:
+                    return
+                yield message
+        raise ResourceExhaustedError(f"a stream may have {_MAX_ASKED} messages; open another one")
 
     async def run(_: Any, context: Context) -> None:
         async with _refusing_on_error(context), contextlib.aclosing(asked_of(context)) as asked:
@@ -105,6 +119,28 @@ def _answering_all(behavior: Any, messages: _Messages) -> Behavior:
                 await context.write(answer)
 
     return run
+
+
+def _bounded(behavior: Behavior, streams: asyncio.BoundedSemaphore) -> Behavior:
+    async def run(request: Any, context: Context) -> None:
+        if streams.locked():
+            async with _refusing_on_error(context):
+                raise ResourceExhaustedError("too many streams of health and reflection are open; try again later")
+        async with streams:
+            await behavior(request, context)
+
+    return run
+
+
+def _decoder(deserialize: Callable[[bytes], Any], method: str) -> Decode:
+    """Refuses messages of too many items before they are decoded."""
+    kind = descriptor_pool.Default().FindMethodByName(method[1:].replace("/", ".")).input_type
+
+    async def decode(data: bytes) -> Any:
+        await check_items(data, kind, MAX_JSON_ITEMS)
+        return deserialize(data)
+
+    return decode
 
 
 def _refusing(message: str) -> Behavior:

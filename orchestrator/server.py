@@ -22,6 +22,7 @@ from orchestrator.replicas.routing import make_router
 from orchestrator.requests.body_budget import BodyBudget, max_message_bytes
 from orchestrator.requests.call_messages import CallMessages
 from orchestrator.requests.request import PROPOSERS
+from orchestrator.requests.stranger_share import StrangerShare
 from orchestrator.servicer import InferenceServicer
 from pilotfish.config import Config, OrchestratorConfig, PublicSecurityConfig
 from pilotfish.errors import ConfigError, UnavailableError
@@ -69,10 +70,11 @@ class OrchestratorServer:
         service = _service(config, directory, tokenizer, links)
 
         budget = BodyBudget.of(config.orchestrator)
-        messages = CallMessages(config.orchestrator, budget, security.request_read_timeout_s)
+        strangers = StrangerShare(security.max_stranger_share)
+        messages = CallMessages(config.orchestrator, budget, security.request_read_timeout_s, strangers)
         # Calls that need no key take neither turns nor memory from those that do.
         own_budget = BodyBudget(4 * max_message_bytes(config.orchestrator))
-        keyless_messages = CallMessages(config.orchestrator, own_budget, security.request_read_timeout_s)
+        keyless_messages = CallMessages(config.orchestrator, own_budget, security.request_read_timeout_s, strangers)
 
         def register(server: grpc.aio.Server) -> None:
             servicer = InferenceServicer(service, config.orchestrator, public.authenticator)
@@ -90,7 +92,7 @@ class OrchestratorServer:
         )
         self = cls(service, server, config.telemetry.metrics_prefix)
         try:
-            await self._start_http(config.orchestrator, security, public, budget)
+            await self._start_http(config.orchestrator, security, public, budget, strangers)
         except BaseException:
             await self.drain_and_stop(0)
             raise
@@ -145,7 +147,12 @@ class OrchestratorServer:
         await self._closed.wait()
 
     async def _start_http(
-        self, config: OrchestratorConfig, limits: PublicSecurityConfig, public: ApiSecurity, budget: BodyBudget
+        self,
+        config: OrchestratorConfig,
+        limits: PublicSecurityConfig,
+        public: ApiSecurity,
+        budget: BodyBudget,
+        strangers: StrangerShare,
     ) -> None:
         if config.http.probe_port >= 0:
             information = InformationApi(self.service, lambda: self._is_draining, self.metrics)
@@ -158,6 +165,7 @@ class OrchestratorServer:
             config.http_port,
             keep_alive_timeout_s=config.http.keep_alive_timeout_s,
             limits=limits,
+            strangers=strangers,
             certificates=public.certificates,
         )
 

@@ -1,5 +1,9 @@
 """Clients that mean harm, 64 at once, and one that does not: what the service holds, how long its loop is held, and how
-long the well-behaved one waits, beside what it waits alone."""
+long the well-behaved one waits, beside what it waits alone.
+
+Attackers have machines of their own. Here they run in one process that gets only the cores' idle time (SCHED_IDLE), and
+`attackers_cores` says how much that was: near 0 on a busy machine, where nothing is measured. All that the services do
+with what is sent counts. All come from one address, as behind a proxy that lets everything pass."""
 
 import asyncio
 import contextlib
@@ -143,9 +147,11 @@ async def measure_hostile(kinds: Sequence[str]) -> AsyncIterator[dict[str, Any]]
             hostile.start()
             try:
                 await asyncio.to_thread(begun.recv)
+                begun_s, before_s = time.perf_counter(), _processor_s(hostile.pid)
                 await asyncio.sleep(ATTACK_S)
                 beside_s = await _answers_s(address)
                 after = await _measured(ours)
+                attackers_cores = (_processor_s(hostile.pid) - before_s) / (time.perf_counter() - begun_s)
             finally:
                 hostile.kill()
                 hostile.join()
@@ -156,6 +162,7 @@ async def measure_hostile(kinds: Sequence[str]) -> AsyncIterator[dict[str, Any]]
                 "grown_mb": round(after.resident_mb - before.resident_mb, 1),
                 "slower": round(beside_s[0] / alone_s[0], 2),
                 "slower_grpc": round(beside_s[1] / alone_s[1], 2),
+                "attackers_cores": round(attackers_cores, 2),
             }
         finally:
             for each in (process, target):
@@ -164,9 +171,9 @@ async def measure_hostile(kinds: Sequence[str]) -> AsyncIterator[dict[str, Any]]
 
 
 def _attack(name: str, address: Address, begins: Connection) -> None:
-    """In a process of its own, until it is killed: the well-behaved client shall wait for the server alone, and the
-    server shall not share its cores with what attackers compute on theirs."""
-    os.nice(10)
+    """In a process of its own, until it is killed. It gets what the services and the well-behaved client leave of the
+    cores, for attackers compute on machines of their own; what it sends is the services' to bear."""
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     begins.send(None)
 
     async def all_of_them() -> None:
@@ -257,6 +264,13 @@ async def _measure(main: Connection, orchestrator: OrchestratorServer) -> None:
         main.send(most)
         most = Measured(0.0, 0.0)
         assert not ticking.done()
+
+
+def _processor_s(process: int | None) -> float:
+    """What a process has had so far, of all cores."""
+    with open(f"/proc/{process}/stat", encoding="ascii") as file:  # noqa: PTH123
+        user, system = file.read().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def _resident_mb() -> float:

@@ -45,7 +45,7 @@ class Connections:
 
     def admit(self, connection: Connection, host: str) -> bool:
         """Count a connection whose client is to begin. False: there is no room. host: where the client is."""
-        address = _network_of(host)
+        address = network_of(host)
         group = self._by_address.get(address) or _Group(self._max_per_address)
         for each in (group, self._all):
             if each.is_full and each.waiting:
@@ -84,7 +84,7 @@ class Connections:
         return () if address is None else (self._by_address[address], self._all)
 
 
-def _network_of(host: str) -> str:
+def network_of(host: str) -> str:
     """The address, or for IPv6 the network that one customer has: its 64 bits name as many hosts as one likes."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])

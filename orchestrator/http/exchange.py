@@ -142,6 +142,7 @@ async def _unless_disconnected(receive: Receive, work: Coroutine[Any, Any, None]
         if not task.cancelled():
             # It may have failed of the very same cause: somebody has to have looked.
             task.exception()
+        del task, watch  # an error's traceback has this frame: with the task in it, bodies stayed until a collection
 
 
 async def _disconnect(receive: Callable[[], Awaitable[Mapping[str, Any]]]) -> None:

@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any, cast
 
 import httptools
 import uvicorn
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from orchestrator.http.connections import Connections
+from orchestrator.http.answering import close_delimited, judged
+from orchestrator.http.connections import Connections, network_of
 from orchestrator.http.errors import error_body, error_response
+from orchestrator.http.flow import Flow
 from orchestrator.http.lingering import Lingering
 from orchestrator.http.message_bounds import BadMessageError, MessageBounds
 from orchestrator.http.request_head import check_head, origin_form, without_offer
 from orchestrator.requests.identity import RequestIdentity
+from orchestrator.requests.stranger_share import StrangerShare
 from pilotfish.config import PublicSecurityConfig
 
 _READ_BYTES = 512
 """Bytes read of one connection at a time: with 2048, 64 connections that send only the smallest chunks held the loop
 for 85 ms (measured), with 512 for 20."""
 _BODY_READ_BYTES = 65_536
-"""The same of a body whose length is known: it has no chunks to parse, and over TLS a read is a turn of the loop."""
+"""The same of what has little to parse: a body whose length is known, or whose chunks are long. Over TLS a read is a
+turn of the loop."""
+_DISCARD_BYTES = 8192
+"""The same of what is thrown away."""
+_MIN_BODY_SHARE = 7 / 8
+"""Of what was read last, for the next read to be twice as long."""
 _MAX_PIPELINED = 16
 """Requests of one connection that wait for the answers to earlier ones."""
 
@@ -30,16 +39,17 @@ _MAX_PIPELINED = 16
 class LimitedConfig(uvicorn.Config):
     """The configuration of uvicorn, with the limits and with what all connections of a server share."""
 
-    def __init__(self, app: ASGIApp, *, limits: PublicSecurityConfig, **options: Any) -> None:
+    def __init__(self, app: ASGIApp, *, limits: PublicSecurityConfig, strangers: StrangerShare, **options: Any) -> None:
         super().__init__(app, http=SmallReads, **options)  # type: ignore[arg-type]
         self.limits = limits
+        self.strangers = strangers
         self.open_connections = Connections(limits)
         self.read_buffer = memoryview(bytearray(_BODY_READ_BYTES))
 
 
 class SmallReads(asyncio.BufferedProtocol):
     """Gives a connection what it receives in small pieces. One of its own: what is an asyncio.Protocol as well, as
-    uvicorn's are, is given all that there is by uvloop."""
+    uvicorn's are, is given all that there is by uvloop. And notes what each takes."""
 
     def __init__(self, config: LimitedConfig, **options: Any) -> None:
         self._buffer = config.read_buffer
@@ -51,11 +61,15 @@ class SmallReads(asyncio.BufferedProtocol):
         self.resume_writing = self._protocol.resume_writing  # type: ignore[method-assign]
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
-        num_bytes = max(_READ_BYTES, min(self._protocol.num_body_bytes_left, _BODY_READ_BYTES))
-        return self._buffer[:num_bytes]
+        self._begun_s = time.thread_time()
+        self._num_bytes = self._protocol.num_read_bytes
+        return self._buffer[: self._num_bytes]
 
     def buffer_updated(self, nbytes: int) -> None:
         self._protocol.data_received(bytes(self._buffer[:nbytes]))
+        # libuv reads a connection 32 times on end while each fills the buffer. Paused in `get_buffer`, it would crash.
+        has_more = nbytes == self._num_bytes
+        self._protocol.flow.spend(time.thread_time() - self._begun_s, has_more=has_more)
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -70,16 +84,20 @@ class LimitedProtocol(HttpToolsProtocol):
         self._bounds = MessageBounds(self.config.limits.max_header_bytes)
         self._pieces: list[bytes] = []
         """Pieces of the body in what is being parsed."""
-        self.num_body_bytes_left = 0
+        self._num_body_bytes_left = 0
         """What is to come of a body whose length is known."""
+        self._num_chunk_bytes = _READ_BYTES
+        """To read of what else is to come."""
         self._is_in_head = False
         self._may_stay = False
         self._is_refused = False
         self._answering: RequestResponseCycle | None = None
         self._reading: asyncio.TimerHandle | None = None
         super().connection_made(transport)
+        host = self.client[0] if self.client else ""
+        self.flow: Flow = Flow(transport, self.config.strangers, network_of(host))
         self._lingering = Lingering(transport, self.flow)
-        if self.config.open_connections.admit(self, self.client[0] if self.client else ""):
+        if self.config.open_connections.admit(self, host):
             self._take_turns()
         else:
             self.abort()
@@ -87,6 +105,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._unwatch()
         self._lingering.end()
+        self.flow.close()
         self.config.open_connections.remove(self)
         super().connection_lost(exc)
 
@@ -98,6 +117,13 @@ class LimitedProtocol(HttpToolsProtocol):
         self._may_stay = False
         super().shutdown()
 
+    @property
+    def num_read_bytes(self) -> int:
+        """The most to read at once."""
+        if self._is_refused or self._lingering.is_begun:
+            return _DISCARD_BYTES
+        return max(self._num_chunk_bytes, min(self._num_body_bytes_left, _BODY_READ_BYTES))
+
     def data_received(self, data: bytes) -> None:
         if self._is_refused or self._lingering.is_begun:
             self._lingering.discard(len(data))
@@ -106,6 +132,9 @@ class LimitedProtocol(HttpToolsProtocol):
         self._bounds.read(len(data))
         try:
             self._parse(data)
+            num_body_bytes = sum(map(len, self._pieces))
+            is_mostly_body = num_body_bytes >= _MIN_BODY_SHARE * len(data)
+            self._num_chunk_bytes = min(2 * len(data), _BODY_READ_BYTES) if is_mostly_body else _READ_BYTES
             self._take_pieces()
             self._bounds.check()
         except BadMessageError as error:
@@ -150,7 +179,7 @@ class LimitedProtocol(HttpToolsProtocol):
         check_head(self.headers, version)
         fields = dict(self.headers)
         length = b"" if b"transfer-encoding" in fields else fields.get(b"content-length", b"")
-        self.num_body_bytes_left = int(length) if length.isdigit() else 0
+        self._num_body_bytes_left = int(length) if length.isdigit() else 0
         self.expect_100_continue &= version != "1.0"
         super().on_headers_complete()
         # An answer that overtakes its request is the connection's last: what follows is not to be parsed for it.
@@ -166,7 +195,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._pieces:
             body = b"".join(self._pieces)
             self._pieces.clear()
-            self.num_body_bytes_left = max(0, self.num_body_bytes_left - len(body))
+            self._num_body_bytes_left = max(0, self._num_body_bytes_left - len(body))
             self._bounds.body(len(body))
             super().on_body(body)
             if self.pipeline:
@@ -174,7 +203,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._take_pieces()
-        self.num_body_bytes_left = 0
+        self._num_body_bytes_left = 0
         if self.parser.should_upgrade():
             return
         self.cycle.transport = self.transport
@@ -188,11 +217,13 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._answering = cycle
-        super()._start_asgi_task(cycle, _close_delimited(app, cycle) if cycle.scope["http_version"] == "1.0" else app)
+        app = judged(app, cycle, self.flow)
+        super()._start_asgi_task(cycle, close_delimited(app, cycle) if cycle.scope["http_version"] == "1.0" else app)
 
     def _refuse(self, message: str) -> None:
         """The request that is being read is none, and the last one."""
         self._is_refused = True
+        self.flow.refuse()
         last = self._answering
         if last is not None and not last.response_complete and not last.more_body:
             if self.pipeline and self.pipeline[0][0].more_body:
@@ -239,17 +270,3 @@ class LimitedProtocol(HttpToolsProtocol):
         self._reading = None
         if not self.transport.is_closing():
             self.abort()
-
-
-def _close_delimited(app: Any, cycle: RequestResponseCycle) -> Any:
-    """HTTP/1.0 knows no chunks: an answer of unknown length ends with its connection (RFC 9112, 6.1)."""
-
-    async def run(scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_plainly(message: Message) -> None:
-            cycle.chunked_encoding = False
-            cycle.expected_content_length = len(message.get("body", b""))
-            await send(message)
-
-        await app(scope, receive, send_plainly)
-
-    return run

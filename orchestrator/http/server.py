@@ -11,6 +11,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from orchestrator.http.protocol import LimitedConfig
+from orchestrator.requests.stranger_share import StrangerShare
 from pilotfish.config import PublicSecurityConfig
 from pilotfish.errors import UnavailableError
 from pilotfish.rpc.server import explain
@@ -40,16 +41,19 @@ class HttpServer:
         *,
         keep_alive_timeout_s: int,
         limits: PublicSecurityConfig,
+        strangers: StrangerShare | None = None,
         certificates: CertificateSource | None = None,
         port_setting: str = "orchestrator.http.port",
     ) -> HttpServer:
-        """Listen on host:port (0: a free port). certificates: for TLS. port_setting: the configuration key of the port,
-        for messages. Raises UnavailableError when the address cannot be had."""
+        """Listen on host:port (0: a free port). strangers: shared with other servers, if any. certificates: for TLS.
+        port_setting: the configuration key of the port, for messages. Raises UnavailableError when the address cannot
+        be had."""
         listener = _listen(host, port, port_setting)
         _limit_stalls(listener, limits.response_write_timeout_s)
         config = LimitedConfig(
             app,
             limits=limits,
+            strangers=strangers or StrangerShare(limits.max_stranger_share),
             ssl_context_factory=None if certificates is None else lambda *_: ReloadingContext.of(certificates),
             loop="none",
             ws="none",

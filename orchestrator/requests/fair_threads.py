@@ -38,7 +38,10 @@ class FairThreads:
                 loop.call_soon_threadsafe(self._turns.end, client_id, took_s)
 
         future.add_done_callback(leave)
-        return await asyncio.wrap_future(future)
+        try:
+            return await asyncio.wrap_future(future)
+        finally:
+            del future  # an error's traceback has this frame: with the future in it, it stayed until a collection
 
     def close(self) -> None:
         """Begin nothing more, and refuse what waits. Idempotent."""

@@ -84,6 +84,10 @@ class PublicSecurityConfig:
     longest for its client; if all are being answered, or over gRPC, it is closed."""
     max_connections_per_address: PositiveInt = 4096
     """The same for one client address over HTTP (IPv6: a /64 network). A proxy before the API is one address."""
+    max_stranger_share: Annotated[float, Field(gt=0, le=1)] = 0.1
+    """Share of the event loop's time for reading what connections send of which no request was accepted, or whose last
+    one was refused, and for refusing it. Beyond, they wait in turns fair to addresses; accepted requests do not
+    count."""
     grpc_max_streams: PositiveInt = 4096
     """Maximum calls at once on one gRPC connection. The client's library keeps more back; of a connection's first burst
     they are UNAVAILABLE."""

@@ -3,7 +3,7 @@
 import asyncio
 import gc
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +125,54 @@ async def test_health_and_reflection_answer_through_the_guard(tmp_path: Path) ->
         assert all(SERVICE_NAME.encode() in answer for answer in answers)
         call = reflect(iter([b"\xff"]))
         assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_who_was_accepted_does_not_wait_for_strangers(tmp_path: Path) -> None:
+    public = {"max_stranger_share": 1e-6}
+    async with (
+        serving(tmp_path, security={"public": public}) as stack,
+        grpc.aio.insecure_channel(stack.orchestrator.address) as known,
+        grpc.aio.insecure_channel(stack.orchestrator.address, options=[("grpc.use_local_subchannel_pool", 1)]) as other,
+    ):
+        asking = pb.GenerateRequest(text="a small fish", max_tokens=4).SerializeToString()
+
+        async def ask() -> list[bytes]:
+            return [piece async for piece in known.unary_stream(GENERATE)(asking)]
+
+        assert await ask()
+        refused = {asyncio.ensure_future(other.unary_unary(GENERATE)(b"\xff" * 3_900_000).code()) for _ in range(60)}
+        while len(refused) > 30:  # then strangers have used up their share
+            done, refused = await asyncio.wait(refused, return_when=asyncio.FIRST_COMPLETED)
+            assert {each.result() for each in done} == {grpc.StatusCode.INVALID_ARGUMENT}
+        for _ in range(20):
+            assert await ask()
+        waiting = other.unary_stream(GENERATE)(asking, timeout=0.2)
+        assert await waiting.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        for each in refused:
+            each.cancel()
+
+
+async def test_a_message_of_very_many_items_is_refused(tmp_path: Path) -> None:
+    async with serving(tmp_path) as stack, grpc.aio.insecure_channel(stack.orchestrator.address) as channel:
+        call = channel.unary_unary(GENERATE)(b"\x72\x00" * 1_900_000)
+        assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert "100000 items" in await call.details()
+
+
+async def test_a_stream_of_reflection_has_an_end(tmp_path: Path) -> None:
+    async with serving(tmp_path) as stack, grpc.aio.insecure_channel(stack.orchestrator.address) as channel:
+        call = channel.stream_stream("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo")(
+            b"\x3a\x00" for _ in range(1001)
+        )
+        answers = [answer async for answer in _until_refused(call)]
+        assert await call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert len(answers) == 1000
+
+
+async def _until_refused(call: Any) -> AsyncIterator[bytes]:
+    with suppress(grpc.aio.AioRpcError):
+        async for answer in call:
+            yield answer
 
 
 def kept_errors() -> set[int]:

@@ -10,6 +10,7 @@ from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from orchestrator.http.server import HttpServer
+from orchestrator.requests.stranger_share import StrangerShare
 from pilotfish.config import PublicSecurityConfig
 
 
@@ -100,10 +101,17 @@ class RawServer:
 
 
 @asynccontextmanager
-async def serving(app: Any = tell, *, keep_alive_timeout_s: int = 60, **limits: Any) -> AsyncIterator[RawServer]:
+async def serving(
+    app: Any = tell, *, keep_alive_timeout_s: int = 60, strangers: StrangerShare | None = None, **limits: Any
+) -> AsyncIterator[RawServer]:
     """limits: keys of security.public."""
     server = await HttpServer.start(
-        app, "127.0.0.1", 0, keep_alive_timeout_s=keep_alive_timeout_s, limits=PublicSecurityConfig(**limits)
+        app,
+        "127.0.0.1",
+        0,
+        keep_alive_timeout_s=keep_alive_timeout_s,
+        limits=PublicSecurityConfig(**limits),
+        strangers=strangers,
     )
     host, _, port = server.address.rpartition(":")
     try:

@@ -1,5 +1,7 @@
 import asyncio
+import gc
 import json
+import weakref
 from typing import Any
 
 import pytest
@@ -8,6 +10,7 @@ from orchestrator.http.exchange import Endpoint, Exchange
 from orchestrator.http.identity_middleware import IdentityMiddleware
 from orchestrator.requests.body_budget import BodyBudget
 from pilotfish.errors import InvalidRequestError
+from tests.support.until import until
 
 
 class Connection:
@@ -48,6 +51,21 @@ async def test_an_error_within_a_stream_is_an_event() -> None:
     assert (first, done, rest) == ("data: 1", "data: [DONE]", "")
     assert json.loads(error.removeprefix("data: "))["error"]["message"] == "no"
     assert "more_body" not in connection.sent[-1]
+
+
+async def test_a_refused_request_leaves_nothing_for_the_collector() -> None:
+    left: list[weakref.ref[Exchange]] = []
+
+    async def handler(exchange: Exchange) -> None:
+        left.append(weakref.ref(exchange))
+        raise InvalidRequestError("no")
+
+    gc.disable()
+    try:
+        await Connection().ask(handler)
+        await until(lambda: left[0]() is None)
+    finally:
+        gc.enable()
 
 
 async def test_a_fault_of_our_own_is_logged_and_not_told(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,7 +1,9 @@
 """Work of many clients on few threads."""
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from orchestrator.requests.fair_threads import FairThreads
 from pilotfish.config import OrchestratorConfig
 from pilotfish.errors import ResourceExhaustedError, UnavailableError
+from tests.support.until import until
 
 DURATIONS_S = {"long": 1.0, "short": 0.01}
 
@@ -54,6 +57,28 @@ async def test_results_and_errors_come_back() -> None:
         await threads.run("a", lambda: 1 // 0)
     assert await threads.run("a", lambda: 8) == 8
     threads.close()
+
+
+class LargeError(Exception):
+    """As one whose traceback has a request's body."""
+
+
+def fail() -> None:
+    raise LargeError
+
+
+async def test_what_failed_leaves_nothing_for_the_collector() -> None:
+    threads = one_thread()
+    gc.disable()
+    try:
+        with pytest.raises(LargeError) as raised:
+            await threads.run("a", fail)
+        left = weakref.ref(raised.value)
+        del raised
+        threads.close()
+        await until(lambda: left() is None)
+    finally:
+        gc.enable()
 
 
 async def test_a_client_with_much_work_does_not_hold_up_another(gate: threading.Event) -> None:
