@@ -191,6 +191,9 @@ def bind_request(
             param="num_speculative_tokens",
         )
     num_draft_tokens = min(num_draft_tokens, model.max_draft_depths.get(speculation.proposer, num_draft_tokens))
+    eos_token_ids = frozenset() if options.ignore_eos else model.eos_token_ids
+    stop_token_ids = eos_token_ids.union(sampling.stop_token_ids)
+    _check_allowed_tokens(sampling, stop_token_ids)
     _check_grammar_ends(sampling, model)
     lossy_by = lossy_by_of(options)
     if lossy_by and not model.allow_lossy:
@@ -200,13 +203,12 @@ def bind_request(
             "orchestrator.speculation.allow_lossy",
             param=param,
         )
-    eos_token_ids = frozenset() if options.ignore_eos else model.eos_token_ids
     return GenerationRequest(
         prompt_token_ids=tuple(prompt_token_ids),
         sampling=msgspec.structs.replace(
             sampling,
             max_tokens=min(sampling.max_tokens, model.max_context_tokens - len(prompt_token_ids)),
-            stop_token_ids=tuple(sorted(eos_token_ids.union(sampling.stop_token_ids))),
+            stop_token_ids=tuple(sorted(stop_token_ids)),
         ),
         speculation=speculation,
         says_mode=options.says_mode,
@@ -248,6 +250,17 @@ def _check_token_lists(sampling: SamplingParams, model: ServedModel) -> None:
                 param=name,
             )
         check_token_ids(name, token_ids, model.vocab_size)
+
+
+def _check_allowed_tokens(sampling: SamplingParams, stop_token_ids: frozenset[int]) -> None:
+    """Something has to be left for the first token."""
+    left = set(sampling.allowed_token_ids).difference(word[0] for word in sampling.bad_words if len(word) == 1)
+    if sampling.min_tokens:
+        left -= stop_token_ids
+    if sampling.allowed_token_ids and not left:
+        raise InvalidRequestError(
+            "allowed_token_ids holds no token that bad_words and min_tokens leave", param="allowed_token_ids"
+        )
 
 
 def _check_grammar_ends(sampling: SamplingParams, model: ServedModel) -> None:
