@@ -18,6 +18,8 @@ from pilotfish.types import SamplingParams
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARS = 512
 """Each is looked for in every piece of text."""
+MAX_SALT_CHARS = 512
+"""It goes to a replica with every answer, and is hashed there: 4 MB of 16 answers held up others for 0.9 s."""
 Mode = Literal["auto", "off", "on"]
 PROPOSERS = ("auto", "draft", *LOOKUPS, *IN_TARGET_DRAFTERS)
 """Proposers that a request may name. `auto`: ServedModel.default_proposer; `draft`: the draft pool; lookups in the
@@ -101,6 +103,11 @@ class GenerationOptions(AnswerOptions):
             )
         if max(map(len, self.stop), default=0) > MAX_STOP_CHARS:
             raise InvalidRequestError(f"stop holds a string of more than {MAX_STOP_CHARS} characters", param="stop")
+        if len(self.cache_salt) > MAX_SALT_CHARS:
+            raise InvalidRequestError(
+                f"cache_salt has {len(self.cache_salt)} characters; at most {MAX_SALT_CHARS} are allowed",
+                param="cache_salt",
+            )
         if self.sampling.min_tokens > self.sampling.max_tokens:
             raise InvalidRequestError(
                 f"min_tokens is {self.sampling.min_tokens}; the answer may have {self.sampling.max_tokens} tokens",

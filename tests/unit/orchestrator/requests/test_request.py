@@ -92,6 +92,13 @@ def test_of_the_allowed_tokens_one_has_to_be_possible(sampling: SamplingParams, 
     assert caught.value.param == "allowed_token_ids"
 
 
+def test_a_salt_has_a_limit() -> None:
+    assert bind_request(options(cache_salt="s" * 512), [1], MODEL).cache_salt == "s" * 512
+    with pytest.raises(InvalidRequestError, match="cache_salt has 513 characters; at most 512") as caught:
+        options(cache_salt="s" * 513)
+    assert caught.value.param == "cache_salt"
+
+
 def test_an_answer_in_a_format_needs_an_end_among_the_allowed_tokens() -> None:
     grammar = Grammar(GrammarKind.REGEX, "a")
     bind_request(options(sampling=SamplingParams(grammar=grammar, allowed_token_ids=(0, 5))), [1], MODEL)
