@@ -32,14 +32,14 @@ async def read_body(request: Request, max_bytes: int, hold: Callable[[int], None
     Raises RequestTooLargeError as soon as it is longer than max_bytes, InvalidRequestError if it is compressed, and
     what `hold` does.
     """
-    coding = request.headers.get("content-encoding", "").strip().lower()
-    if coding not in ("", "identity"):
-        raise InvalidRequestError(f"the body has the content coding {coding[:64]!r}; send it without one")
     declared = request.headers.get("content-length", "")
     if declared.isdecimal():
         check_request_bytes(int(declared), max_bytes)
+    coding = request.headers.get("content-encoding", "").strip().lower()
     body = bytearray()  # which grows in its place: pieces that are joined take twice as much
     async for piece in request.stream():
+        if piece and coding not in ("", "identity"):
+            raise InvalidRequestError(f"the body has the content coding {coding[:64]!r}; send it without one")
         num_bytes = len(body) + len(piece)
         check_request_bytes(num_bytes, max_bytes)
         hold(num_bytes)
