@@ -16,6 +16,8 @@ from pilotfish.structured.bounds import check_json
 
 _UNKNOWN_FIELD = re.compile(r"unknown field `(?P<name>[^`]*)`")
 _MISSING_FIELD = re.compile(r"missing required field `(?P<name>[^`]*)`")
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+"""Some clients begin UTF-8 with it, and a reader may skip it (RFC 8259, 8.1)."""
 _PLACE = re.compile(r" - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`$")
 
 BodyT = TypeVar("BodyT")
@@ -27,13 +29,17 @@ encode_body = msgspec.json.Encoder(decimal_format="number").encode
 async def read_body(request: Request, max_bytes: int, hold: Callable[[int], None]) -> bytearray:
     """The whole body. hold: called with its length so far.
 
-    Raises RequestTooLargeError as soon as it is longer than max_bytes, and what `hold` does.
+    Raises RequestTooLargeError as soon as it is longer than max_bytes, InvalidRequestError if it is compressed, and
+    what `hold` does.
     """
     declared = request.headers.get("content-length", "")
     if declared.isdecimal():
         check_request_bytes(int(declared), max_bytes)
+    coding = request.headers.get("content-encoding", "").strip().lower()
     body = bytearray()  # which grows in its place: pieces that are joined take twice as much
     async for piece in request.stream():
+        if piece and coding not in ("", "identity"):
+            raise InvalidRequestError(f"the body has the content coding {coding[:64]!r}; send it without one")
         num_bytes = len(body) + len(piece)
         check_request_bytes(num_bytes, max_bytes)
         hold(num_bytes)
@@ -48,6 +54,8 @@ def decoder_of(kind: type[BodyT]) -> msgspec.json.Decoder[BodyT]:
 
 def decode_body(decoder: msgspec.json.Decoder[BodyT], body: bytes | bytearray) -> BodyT:
     """Raises InvalidRequestError, with the parameter where one is wrong."""
+    if body.startswith(_BYTE_ORDER_MARK):
+        body = body[len(_BYTE_ORDER_MARK) :]
     check_json(body, "the body")
     try:
         return decoder.decode(body)

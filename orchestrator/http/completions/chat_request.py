@@ -194,7 +194,7 @@ def _chat_message(index: int, message: Message) -> ChatMessage:
     # Models know the newer name by the older one.
     role = "system" if message.role == "developer" else message.role
     calls = tuple(_tool_call(call, f"{param}.tool_calls[{at}]") for at, call in enumerate(message.tool_calls or ()))
-    if message.content is None and role != "assistant":
+    if message.content is None and role not in ("assistant", "tool"):
         raise InvalidRequestError(f"{param}.content is missing", param=f"{param}.content")
     reasoning = message.reasoning or message.reasoning_content or ""
     return ChatMessage(role, text_of(message.content, f"{param}.content"), calls, message.tool_call_id or "", reasoning)

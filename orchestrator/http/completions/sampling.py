@@ -17,10 +17,9 @@ from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.types import MAX_LOGPROBS, MAX_SEED, MAX_TOP_K, AcceptanceMode, Grammar
 
 MAX_LOGIT_BIAS = 100.0
+_ACCEPTANCE_FIELDS = ("acceptance", "typical_epsilon", "typical_delta", "tolerance_top_k", "tolerance_delta")
 SPECULATION_NAMES = {
-    "proposer": "speculation.proposer",
-    "num_speculative_tokens": "speculation.num_speculative_tokens",
-    **{name: f"speculation.{name}" for name in STEP_FIELDS},
+    name: f"speculation.{name}" for name in ("proposer", "num_speculative_tokens", *_ACCEPTANCE_FIELDS, *STEP_FIELDS)
 }
 """Names of parameters that the service knows without their object."""
 
@@ -219,6 +218,7 @@ def _top_k(top_k: int | None) -> int:
 
 
 def _logit_bias(logit_bias: dict[int, float] | None) -> tuple[tuple[int, float], ...]:
+    _token_ids("logit_bias", list(logit_bias or ()))
     for token_id, bias in (logit_bias or {}).items():
         if not -MAX_LOGIT_BIAS <= bias <= MAX_LOGIT_BIAS:
             raise InvalidRequestError(

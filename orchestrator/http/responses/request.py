@@ -180,9 +180,9 @@ class ResponsesRequest(ChatFields, kw_only=True):
                 thoughts = ""
             match item.type:
                 case "message":
-                    if item.role is None or item.content is None:
+                    if item.role is None or (item.content is None and item.role != "assistant"):
                         raise InvalidRequestError(f"{param} has no role or no content", param=param)
-                    content = _text(item.content, f"{param}.content")
+                    content = _text(item.content or "", f"{param}.content")
                     messages.append(Message(role=item.role, content=content, reasoning=thoughts))
                 case "function_call":
                     if not messages or messages[-1].role != "assistant":

@@ -184,7 +184,9 @@ class GenerateRequest(_message.Message):
     show_special_tokens: _builtins.bool
     """Keep special tokens in the text."""
     cache_salt: _builtins.str
-    """Requests share cached prefixes, and outputs for lookups, only with requests of the same salt."""
+    """Requests share cached prefixes, and outputs for lookups, only with requests of the same salt. At most 512
+    characters.
+    """
     @_builtins.property
     def tokens(self) -> Global___TokenPrompt: ...
     @_builtins.property
@@ -211,7 +213,7 @@ class GenerateRequest(_message.Message):
 
     @_builtins.property
     def bad_words(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """At most 128 words that must not appear in the answer."""
+        """At most 128 words that must not appear in the answer, 4,096 bytes in all."""
 
     @_builtins.property
     def allowed_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:

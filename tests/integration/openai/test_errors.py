@@ -56,7 +56,12 @@ def post(url: str, path: str, body: bytes | dict[str, Any], **headers: str) -> t
                 ("allowed_token_ids", []),
                 ("allowed_token_ids", [-1]),
                 ("allowed_token_ids", [10**9]),
+                ("logit_bias", {"-1": 1}),
             )
+        ),
+        *(
+            ("/v1/chat/completions", {"speculation": {name: -1}}, f"speculation.{name}")
+            for name in ("typical_epsilon", "typical_delta", "tolerance_top_k", "tolerance_delta")
         ),
         (
             "/v1/chat/completions",

@@ -101,7 +101,20 @@ def test_thoughts_without_words_reach_the_template(server: StackThread, name: st
     assert prompt_of(server, [ASKED, turn, ASKED]) == "user:which fish?|assistant:(so)|user:which fish?|Noneassistant:"
 
 
-@pytest.mark.parametrize("role", ["user", "system", "tool"])
+def test_a_turn_without_words_and_a_tool_without_a_result_are_taken(server: StackThread) -> None:
+    call = {"type": "function", "id": "c", "function": {"name": "find", "arguments": "{}"}}
+    turns = [{"role": "assistant", "content": None}, {"role": "assistant", "tool_calls": [call]}]
+    chat = {"messages": [ASKED, *turns, {"role": "tool", "content": None, "tool_call_id": "c"}], "max_tokens": 1}
+    items = [turns[0], {"type": "function_call", "call_id": "c", "name": "find", "arguments": "{}"}]
+    output = {"type": "function_call_output", "call_id": "c", "output": None}
+    answers = [
+        server.http.post("/v1/chat/completions", json=chat),
+        server.http.post("/v1/responses", json={"input": [ASKED, *items, output], "max_output_tokens": 1}),
+    ]
+    assert [answer.status_code for answer in answers] == [200, 200], [answer.text for answer in answers]
+
+
+@pytest.mark.parametrize("role", ["user", "system"])
 def test_others_say_something(server: StackThread, role: str) -> None:
     answer = server.http.post("/v1/chat/completions", json={"messages": [{"role": role, "content": None}]})
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "messages[0].content")

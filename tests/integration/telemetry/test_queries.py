@@ -119,6 +119,14 @@ def test_every_query_asks_for_what_is_told(told) -> None:
     assert all(problems_of(query, told) for query in WRONG_QUERIES), "the check finds nothing"
 
 
+def test_no_alert_hangs_on_how_often_is_scraped() -> None:
+    """Ten minutes are 40 scrapes of one cluster and 10 of another: a number of samples means nothing."""
+    counted = re.compile(r"\b(changes|resets|count_over_time)\([^()]*\)\s*[<>=!]+\s*[\d.]+\s*($|and|or|unless)")
+    assert counted.search("gain < 1 and changes(gain[10m]) > 10")
+    assert not counted.search("changes(gain[10m]) > 0.25 * count_over_time(gain[10m])")
+    assert not [rule["alert"] for rule in alert_rules() if counted.search(rule["expr"])]
+
+
 def vllm_queries(prefix: str) -> list[str]:
     """What vLLM's published dashboards (examples/observability) and the Gateway API inference extension ask for."""
     histograms = ("e2e_request_latency_seconds", "inter_token_latency_seconds", "time_to_first_token_seconds")

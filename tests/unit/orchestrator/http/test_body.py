@@ -39,6 +39,21 @@ async def test_of_a_body_that_says_that_it_is_too_long_nothing_is_read() -> None
         await read_body(Request(scope, receive), 4, unbounded)
 
 
+@pytest.mark.parametrize("coding", ["gzip", "br, gzip", "x" * 300])
+async def test_a_compressed_body_is_refused_by_its_coding(coding: str) -> None:
+    with pytest.raises(InvalidRequestError, match=f"content coding '{coding[:64]}'"):
+        await read_body(request(b"{}", **{"content-encoding": coding}), 4, unbounded)
+    assert await read_body(request(**{"content-encoding": coding}), 4, unbounded) == b""
+    for none in ("", "identity", " Identity"):
+        assert await read_body(request(b"{}", **{"content-encoding": none}), 4, unbounded) == b"{}"
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray])
+def test_a_byte_order_mark_is_skipped(kind: type) -> None:
+    body = kind('\ufeff{"messages": []}'.encode())
+    assert decode_body(DECODER, body).messages == []
+
+
 @pytest.mark.parametrize(
     ("body", "param", "message"),
     [

@@ -70,6 +70,35 @@ def test_a_list_of_tokens_has_a_limit(name: str) -> None:
     assert caught.value.param == name
 
 
+@pytest.mark.parametrize(
+    ("sampling", "possible"),
+    [
+        (SamplingParams(allowed_token_ids=(0, 2)), True),
+        (SamplingParams(allowed_token_ids=(0, 2), min_tokens=1), False),
+        (SamplingParams(allowed_token_ids=(0, 5), min_tokens=1), True),
+        (SamplingParams(allowed_token_ids=(5,), stop_token_ids=(5,), min_tokens=1), False),
+        (SamplingParams(allowed_token_ids=(5, 6), bad_words=((5,), (6,))), False),
+        (SamplingParams(allowed_token_ids=(5, 6), bad_words=((5,), (6, 5))), True),
+        (SamplingParams(allowed_token_ids=(0, 5), bad_words=((5,),), min_tokens=1), False),
+        (SamplingParams(bad_words=((5,),), min_tokens=1), True),
+    ],
+)
+def test_of_the_allowed_tokens_one_has_to_be_possible(sampling: SamplingParams, possible: bool) -> None:
+    if possible:
+        bind_request(options(sampling=sampling), [1], MODEL)
+        return
+    with pytest.raises(InvalidRequestError, match="no token that bad_words and min_tokens leave") as caught:
+        bind_request(options(sampling=sampling), [1], MODEL)
+    assert caught.value.param == "allowed_token_ids"
+
+
+def test_a_salt_has_a_limit() -> None:
+    assert bind_request(options(cache_salt="s" * 512), [1], MODEL).cache_salt == "s" * 512
+    with pytest.raises(InvalidRequestError, match="cache_salt has 513 characters; at most 512") as caught:
+        options(cache_salt="s" * 513)
+    assert caught.value.param == "cache_salt"
+
+
 def test_an_answer_in_a_format_needs_an_end_among_the_allowed_tokens() -> None:
     grammar = Grammar(GrammarKind.REGEX, "a")
     bind_request(options(sampling=SamplingParams(grammar=grammar, allowed_token_ids=(0, 5))), [1], MODEL)

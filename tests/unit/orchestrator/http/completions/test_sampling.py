@@ -86,10 +86,11 @@ def test_bad_words_are_tokens_alone_and_behind_a_space() -> None:
     tokens = byte_vocabulary()
     found = options(bad_words=["a", "b", " a"]).sampling.bad_words
     assert found == ((tokens[b"a"],), (tokens[b" a"],), (tokens[b"b"],))
-    for words in (["a", " "], ["a"] * 129, ["a", "b" * 257]):
+    for words in (["a", " "], ["a"] * 129, ["a", "b" * 257], [*["\U0001f41f" * 32] * 32, "a"]):
         with pytest.raises(InvalidRequestError) as failure:
             options(bad_words=words)
         assert failure.value.param == "bad_words"
+    assert len(options(bad_words=["ab" * 16] * 128).sampling.bad_words) >= 1
 
 
 def test_an_answer_cannot_be_longer_than_it_may() -> None:
