@@ -166,7 +166,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         self._bounds.field(len(name) + len(value))
         if self._is_in_head:  # else it is a trailer: nothing that a gateway has looked through
-            super().on_header(name, value)
+            super().on_header(name, value.strip(b" \t"))  # the parser leaves what stands behind (RFC 9110, 5.5)
 
     def on_headers_complete(self) -> None:
         self._is_in_head = False

@@ -70,7 +70,6 @@ class Peer:
         "arrived_s",
         "cut_in_lengths",
         "features_end",
-        "has_answered",
         "is_lost",
         "known_length",
         "limits",
@@ -89,8 +88,6 @@ class Peer:
         """Committed tokens that were sent to the replica."""
         self.features_end = 0
         """First position whose features the replica lacks."""
-        self.has_answered = False
-        """Whether anything has come from there that the sequence asked for."""
         self.cut_in_lengths: set[int] = set()
         """Numbers of committed tokens under the drafts that were sent into a decode run."""
         self.arrived_s = 0.0

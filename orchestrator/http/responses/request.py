@@ -133,6 +133,7 @@ class ResponsesRequest(ChatFields, kw_only=True):
     def unserved_fields(self) -> dict[str, str]:
         """Fields that ask for what responses do not contain, each with the reason."""
         given = {
+            "prompt_logprobs": self.prompt_logprobs is not None,
             "return_token_ids": self.return_token_ids,
             "speculation.return_tokens": self.speculation is not None and self.speculation.return_tokens,
             "stream_options": self.stream_options,
@@ -161,6 +162,7 @@ class ResponsesRequest(ChatFields, kw_only=True):
                 "max_completion_tokens": self.max_output_tokens,
                 "logprobs": self.has_logprobs,
                 "top_logprobs": self.top_logprobs if self.has_logprobs else None,
+                "prompt_logprobs": None,  # see unserved_fields
                 "tools": None if self.tools is None else [_tool(tool) for tool in self.tools],
                 "tool_choice": _tool_choice(self.tool_choice),
                 "parallel_tool_calls": self.parallel_tool_calls,

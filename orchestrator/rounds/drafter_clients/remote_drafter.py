@@ -15,6 +15,7 @@ from orchestrator.rounds.drafter_clients.feature_feed import FeatureFeed
 from orchestrator.rounds.drafter_clients.predraft import Predrafts
 from orchestrator.rounds.drafter_clients.predraft_policy import PredraftPolicy
 from orchestrator.rounds.drafter_clients.proposal_check import check_proposal
+from orchestrator.rounds.drafter_clients.reading import Reading
 from orchestrator.rounds.drafter_clients.sequence_pool import DraftReplicas, SequencePool
 from orchestrator.rounds.peer import Peer, Text
 from pilotfish.errors import PilotfishError, UnavailableError
@@ -23,8 +24,6 @@ from pilotfish.types import SequenceErrorCode, TreeRequest
 
 _log = logging.getLogger(__name__)
 
-_OPENING_PATIENCE_S = 10.0
-"""Deadline of the first answer: the replica may have a long prompt to read, and others' before it."""
 _MAX_OPENINGS = 2
 """Openings in one round: a replica that has lost the sequence gets it once more."""
 
@@ -63,7 +62,7 @@ class RemoteDrafter(DrafterClient):
         self._vocab_size = vocab_size
         self._predrafts = Predrafts(predraft or PredraftPolicy("off", 0))
         self._asked: Ask | None = None
-        self._opened_s = 0.0
+        self.reading = Reading()
         self._is_late = False
         """Whether an answer that was given up may still come."""
 
@@ -184,6 +183,7 @@ class RemoteDrafter(DrafterClient):
             return Draft(elapsed_s=now_s - asked.asked_s, is_deferred=True)  # they come with the next verdict
         most = min(peer.limits.max_draft_tokens, peer.model.max_draft_depth or math.inf)
         asked.num_tokens = int(min(asked.num_tokens, most))
+        self.reading.go_on(text.length - peer.known_length, now_s)
         asked.tree = self._propose(peer, text, asked.num_tokens)
         if asked.deadline_s < math.inf:
             self._out.append(Wake(asked.deadline_s))
@@ -218,7 +218,7 @@ class RemoteDrafter(DrafterClient):
             case Predrafted() if asked is not None:
                 found = self._predrafts.take_late(message, text, asked.num_tokens)
             case Proposal():
-                event.peer.has_answered = True  # whatever it stands on: the replica has read the prompt
+                self.reading.end()  # whatever it stands on
                 found = message if message.base_length == text.length else None
             case SequenceError() if asked is not None:
                 return self._refused(message, event.peer, text, now_s)
@@ -230,10 +230,9 @@ class RemoteDrafter(DrafterClient):
         self.num_missed_deadlines += 1
         elapsed_s, problem = now_s - asked.asked_s, "a proposal missed its deadline"
         peer = self.peer
-        if peer is not None and peer.has_answered:
+        if peer is not None and self.reading.is_over:
             self._predrafts.add_ask(elapsed_s)
-        # The first answer waits for the prompt to be read, which says nothing of the replica.
-        if peer is not None and (peer.has_answered or now_s - self._opened_s > _OPENING_PATIENCE_S):
+        if peer is not None and not self.reading.excuses(now_s):
             self._out.append(Report(peer.replica, "failure", problem))
         return asked.failed(problem, now_s)
 
@@ -287,7 +286,7 @@ class RemoteDrafter(DrafterClient):
         if replica is None:
             raise UnavailableError(self._pool.absence_reason)
         peer = self.peer = Peer(replica)
-        self._opened_s = now_s
+        self.reading.open(now_s)
         self._is_late = False
         self._features.want(replica.model)
         self._out.append(Open(peer, peer.opening(text)))

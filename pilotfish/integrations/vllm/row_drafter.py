@@ -90,8 +90,7 @@ class RowDrafter:
         if draft is not None:
             self._give(draft)
         self._flush()
-        peer = self._drafter.peer
-        return self._place is not None and peer is not None and peer.has_answered
+        return self._place is not None and self._drafter.peer is not None and self._drafter.reading.is_over
 
     def leave(self) -> None:
         """Free what the replica holds for it. Idempotent; never raises."""

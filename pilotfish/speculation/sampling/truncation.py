@@ -10,13 +10,14 @@ Shapes: R rows, N rows that a rule applies to, C ranked tokens.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from pilotfish.speculation.sampling.blocks import BlockedLogits, block_sums
+from pilotfish.speculation.sampling.blocks import BlockedLogits, block_sums, greatest, order_keys, token_ids_of
 from pilotfish.speculation.sampling.transfer import to_device
 from pilotfish.types import SamplingParams
 
@@ -62,12 +63,21 @@ def find_cut(blocks: BlockedLogits, samplings: Sequence[SamplingParams], tempera
         torch.full((blocks.num_rows, 1), -torch.inf, device=device),
         torch.full((blocks.num_rows, 1), vocab_size, dtype=torch.int64, device=device),
     )
-    for rows, find in ((by_k, _find_top_k), (by_p, _find_top_p), (by_min_p, _find_min_p)):
+    by_size = ((rows, _find_top_k) for rows in _by_size(by_k, samplings))
+    for rows, find in (*by_size, (by_p, _find_top_p), (by_min_p, _find_min_p)):
         if rows:
             index = to_device(rows, torch.int64, device)
             found = find(blocks.select(rows), [samplings[row] for row in rows], temperature[index])
             cut._tighten_(index, *found)
     return cut
+
+
+def _by_size(rows: Iterable[int], samplings: Sequence[SamplingParams]) -> Iterable[list[int]]:
+    """Rows with those of a top-k of about the same size: a large one ranks most of a vocabulary, for itself alone."""
+    groups: dict[int, list[int]] = defaultdict(list)
+    for row in rows:
+        groups[samplings[row].top_k.bit_length()].append(row)
+    return groups.values()
 
 
 def relative_mass(blocks: BlockedLogits, temperature: Tensor) -> Tensor:
@@ -111,14 +121,14 @@ def _find_wide_nucleus(logits: Tensor, mass: Tensor, total: float, top_p: float)
     droppable = (1 - top_p) * total
     # n tokens of at most droppable / n each cannot hold more than that together.
     token_ids = (mass >= droppable / mass.numel()).nonzero().squeeze(1)
-    mass = mass[token_ids]
     for _ in range(_NUM_SHRINKS):
-        left = droppable - (total - float(mass.sum(dtype=torch.float64)))
-        chosen = mass >= left / mass.numel()
-        token_ids, mass = token_ids[chosen], mass[chosen]
-    logits, order = logits[token_ids].sort(descending=True, stable=True)
-    num_kept = int(_nucleus_size(mass[order].double().unsqueeze(0), total, top_p))
-    return logits[num_kept - 1], token_ids[order[num_kept - 1]]
+        held = mass[token_ids]
+        left = droppable - (total - float(held.sum(dtype=torch.float64)))
+        token_ids = token_ids[held >= left / held.numel()]
+    keys = order_keys(logits[token_ids], token_ids).unsqueeze(0)
+    ranked = token_ids_of(greatest(keys, keys.shape[1]))  # [1, n]
+    last = ranked[0, int(_nucleus_size(mass[ranked].double(), total, top_p)) - 1]
+    return logits[last], last
 
 
 def _find_min_p(

@@ -220,11 +220,13 @@ def test_what_cannot_be_served_is_refused_by_name(
 
 def test_what_a_response_does_not_use_is_named_as_it_was_sent(real_server: StackThread) -> None:
     unused = {"return_token_ids": True, "speculation": {"return_tokens": True}, "reasoning": {"effort": "low"}}
+    unused["prompt_logprobs"] = 0
     read = {"chat_template_kwargs": {"mood": "wry"}, "stream_options": {"include_usage": True}, "stream": True}
     body = {"input": "a", "max_output_tokens": 1, **unused, **read}
     response = real_server.http.post("/v1/responses", json=body)
     assert response.status_code == 200
     assert response.headers["x-pilotfish-ignored-fields"].split(", ") == [
+        "prompt_logprobs (responses do not have it)",
         "return_token_ids (responses do not have it)",
         "speculation.return_tokens (responses do not have it)",
         "stream_options (responses do not have it)",

@@ -102,6 +102,15 @@ async def test_who_waits_for_100_gets_it_or_the_refusal() -> None:
         assert (await server.ask(head)).startswith("HTTP/1.1 401 ")
 
 
+async def test_space_around_a_header_is_not_of_its_value() -> None:
+    async with serving() as server:
+        answer = await server.ask(b"GET / HTTP/1.1\r\nhost: \t h \t \r\n\r\n" + LAST.replace(b"close", b"close \t"))
+        assert answer.count(" of h:") == 2
+    async with serving() as server, server.connect() as connection:
+        await connection.send(POST + b"expect:100-continue \r\ncontent-length: 3 \r\n\r\n")
+        assert await connection.until("\r\n\r\n") == "HTTP/1.1 100 Continue\r\n\r\n"
+
+
 async def test_line_ends_around_requests_and_extensions_of_chunks_are_skipped() -> None:
     async with serving() as server:
         chunks = POST + b"transfer-encoding: Chunked\r\n\r\n3;a=b\r\nabc\r\n0;c\r\n\r\n\r\n"

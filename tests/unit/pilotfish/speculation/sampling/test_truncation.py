@@ -68,3 +68,20 @@ def test_wide_nuclei_of_a_real_vocabulary(top_p, spread):
         expected = by_definition(row, sampling)
         # float32 masses: the boundary may move by tokens that weigh a millionth together.
         assert len(kept ^ expected) <= max(1, 1e-5 * len(expected))
+
+
+def test_a_row_is_not_ranked_for_the_large_top_k_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or one request would make every step of a replica as slow as if all had asked for it."""
+    num_ranked = 0
+    rank = BlockedLogits.rank
+
+    def counted(blocks: BlockedLogits, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+        nonlocal num_ranked
+        num_ranked += blocks.num_rows * k
+        return rank(blocks, k)
+
+    monkeypatch.setattr(BlockedLogits, "rank", counted)
+    logits = make_logits(9, 49_152, 5)
+    samplings = [SamplingParams(top_k=50)] * 8 + [SamplingParams(top_k=40_000)]
+    assert [len(kept) for kept in kept_by(logits, samplings)] == [50] * 8 + [40_000]
+    assert num_ranked <= 2 * (8 * 50 + 40_000)
