@@ -81,6 +81,10 @@ def test_unknown_keys_are_refused_everywhere(path: tuple[str, ...]) -> None:
         (f"fullnameOverride={'n' * 42}", "has 42 characters"),
         ("pools.draft.gpus=1", "config.draft.proposer auto only looks tokens up"),
         ("config.target.engine.device=cuda", "pools.target.gpus is 0: set gpus, or device to cpu"),
+        (
+            "config.draft.engine.device=cuda:1,config.draft.proposer=model,pools.draft.gpus=1",
+            "config.draft.engine.device is cuda:1, and a pod sees only the GPU that it is given: leave device out",
+        ),
         ("pools.target.enabled=false", "need each other"),
         ("modelCache.type=existingClaim", "set modelCache.existingClaim"),
         (
