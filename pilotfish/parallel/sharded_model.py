@@ -46,13 +46,13 @@ def load_shard(
     model = empty_model(folder, dtype)
     cuts = module_cuts(model)
     names = {name for name, _ in model.named_parameters()}  # of tied ones only one
-    embedding = _embedding_name(model)
+    embedding = _name_of(model, model.get_input_embeddings())
     is_tied = model.get_output_embeddings().weight is model.get_input_embeddings().weight
     fill_buffers(model, device)
     cut_modules(model, group)
     if is_tied:
         _tie(model)
-    body = set(model.get_decoder().modules())
+    body = _name_of(model, model.get_decoder())
     with Checkpoint(folder) as checkpoint:
         for name, buffer in stored_buffers(model):
             buffer.copy_(_checked(name, checkpoint.read(name, Cut.WHOLE, 0, 1, buffer.dtype), buffer))
@@ -63,8 +63,8 @@ def load_shard(
                 name = f"{embedding}.weight"
             tensor = checkpoint.read(name, cut, group.rank, group.num_ranks, dtype)
             module = _assign(model, local_name, _checked(name, tensor, parameter).to(device))
-            is_whole = not any(left.is_meta for left in module.parameters())
-            if weight_format is not None and is_whole and module in body and can_quantise(module):
+            is_read = not any(left.is_meta for left in module.parameters())
+            if weight_format and is_read and local_name.startswith(f"{body}.") and can_quantise(module):
                 _replace(model, local_name.rpartition(".")[0], ScaledLinear(module, weight_format, device))
     if is_tied:
         _tie(model)
@@ -95,14 +95,14 @@ def whole_embedding(folder: Path, model: PreTrainedModel) -> nn.Module:
         return embedding
     part = embedding.shard.weight
     with Checkpoint(folder) as checkpoint:
-        weight = checkpoint.read(f"{_embedding_name(model)}.weight", Cut.WHOLE, 0, 1, part.dtype).to(part.device)
+        weight = checkpoint.read(f"{_name_of(model, embedding)}.weight", Cut.WHOLE, 0, 1, part.dtype).to(part.device)
     num_tokens, width = weight.shape
     return nn.Embedding(num_tokens, width, _weight=weight, _freeze=True)
 
 
-def _embedding_name(model: PreTrainedModel) -> str:
-    modules: dict[nn.Module, str] = {module: name for name, module in model.named_modules()}
-    return modules[model.get_input_embeddings()]
+def _name_of(model: nn.Module, module: nn.Module) -> str:
+    names: dict[nn.Module, str] = {each: name for name, each in model.named_modules()}
+    return names[module]
 
 
 def fill_buffers(model: PreTrainedModel, device: torch.device) -> None:
