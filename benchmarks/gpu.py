@@ -5,6 +5,7 @@ which writes the JSON before the next begins; one that fails says so and the oth
 
 equality     a small model's logits, recorded, against float32 on the CPU
 steps        Llama-3.1-8B by sequences and rows, recorded, eager and on SDPA, against the time of reading the weights
+mixture      one long text among 63 short ones, whose keys should cost the time of reading them and no more
 head         the forward of its EAGLE-3 head, recorded and eager
 speculation  the engine on both: plain decoding beside rounds of K draft tokens, at given shares of acceptance
 others       Qwen3-8B, and one of eight ranks of Llama-3.1-70B in fp8
@@ -41,20 +42,24 @@ from pilotfish.engine.core.draft_costs import Thresholds
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.process.gpu import record_graphs
 from pilotfish.messages import Decode, OpenSequence, Verdict
+from pilotfish.models.attention.paged import SequenceSlice
+from pilotfish.models.decoder import StepInput
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.device import enter_device, resolve_device
 from pilotfish.models.feature_head import FeatureHead, HeadStep
 from pilotfish.models.gpu_factory import build_gpu_decoder
 from pilotfish.parallel.group import ProcessGroup
 from pilotfish.parallel.sharded_model import cut_modules
-from pilotfish.types import ModelInfo, SamplingParams
+from pilotfish.types import BLOCK_SIZE, ModelInfo, SamplingParams
 
 SEQUENCES = (1, 4, 16, 64)
 ROWS_EACH = (1, 4, 8)
 CONTEXT = 512
 ACCEPTANCE = (0.6, 0.7, 0.8)
 DRAFT_TOKENS = (3, 5)
-STAGES = ("equality", "steps", "head", "speculation", "others", "ranks", "stack")
+MIXTURE = (*[300] * 63, 131_072)
+"""Tokens in the cache of each sequence."""
+STAGES = ("equality", "steps", "mixture", "head", "speculation", "others", "ranks", "stack")
 
 
 def equality(bench: Bench) -> None:
@@ -87,6 +92,45 @@ def steps(bench: Bench) -> None:
     bench.report.check(f"{name}: a decode with graphs over the bandwidth floor", times[1, 1] / floor, 1.5)
     bench.report.check(f"{name}: a decode with graphs over one without", times[1, 1] / eager[1, 1], 1.0)
     bench.report.check(f"{name}: verifying 8 rows over decoding", times[1, 8] / times[1, 1], 1.2)
+
+
+def mixture(bench: Bench) -> None:
+    """A decode of the mixture and of its short texts alone, against the time of reading the weights and all keys."""
+    name = bench.options.shape
+    over = {}
+    with bench.model(name) as model:
+        decoder = build_gpu_decoder(model, bench.engine(), bench.device, max_context_tokens=max(MIXTURE) + BLOCK_SIZE)
+        num_blocks = mixed_step(MIXTURE).slices[-1].block_ids[-1] + 1
+        block_bytes = decoder.allocate(num_blocks).num_bytes // num_blocks
+        record_graphs(decoder)
+        for kind, contexts in (("short texts", MIXTURE[:-1]), ("short texts and a long one", MIXTURE)):
+            step = mixed_step(contexts)
+            ms = median_ms(lambda step=step: decoder.forward(step).argmax(-1).tolist(), bench.samples)
+            kv_bytes = sum(contexts) * block_bytes // BLOCK_SIZE
+            floor = bench.floor_ms(read_bytes(model) + kv_bytes)
+            over[kind] = ms / floor
+            bench.report.row(
+                stage="mixture",
+                model=name,
+                kind=kind,
+                sequences=len(contexts),
+                kv_bytes=kv_bytes,
+                ms=ms,
+                over_floor=over[kind],
+            )
+    bench.report.check(f"{name}: a long text among short ones over the bandwidth floor", over[kind], 2.0)
+
+
+def mixed_step(contexts: Sequence[int]) -> StepInput:
+    """One new row of each sequence, by its tokens in the cache; all logits wanted."""
+    slices: list[SequenceSlice] = []
+    first = 1
+    for row, context in enumerate(contexts):
+        end = first + context // BLOCK_SIZE + 1
+        slices.append(SequenceSlice(row, 1, context, range(first, end)))
+        first = end
+    rows = range(len(contexts))
+    return StepInput([(7 * row + 11) % 500 for row in rows], list(contexts), slices, rows)
 
 
 def head(bench: Bench) -> None:

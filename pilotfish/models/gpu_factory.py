@@ -16,8 +16,9 @@ from pilotfish.models.attention.rows import TREE_SPAN, RowAttention
 from pilotfish.models.compiled import can_compile, compile_layers
 from pilotfish.models.decoder_transformers import TransformersDecoder, attention_shapes
 from pilotfish.models.device import require_fp8
+from pilotfish.models.file_pages import move_weights
 from pilotfish.models.graphs.runner import GraphPlan, recorded_sizes
-from pilotfish.models.scaled_linear import quantise_linears
+from pilotfish.models.scaled_linear import choose_products, quantise_linears, weight_format_of
 
 logger = logging.getLogger(__name__)
 
@@ -41,10 +42,11 @@ def build_gpu_decoder(
         )
     if quantization == "fp8":
         require_fp8(device)
-    if quantization in ("int8", "fp8"):
-        num_linears = quantise_linears(model, quantization, device)
-        logger.info("%d linears have %s weights", num_linears, quantization)
-    model = model.to(device)
+    if (weight_format := weight_format_of(quantization)) is not None:
+        num_linears = quantise_linears(model, weight_format, device)
+        logger.info("%d linears have %s weights", num_linears, weight_format)
+    move_weights(model, device)
+    choose_products(model, device)
     if engine.compile and device.type == "cuda" and can_compile(device):
         compile_layers(model)
     layers, config = attention_shapes(model), model.config.get_text_config()

@@ -12,6 +12,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from transformers.utils import logging
 
 from pilotfish.errors import ModelError, UnsupportedModelError
+from pilotfish.models.file_pages import move_weights
 from pilotfish.models.self_check import require_served_right
 from pilotfish.models.store.catalogue import CatalogueModel, HubModel, ModelSource, resolve
 from pilotfish.models.store.folder import ModelMetadata, read_metadata
@@ -52,7 +53,8 @@ def load_model(
     folder = pull_model(name_or_path, cache_dir)
     metadata = read_metadata(folder)
     require_supported(metadata, folder)
-    model = read_weights(folder, dtype).to(device).eval().requires_grad_(False)
+    model = read_weights(folder, dtype).eval().requires_grad_(False)
+    move_weights(model, torch.device(device))
     return LoadedModel(
         model=model,
         folder=folder,
@@ -65,7 +67,7 @@ def load_model(
 
 
 def read_weights(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
-    """The whole model of a folder, on the CPU.
+    """The whole model of a folder, on the CPU. Weights stored in that dtype are views of the files, see file_pages.
 
     Raises ModelError for weights that are missing or broken, UnsupportedModelError for those whose quantiser is not
     installed.

@@ -11,6 +11,8 @@ import logging
 import torch
 from torch import Tensor, nn
 
+from pilotfish.models.file_pages import release_pages
+
 MIN_ROWS = 4
 MAX_ROWS = 32
 
@@ -63,6 +65,9 @@ def pack_linears(model: nn.Module, deterministic: bool) -> int:
     if targets and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         logger.warning("bfloat16 is slow on this processor (oneDNN has none without AVX-512)")
         return 0
-    for parent, name, child in targets:
+    num_linears = len(targets)
+    while targets:
+        parent, name, child = targets.pop()
         setattr(parent, name, PackedLinear(child, deterministic))
-    return len(targets)
+        release_pages(child.weight)
+    return num_linears

@@ -16,12 +16,14 @@ import textwrap
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
+from pilotfish.config import Quantization
+from pilotfish.models.file_pages import release_pages
 from pilotfish.models.graphs.recorder import Recorder, recorder_for
 
 logger = logging.getLogger(__name__)
@@ -39,6 +41,11 @@ MIN_INT8_ROWS = 32
 """Rows are padded to so many: torch._int_mm takes no fewer than 17 on CUDA."""
 SPLIT_K_ROWS = (16, 64)
 """The split-K product computes tiles of so many rows."""
+
+
+def weight_format_of(quantization: Quantization) -> WeightFormat | None:
+    """What linears on a GPU are rounded to; None: they are not."""
+    return quantization if quantization == "int8" or quantization == "fp8" else None
 
 
 def quantise_rows(rows: Tensor, weight_format: WeightFormat) -> tuple[Tensor, Tensor]:
@@ -124,27 +131,40 @@ def quantise_linears(model: nn.Module, weight_format: WeightFormat, device: torc
         (parent, name, child)
         for parent in model.modules()
         for name, child in parent.named_children()
-        if type(child) is nn.Linear and child is not head
-        if child.in_features % MULTIPLE == child.out_features % MULTIPLE == 0
+        if child is not head and can_quantise(child)
     ]
-    by_shape: defaultdict[torch.Size, list[ScaledLinear]] = defaultdict(list)
     for parent, name, child in targets:
-        scaled = ScaledLinear(child, weight_format, device)
-        setattr(parent, name, scaled)
-        by_shape[scaled.weight.shape].append(scaled)
+        setattr(parent, name, ScaledLinear(child, weight_format, device))
+        release_pages(child.weight)
         child.weight = nn.Parameter(torch.empty(0), requires_grad=False)
-    if device.type == "cuda":
-        try:
-            # Triton comes with torch's builds for GPUs and only with them.
-            import pilotfish.models.split_k  # noqa: F401
-
-            recorder = recorder_for(device)
-            for linears in by_shape.values():
-                choose_product(linears, lambda work: _time_s(work, recorder, device))
-        except Exception as error:
-            # Triton's own, of any kind: without its package or a C compiler, say.
-            logger.warning("8-bit products of some shapes are the library's: %s", textwrap.shorten(str(error), 200))
     return len(targets)
+
+
+def can_quantise(module: nn.Module) -> TypeGuard[nn.Linear]:
+    """Whether it is a plain linear whose sizes the kernels take."""
+    if type(module) is not nn.Linear:
+        return False
+    return module.in_features % MULTIPLE == module.out_features % MULTIPLE == 0
+
+
+def choose_products(model: nn.Module, device: torch.device) -> None:
+    """Choose the product of every 8-bit linear of a model on a GPU, by time: see choose_product."""
+    by_shape: defaultdict[torch.Size, list[ScaledLinear]] = defaultdict(list)
+    for module in model.modules():
+        if isinstance(module, ScaledLinear):
+            by_shape[module.weight.shape].append(module)
+    if not by_shape or device.type != "cuda":
+        return
+    try:
+        # Triton comes with torch's builds for GPUs and only with them.
+        import pilotfish.models.split_k  # noqa: F401
+
+        recorder = recorder_for(device)
+        for linears in by_shape.values():
+            choose_product(linears, lambda work: _time_s(work, recorder, device))
+    except Exception as error:
+        # Triton's own, of any kind: without its package or a C compiler, say.
+        logger.warning("8-bit products of some shapes are the library's: %s", textwrap.shorten(str(error), 200))
 
 
 def choose_product(linears: Sequence[ScaledLinear], time_s: Callable[[Callable[[], None]], float]) -> None:

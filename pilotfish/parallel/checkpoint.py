@@ -1,4 +1,5 @@
-"""Reads parts of tensors out of a folder's safetensors files; a part costs its own bytes of memory, no more."""
+"""Reads parts of tensors out of a folder's safetensors files, without mapping them: a part costs its own bytes of
+memory, no more."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ class Checkpoint:
         self._tensors: dict[str, Any] = {}
         for path in sorted(folder.glob("*.safetensors")):
             try:
-                file = self._files.enter_context(safe_open(path, framework="pt", device="cpu"))
+                file = self._files.enter_context(safe_open(path, framework="pt", device="cpu", backend="pread"))
             except (OSError, SafetensorError) as error:
                 self._files.close()
                 raise ModelError(f"{path} cannot be read: {error}") from error

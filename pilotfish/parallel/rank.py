@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import NoReturn, assert_never
 
 import torch
-from transformers import PreTrainedModel
 
 from pilotfish.config import EngineConfig
 from pilotfish.errors import InternalError, PilotfishError
@@ -26,7 +25,7 @@ from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.device import DTYPES, enter_device, require_fp8
 from pilotfish.models.gpu_factory import build_gpu_decoder
 from pilotfish.models.gpu_memory import measure_kv_room
-from pilotfish.models.scaled_linear import quantise_linears
+from pilotfish.models.scaled_linear import weight_format_of
 from pilotfish.parallel.channel import RankPeer, dial
 from pilotfish.parallel.group import ProcessGroup
 from pilotfish.parallel.messages import (
@@ -61,12 +60,15 @@ def load_rank(setup: Setup, rank: int) -> RankPart:
     device = rank_device(engine.device, rank, setup.num_ranks)
     group = ProcessGroup(rank, setup.num_ranks, device, in_rank_order=engine.deterministic)
     compiles = engine.compile and device.type == "cuda" and can_compile(device)
-    quantised = engine.quantization in ("int8", "fp8")
-    # What is to be rounded comes through the CPU, so that a GPU never holds it as it was.
-    model = load_shard(Path(setup.folder), group, DTYPES[engine.dtype], torch.device("cpu") if quantised else device)
+    if engine.quantization == "fp8":
+        require_fp8(device)
+    dtype, weight_format = DTYPES[engine.dtype], weight_format_of(engine.quantization)
+    model = load_shard(Path(setup.folder), group, dtype, device, weight_format)
     uncompile: Callable[[], None] | None = None
     if device.type == "cuda":
-        decoder = _gpu_decoder(model, engine, device)
+        # Of quantised weights the layers' alone: a part of the output projection is a linear like any other.
+        plain = replace(engine, quantization="none", compile=False)
+        decoder = build_gpu_decoder(model, plain, device, max_context_tokens=engine.max_context_tokens)
         if compiles:
             # A rank that ran a layer once more would add its part once more than the others do.
             uncompile = compile_layers(model, falls_back=False)
@@ -75,17 +77,6 @@ def load_rank(setup: Setup, rank: int) -> RankPart:
             model, deterministic=engine.deterministic, max_context_tokens=engine.max_context_tokens
         )
     return RankPart(decoder, group, uncompile)
-
-
-def _gpu_decoder(model: PreTrainedModel, engine: EngineConfig, device: torch.device) -> TransformersDecoder:
-    if engine.quantization == "fp8":
-        require_fp8(device)
-    if engine.quantization == "int8" or engine.quantization == "fp8":
-        # Of the layers alone: a part of the output projection is a linear like any other.
-        quantise_linears(model.get_decoder(), engine.quantization, device)
-        engine = replace(engine, quantization="none")
-    engine = replace(engine, compile=False)
-    return build_gpu_decoder(model, engine, device, max_context_tokens=engine.max_context_tokens)
 
 
 def rank_device(device: str, rank: int, num_ranks: int) -> torch.device:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -10,6 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from pilotfish.errors import ModelError, UnsupportedModelError
 from pilotfish.models.loading import silence_transformers
+from pilotfish.models.scaled_linear import ScaledLinear, WeightFormat, can_quantise
 from pilotfish.parallel.checkpoint import Checkpoint
 from pilotfish.parallel.group import RankGroup
 from pilotfish.parallel.layers import SHARD, ParallelEmbedding, ParallelHead, RowParallelLinear, column_parallel
@@ -29,40 +31,60 @@ def empty_model(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
     return model
 
 
-def load_shard(folder: Path, group: RankGroup, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
+def load_shard(
+    folder: Path,
+    group: RankGroup,
+    dtype: torch.dtype,
+    device: torch.device,
+    weight_format: WeightFormat | None = None,
+) -> PreTrainedModel:
     """This rank's part, ready to run. No more than one part of one tensor is held beside it.
 
+    weight_format: what the layers' linears are rounded to, each before the next is read; None: they are not.
     Raises: ModelError for weights that are missing or do not fit; UnsupportedModelError for a model without a plan.
     """
     model = empty_model(folder, dtype)
     cuts = module_cuts(model)
     names = {name for name, _ in model.named_parameters()}  # of tied ones only one
-    embedding = _embedding_name(model)
+    embedding = _name_of(model, model.get_input_embeddings())
     is_tied = model.get_output_embeddings().weight is model.get_input_embeddings().weight
     fill_buffers(model, device)
     cut_modules(model, group)
     if is_tied:
         _tie(model)
+    body = _name_of(model, model.get_decoder())
     with Checkpoint(folder) as checkpoint:
-        for local_name, parameter in list(model.named_parameters()):
-            name = ".".join(part for part in local_name.split(".") if part != SHARD)
-            module, _, kind = name.rpartition(".")
-            cut = cuts.get(module, Cut.WHOLE)
-            if name not in names:  # an output projection that is tied to an embedding that is not cut
-                name = f"{embedding}.weight"
-            if cut is Cut.COLUMNS and kind == "bias":
-                cut = Cut.WHOLE  # it is added once, to the sum
-            tensor = checkpoint.read(name, cut, group.rank, group.num_ranks, dtype)
-            _assign(model, local_name, _checked(name, tensor, parameter).to(device))
         for name, buffer in stored_buffers(model):
             buffer.copy_(_checked(name, checkpoint.read(name, Cut.WHOLE, 0, 1, buffer.dtype), buffer))
+        for local_name, parameter in list(model.named_parameters()):
+            name = ".".join(part for part in local_name.split(".") if part != SHARD)
+            cut = _cut_of(name, cuts)
+            if name not in names:  # an output projection that is tied to an embedding that is not cut
+                name = f"{embedding}.weight"
+            tensor = checkpoint.read(name, cut, group.rank, group.num_ranks, dtype)
+            module = _assign(model, local_name, _checked(name, tensor, parameter).to(device))
+            is_read = not any(left.is_meta for left in module.parameters())
+            if weight_format and is_read and local_name.startswith(f"{body}.") and can_quantise(module):
+                _replace(model, local_name.rpartition(".")[0], ScaledLinear(module, weight_format, device))
     if is_tied:
         _tie(model)
+    _require_loaded(model)
+    return model.eval().requires_grad_(False)
+
+
+def _cut_of(name: str, cuts: Mapping[str, Cut]) -> Cut:
+    """The cut of a parameter, by its name in the whole model."""
+    module, _, kind = name.rpartition(".")
+    cut = cuts.get(module, Cut.WHOLE)
+    # A bias is added once, to the sum.
+    return Cut.WHOLE if cut is Cut.COLUMNS and kind == "bias" else cut
+
+
+def _require_loaded(model: PreTrainedModel) -> None:
     left = [name for name, parameter in model.named_parameters() if parameter.is_meta]
     left += [name for name, buffer in model.named_buffers() if buffer.is_floating_point() and buffer.isnan().any()]
     if left:
         raise UnsupportedModelError(f"{type(model).__name__} has a tensor that cannot be loaded in parts: {left[0]}")
-    return model.eval().requires_grad_(False)
 
 
 def whole_embedding(folder: Path, model: PreTrainedModel) -> nn.Module:
@@ -73,14 +95,14 @@ def whole_embedding(folder: Path, model: PreTrainedModel) -> nn.Module:
         return embedding
     part = embedding.shard.weight
     with Checkpoint(folder) as checkpoint:
-        weight = checkpoint.read(f"{_embedding_name(model)}.weight", Cut.WHOLE, 0, 1, part.dtype).to(part.device)
+        weight = checkpoint.read(f"{_name_of(model, embedding)}.weight", Cut.WHOLE, 0, 1, part.dtype).to(part.device)
     num_tokens, width = weight.shape
     return nn.Embedding(num_tokens, width, _weight=weight, _freeze=True)
 
 
-def _embedding_name(model: PreTrainedModel) -> str:
-    modules: dict[nn.Module, str] = {module: name for name, module in model.named_modules()}
-    return modules[model.get_input_embeddings()]
+def _name_of(model: nn.Module, module: nn.Module) -> str:
+    names: dict[nn.Module, str] = {each: name for name, each in model.named_modules()}
+    return names[module]
 
 
 def fill_buffers(model: PreTrainedModel, device: torch.device) -> None:
@@ -105,8 +127,7 @@ def stored_buffers(model: PreTrainedModel) -> list[tuple[str, Tensor]]:
 def cut_modules(model: PreTrainedModel, group: RankGroup) -> None:
     """Put this rank's part in the place of every module that is cut."""
     for name, cut in module_cuts(model).items():
-        parent, _, child = name.rpartition(".")
-        setattr(model.get_submodule(parent), child, _part(model.get_submodule(name), cut, group))
+        _replace(model, name, _part(model.get_submodule(name), cut, group))
 
 
 def _part(module: nn.Module, cut: Cut, group: RankGroup) -> nn.Module:
@@ -134,6 +155,14 @@ def _checked(name: str, tensor: Tensor, parameter: Tensor) -> Tensor:
     return tensor
 
 
-def _assign(model: nn.Module, name: str, tensor: Tensor) -> None:
-    module, _, kind = name.rpartition(".")
-    setattr(model.get_submodule(module), kind, nn.Parameter(tensor, requires_grad=False))
+def _assign(model: nn.Module, name: str, tensor: Tensor) -> nn.Module:
+    """Make the tensor the parameter of that name; returns the module that has it."""
+    path, _, kind = name.rpartition(".")
+    module = model.get_submodule(path)
+    setattr(module, kind, nn.Parameter(tensor, requires_grad=False))
+    return module
+
+
+def _replace(model: nn.Module, name: str, module: nn.Module) -> None:
+    parent, _, child = name.rpartition(".")
+    setattr(model.get_submodule(parent), child, module)

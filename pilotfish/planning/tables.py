@@ -132,6 +132,11 @@ def show_memory(plan: MemoryPlan, console: Console) -> None:
     if plan.drafter is not None:
         beside = f"{plan.drafter.weight_bytes / 1e9:.2f} GB, {plan.drafter.share:.1%} of the target's in bfloat16"
         console.print(f"Drafter {plan.drafter.drafter}: {beside}", markup=False)
+    if feature_bytes := plan.rows[0].feature_bytes_per_token:
+        console.print(
+            f"Rank 0 keeps {feature_bytes:,} bytes more of each token: features for a head in the draft service",
+            markup=False,
+        )
     table = Table(box=None)
     for name in ("weights", "GPUs\n(TP)", "weights\nGB/GPU", "KV cache\nbytes/token/GPU", "KV blocks\n", "tokens\n"):
         table.add_column(name, justify="left" if name == "weights" else "right", no_wrap=True)

@@ -81,6 +81,18 @@ def test_unknown_keys_are_refused_everywhere(path: tuple[str, ...]) -> None:
         (f"fullnameOverride={'n' * 42}", "has 42 characters"),
         ("pools.draft.gpus=1", "config.draft.proposer auto only looks tokens up"),
         ("config.target.engine.device=cuda", "pools.target.gpus is 0: set gpus, or device to cpu"),
+        (
+            "config.draft.engine.device=cuda:1,config.draft.proposer=model,pools.draft.gpus=1",
+            "config.draft.engine.device is cuda:1, and a pod sees only the GPU that it is given: leave device out",
+        ),
+        (
+            "config.target.model=meta-llama/Llama-3.1-8B-Instruct",
+            "limits.memory is 8Gi, and the weights of meta-llama/Llama-3.1-8B-Instruct alone take some 16 GB",
+        ),
+        (
+            "config.draft.model=qwen2.5-7b-instruct,config.draft.proposer=model,config.draft.engine.quantization=int8",
+            "pools.draft.resources.limits.memory is 4Gi, and the weights of qwen2.5-7b-instruct alone take some 7 GB",
+        ),
         ("pools.target.enabled=false", "need each other"),
         ("modelCache.type=existingClaim", "set modelCache.existingClaim"),
         (
@@ -109,6 +121,20 @@ def test_unknown_keys_are_refused_everywhere(path: tuple[str, ...]) -> None:
 )
 def test_refusals_say_what_to_change(helm: Any, values: str, said: str) -> None:
     assert said in helm.refusal("--set", values)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        "config.target.model=llama-3.1-8b,pools.target.resources.limits.memory=24Gi",
+        "config.target.model=llama-3.1-8b,config.target.engine.quantization=int4",
+        "config.target.model=llama-3.1-8b,pools.target.gpus=1",
+        "config.target.model=phi-4bit",
+        "config.draft.model=llama-3.1-8b",
+    ],
+)
+def test_memory_that_is_enough_or_not_known_is_not_refused(helm: Any, values: str) -> None:
+    assert helm.template("--set", values)
 
 
 def test_all_problems_are_told_at_once(helm: Any, major: str) -> None:

@@ -69,6 +69,34 @@ and what to change. */ -}}
 {{- end }}
 {{- end }}
 
+{{- /* A quantity of memory in 10^9 bytes; empty for a unit that is not known. */ -}}
+{{- define "pilotfish.gigabytes" -}}
+{{- $text := toString . }}
+{{- range $unit, $size := dict "Ti" 1099.511627776 "Gi" 1.073741824 "Mi" 0.001048576 "T" 1000.0 "G" 1.0 "M" 0.001 }}
+{{- if regexMatch (printf "^[0-9.]+%s$" $unit) $text }}{{ mulf (trimSuffix $unit $text | float64) $size }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{- /* On a CPU the weights lie in the pod's memory. All that is known of their size is a name such as llama-3.1-8b. */ -}}
+{{- define "pilotfish.checkMemory" -}}
+{{- $values := .root.Values }}
+{{- $proposer := dig "draft" "proposer" "auto" $values.config }}
+{{- range $name := list "target" "draft" }}
+{{- $pool := get $values.pools $name }}
+{{- $model := dig $name "model" "" $values.config | toString }}
+{{- $billions := regexFind "[0-9.]+[bB]($|[^a-zA-Z])" (base $model) | regexFind "[0-9]+(\\.[0-9]+)?" }}
+{{- $limit := include "pilotfish.gigabytes" (dig "limits" "memory" "" $pool.resources) }}
+{{- $size := dict "none" 2.0 "lossless" 2.0 "int8" 1.0 "int4" 0.6 }}
+{{- $each := get $size (dig $name "engine" "quantization" "none" $values.config | toString) }}
+{{- if and $pool.enabled $billions $limit $each (eq (int $pool.gpus) 0) (or (eq $name "target") (eq $proposer "model")) }}
+{{- $needed := mulf ($billions | float64) $each }}
+{{- if gt $needed ($limit | float64) }}
+{{- include "pilotfish.problem" (dict "checks" $ "text" (printf "pools.%s.resources.limits.memory is %s, and the weights of %s alone take some %.0f GB: raise it, set config.%s.engine.quantization to int8 or int4, or set gpus" $name $pool.resources.limits.memory $model $needed $name)) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- define "pilotfish.checkConfig" -}}
 {{- $config := .root.Values.config }}
 {{- $managed := dict "target.host" "listenHost" "target.port" "ports.target" "target.metrics_port" "ports.metrics" "target.num_replicas" "pools.target.replicas" "draft.host" "listenHost" "draft.port" "ports.draft" "draft.metrics_port" "ports.metrics" "draft.num_replicas" "pools.draft.replicas" "orchestrator.host" "listenHost" "orchestrator.port" "ports.grpc" "orchestrator.num_replicas" "pools.orchestrator.replicas" "orchestrator.http.port" "ports.http" "orchestrator.http.probe_port" "ports.probes" "orchestrator.target_addresses" "pools.target" "orchestrator.draft_addresses" "pools.draft" "telemetry.metrics_host" "listenHost" "telemetry.otlp_endpoint" "otel.endpoint" "security.internal" "security.internal" "cache_dir" "modelCache" }}

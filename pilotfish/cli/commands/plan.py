@@ -86,6 +86,14 @@ def plan(
         str,
         typer.Option("--drafter", metavar="NAME|FOLDER", help="With --model: a draft model or head, and its share."),
     ] = "",
+    feature_layers: Annotated[
+        int,
+        typer.Option(
+            "--feature-layers",
+            help="With --model: layers whose hidden states are kept for a head in the draft service (EAGLE-3: 3).",
+            min=0,
+        ),
+    ] = 0,
     gpus: Annotated[
         int | None, typer.Option("--gpus", help="With --model: maximum GPUs per replica (default 1).", min=1)
     ] = None,
@@ -120,10 +128,20 @@ def plan(
     """
     if model is not None:
         memory_gb = gpu_memory_gb or DEFAULT_GPU_MEMORY_GB
-        print_memory_plan(model, gpus or 1, memory_gb, drafter=drafter, as_json=as_json, no_color=no_color)
+        print_memory_plan(
+            model,
+            gpus or 1,
+            memory_gb,
+            drafter=drafter,
+            num_feature_layers=feature_layers,
+            as_json=as_json,
+            no_color=no_color,
+        )
         return
-    if gpus is not None or gpu_memory_gb is not None or drafter:
-        raise ConfigError("--gpus, --gpu-memory-gb and --drafter go with --model: name the model that they are for")
+    if gpus is not None or gpu_memory_gb is not None or drafter or feature_layers:
+        raise ConfigError(
+            "--gpus, --gpu-memory-gb, --drafter and --feature-layers go with --model: name the model that they are for"
+        )
     drafting = DraftAssumptions(
         acceptance=_rates(acceptance), max_draft_tokens=max_draft_tokens, ahead_tokens=ahead_tokens
     )

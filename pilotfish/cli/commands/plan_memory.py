@@ -23,9 +23,16 @@ _SHAPES_ARE = "one whose shape comes with Pilotfish:"
 
 
 def print_memory_plan(
-    model: str, num_gpus: int, gpu_memory_gb: float, *, drafter: str, as_json: bool, no_color: bool
+    model: str,
+    num_gpus: int,
+    gpu_memory_gb: float,
+    *,
+    drafter: str,
+    num_feature_layers: int,
+    as_json: bool,
+    no_color: bool,
 ) -> None:
-    """Print the table or JSON. drafter: a model, a head or, empty, none.
+    """Print the table or JSON. drafter: a model, a head or, empty, none. num_feature_layers: see plan_memory.
 
     Raises ConfigError for a number of GPUs that the model does not go into evenly."""
     folder = _folder(model)
@@ -40,6 +47,7 @@ def print_memory_plan(
         gpu_memory_gb,
         drafter=drafter,
         drafter_bytes=_drafter_bytes(drafter) if drafter else 0,
+        num_feature_layers=num_feature_layers,
     )
     print_result(plan, show_memory, as_json=as_json, no_color=no_color)
 

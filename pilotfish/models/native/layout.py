@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from pilotfish.config import Quantization
+from pilotfish.models.file_pages import release_pages
 from pilotfish.models.native.quantise import BLOCK_INPUTS, pack, pack_bfloat16, quantise_as
 
 LANES = 16
@@ -189,6 +190,8 @@ class PackedWeights:
             sine=packer.keep(sine),
             layers=ctypes.addressof(self.layer_structs),
         )
+        for weight in (head_weight, body.embed_tokens.weight):
+            release_pages(weight)
 
     def _layer(self, layer: Any) -> LayerStruct:
         attention, mlp = layer.self_attn, layer.mlp
@@ -197,6 +200,7 @@ class PackedWeights:
         projections = (attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj)
         for projection in (*projections, mlp.gate_proj, mlp.up_proj, mlp.down_proj):
             # Freed as soon as packed: the peak is a layer for each thread above the weights.
+            release_pages(projection.weight)
             projection.weight = nn.Parameter(torch.empty(0, dtype=torch.bfloat16), requires_grad=False)
         return struct
 

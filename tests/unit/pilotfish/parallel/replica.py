@@ -11,7 +11,7 @@ from pilotfish.models.compiled import compile_layers
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.graphs.recorder import EagerRecorder
 from pilotfish.models.graphs.runner import GraphPlan
-from pilotfish.models.scaled_linear import quantise_linears
+from pilotfish.models.scaled_linear import weight_format_of
 from pilotfish.parallel import rank as rank_module
 from pilotfish.parallel import ranks
 from pilotfish.parallel.channel import dial
@@ -42,9 +42,8 @@ class Replica:
     def _load(self, setup: Setup, rank: int) -> RankPart:
         threading.current_thread().name = f"rank {rank}"
         group = ProcessGroup(rank, self._num_ranks, torch.device("cpu"), in_rank_order=False)
-        model = load_shard(self._folder, group, torch.float32, torch.device("cpu"))
-        if setup.engine.quantization == "int8" or setup.engine.quantization == "fp8":
-            quantise_linears(model.get_decoder(), setup.engine.quantization, torch.device("cpu"))
+        weight_format = weight_format_of(setup.engine.quantization)
+        model = load_shard(self._folder, group, torch.float32, torch.device("cpu"), weight_format)
         kernels = rank not in self.no_kernels
         decoder = TransformersDecoder(
             model,

@@ -65,6 +65,16 @@ def test_the_drafter_is_told_as_a_share_of_the_target() -> None:
     assert plan(80).drafter is None
 
 
+def test_rank_0_keeps_features_whole_whatever_the_ranks() -> None:
+    """What fits there decides: all ranks have the same blocks."""
+    shape = ModelShape.of_config(TINY)
+    rows = plan_memory("tiny", shape, [1, 4], 1e-4, num_feature_layers=3).rows
+    assert {row.feature_bytes_per_token for row in rows} == {3 * 8 * 2}
+    for row in rows:
+        token_bytes = row.kv_bytes_per_token + 3 * 8 * 2
+        assert row.num_kv_blocks == (90_000 - row.weight_bytes) // (16 * token_bytes) > 0
+
+
 def test_the_page_says_what_fits() -> None:
     root = Path(__file__).parents[4]
     lines = (root / "docs" / "gpu.md").read_text().splitlines()
