@@ -5,13 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from orchestrator.answers.sequence import Sequence
 from orchestrator.rounds.commands import (
     Acquire,
     Acquired,
-    Arrived,
     Close,
-    Command,
     Lost,
     NotAcquired,
     Open,
@@ -20,62 +17,14 @@ from orchestrator.rounds.commands import (
 )
 from orchestrator.rounds.draft import Draft
 from orchestrator.rounds.plain_run import PlainRun
-from orchestrator.rounds.target import Target
 from orchestrator.rounds.verification import Verification
 from pilotfish.errors import InvalidRequestError, ResourceExhaustedError, UnavailableError
-from pilotfish.messages import Decode, Opened, Predrafted, SequenceError, Verdict
+from pilotfish.messages import Decode, Opened, Predrafted, SequenceError
 from pilotfish.types import Limits, LoadReport, SamplingParams, SequenceErrorCode, Timings
-from tests.support.memory_pool import MemoryPool
-from tests.support.pure_rounds import PureLink
-from tests.support.toy_model import VOCAB_SIZE, continuation
+from tests.support.toy_model import VOCAB_SIZE
+from tests.unit.orchestrator.rounds.conftest import PROMPT, Asked
 
-PROMPT = (1, 2, 3)
 NO_PLACE = SequenceErrorCode.RESOURCE_EXHAUSTED
-
-
-class Asked:
-    """A target, and what it has said."""
-
-    def __init__(self, sequence: Sequence, *links: PureLink, timeout_s: float = 5.0, preferred: str = "") -> None:
-        self.sequence, self.pool = sequence, MemoryPool(*links)
-        self.out: list[Command] = []
-        self.target = Target(self.pool, sequence, self.out, acquire_timeout_s=timeout_s, preferred=preferred)
-
-    def said(self, kind: type) -> list:
-        found = [command for command in self.out if isinstance(command, kind)]
-        self.out.clear()
-        return found
-
-    def open_on(self, link: PureLink, now_s: float = 0.0) -> None:
-        self.target.hear(Acquired(link), now_s)
-        (opening,) = self.said(Open)
-        assert opening.peer.replica is link
-
-    def hear(self, message, now_s: float = 0.0) -> Verdict | None:
-        assert self.target.peer is not None
-        verdict = self.target.hear(Arrived(self.target.peer, message, now_s, LoadReport()), now_s)
-        if verdict is not None:
-            self.sequence.commit(verdict)
-        return verdict
-
-    def next_token(self) -> Verdict:
-        length = self.sequence.length
-        return Verdict(1, length, 0, 0, continuation(self.sequence.tokens_since(0), 1))
-
-
-@pytest.fixture
-def links() -> tuple[PureLink, PureLink]:
-    return PureLink("a"), PureLink("b")
-
-
-@pytest.fixture
-def asked(sequence_of, links) -> Asked:
-    """For ten tokens, and open on the first link."""
-    asked = Asked(sequence_of(PROMPT, SamplingParams(temperature=0, max_tokens=500)), *links)
-    asked.target.ask(PlainRun(3, 10, credit_tokens=64), 0.0)
-    assert len(asked.said(Acquire)) == 1
-    asked.open_on(links[0])
-    return asked
 
 
 def refused(asked: Asked, now_s: float = 0.0, code=NO_PLACE) -> None:
@@ -311,24 +260,6 @@ def test_an_ended_sequence_leaves_a_prefix_where_the_replica_still_serves(asked,
     asked.target.close()
     (close,) = asked.said(Close)
     assert close.cached_token_ids == (() if is_lost else asked.sequence.tokens_since(0))
-
-
-def test_a_token_that_came_without_the_draft_is_a_plain_one(asked) -> None:
-    asked.hear(Opened(1, 0))
-    verification = Verification(Draft((1, 2)), 3)
-    asked.target.ask(verification, 0.0)
-    asked.hear(asked.next_token())
-    assert verification.num_plain_tokens == 1
-    assert verification.is_over(4)
-
-
-def test_tokens_of_a_draft_are_no_plain_ones(asked) -> None:
-    asked.hear(Opened(1, 0))
-    drafts = continuation(PROMPT, 3)
-    verification = Verification(Draft(drafts[:2]), 3)
-    asked.target.ask(verification, 0.0)
-    asked.hear(Verdict(1, 3, 2, 2, drafts))
-    assert verification.num_plain_tokens == 0
 
 
 @pytest.mark.parametrize("token_id", [4, VOCAB_SIZE])
