@@ -6,7 +6,7 @@ from torch import nn
 
 from pilotfish.errors import ConfigError
 from pilotfish.models.device import require_fp8
-from pilotfish.models.scaled_linear import ScaledLinear, WeightFormat, quantise_linears, quantise_rows
+from pilotfish.models.scaled_linear import ScaledLinear, WeightFormat, choose_products, quantise_linears, quantise_rows
 
 NUM_ROWS = [1, 4, 16, 17, 200]
 SPLIT_K_ROWS = [0, 64]
@@ -70,5 +70,6 @@ def test_the_products_of_a_model_are_chosen_by_time(
     needs(device, weight_format)
     model = nn.Sequential(*(nn.Linear(8192, 128, dtype=torch.bfloat16, device=device) for _ in range(8)))
     assert quantise_linears(model, weight_format, device) == 8
+    choose_products(model, device)
     assert not caplog.records, "Triton could not run"
     assert model[0].max_split_k_rows >= 16, "so narrow a weight fills no GPU"
