@@ -10,7 +10,7 @@ from orchestrator.requests.stranger_share import StrangerShare
 
 _CONNECTION_S = 0.00005
 _REFUSAL_S = 0.0003
-"""Loop time that a connection of which something is read, and an answer that is no work, take beside what is read (measured)."""
+"""Loop time that a connection, once it is read, and an answer that is no work, take beside reading (measured)."""
 _CREDIT_S = 0.002
 """Loop time for which a connection is read without waiting once a request of it was accepted: eight prompts of 200 kB
 (measured)."""
