@@ -153,7 +153,7 @@ def _refusing(message: str) -> Behavior:
 
 @contextlib.asynccontextmanager
 async def _refusing_on_error(context: Context) -> AsyncIterator[None]:
-    """As `aborting_on_error`, for a call that has no identity yet: it gets one when the block raises."""
+    """As `aborting_on_error`, for a call that may have no identity yet: it gets one when the block raises."""
     try:
         async with aborting_on_error(context):
             try:
@@ -161,7 +161,8 @@ async def _refusing_on_error(context: Context) -> AsyncIterator[None]:
             except grpc.aio.AbortError:
                 raise
             except Exception:
-                identified(context)
+                if not context.trailing_metadata():
+                    identified(context)
                 raise
     except grpc.aio.AbortError as aborted:
         # gRPC keeps it with the call, and its traceback has the call: refused ones would stay until a collection, which

@@ -23,7 +23,6 @@ from orchestrator.requests.request import PROPOSERS
 from pilotfish.config import OrchestratorConfig
 from pilotfish.rpc.answer import chunk_to_proto, summary_to_proto
 from pilotfish.rpc.conversion import limits_to_proto, model_to_proto
-from pilotfish.rpc.status import aborting_on_error
 from pilotfish.rpc.v1 import inference_pb2, inference_pb2_grpc
 from pilotfish.security.link_token import AUTHORIZATION_KEY
 
@@ -94,11 +93,11 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
 
     @contextlib.asynccontextmanager
     async def _call(self, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Caller]:
-        """All that is done for a call of this caller: until its deadline, and with errors as statuses."""
-        async with aborting_on_error(context):
-            caller = caller_of(context, time.monotonic_ns(), self._authenticator)
-            async with caller.deadline():
-                yield caller
+        """All that is done for a call of this caller until its deadline. Its errors become statuses in the guard, which
+        has to see them."""
+        caller = caller_of(context, time.monotonic_ns(), self._authenticator)
+        async with caller.deadline():
+            yield caller
 
 
 def caller_of(context: grpc.aio.ServicerContext[Any, Any], arrival_ns: int, authenticator: Authenticator) -> Caller:

@@ -10,7 +10,7 @@ from orchestrator.requests.stranger_share import StrangerShare
 
 _CONNECTION_S = 0.00005
 _REFUSAL_S = 0.0003
-"""Loop time that a connection, and an answer that is no work, take beside what is read (measured)."""
+"""Loop time that a connection, once it is read, and an answer that is no work, take beside reading (measured)."""
 _CREDIT_S = 0.002
 """Loop time for which a connection is read without waiting once a request of it was accepted: eight prompts of 200 kB
 (measured)."""
@@ -29,8 +29,11 @@ class Flow(FlowControl):
         self._is_accepted = False
         self._unproven_s = 0.0
         """Spent since the last request that was accepted."""
+        self._unbilled_s = _CONNECTION_S
+        """Counts with the first that is read, which has waited: whoever opened many and sent nothing would take the
+        share from all."""
         # uvloop begins to read after `connection_made`, paused or not.
-        asyncio.get_running_loop().call_soon(self.spend, _CONNECTION_S)
+        asyncio.get_running_loop().call_soon(self._wait)
 
     def pause_reading(self) -> None:
         is_paused, self.read_paused = self.read_paused, True
@@ -47,14 +50,11 @@ class Flow(FlowControl):
         more to read at once, so that a stranger waits for its turn in any case."""
         if self._is_closed:
             return
+        time_s, self._unbilled_s = time_s + self._unbilled_s, 0.0
         self._unproven_s += time_s
         self._share.spend(time_s)
-        is_free = self._is_accepted and self._unproven_s <= _CREDIT_S
-        if self._is_waiting or is_free or not self._share.wait(self._address, self._resume, in_any_case=has_more):
-            return
-        self._is_waiting = True
-        if not self.read_paused:
-            self._transport.pause_reading()
+        if not (self._is_accepted and self._unproven_s <= _CREDIT_S):
+            self._wait(in_any_case=has_more)
 
     def accept(self) -> None:
         """A request was accepted."""
@@ -77,6 +77,14 @@ class Flow(FlowControl):
         """The connection is closed. Idempotent."""
         self._is_closed = True
         self._share.leave(self._address, self._resume)
+
+    def _wait(self, *, in_any_case: bool = False) -> None:
+        is_over = self._is_closed or self._is_waiting
+        if is_over or not self._share.wait(self._address, self._resume, in_any_case=in_any_case):
+            return
+        self._is_waiting = True
+        if not self.read_paused:
+            self._transport.pause_reading()
 
     def _go_on(self) -> None:
         self._is_waiting = False

@@ -44,6 +44,10 @@ class StrangerShare:
         """A stranger has cost so much, or, below 0, has proven to be none."""
         self._refill()
         self._left_s = min(self._left_s - time_s, _SAVED_S)
+        if time_s < 0 and self._timer is not None:
+            self._timer.cancel()  # it is for what was owed before
+            self._timer = None
+            self._set_timer()
 
     def wait(self, address: str, resume: Resume, *, in_any_case: bool = False) -> bool:
         """Call `resume` when it is the address's turn. False: it is, and nothing is called; in_any_case: it is not

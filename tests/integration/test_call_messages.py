@@ -146,10 +146,22 @@ async def test_who_was_accepted_does_not_wait_for_strangers(tmp_path: Path) -> N
             assert {each.result() for each in done} == {grpc.StatusCode.INVALID_ARGUMENT}
         for _ in range(20):
             assert await ask()
-        waiting = other.unary_stream(GENERATE)(asking, timeout=0.2)
+        waiting = other.unary_unary(HEALTH)(b"", timeout=0.2)
         assert await waiting.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         for each in refused:
             each.cancel()
+
+
+async def test_refusals_of_what_can_be_decoded_use_up_the_share_of_strangers(tmp_path: Path) -> None:
+    async with (
+        serving(tmp_path, security={"public": {"max_stranger_share": 1e-6}}) as stack,
+        grpc.aio.insecure_channel(stack.orchestrator.address) as channel,
+    ):
+        wrong = pb.GenerateRequest(text="a small fish", temperature=-1).SerializeToString()
+        for _ in range(500):  # 0.5 ms each, of 0.25 s
+            assert await channel.unary_unary(GENERATE)(wrong).code() is grpc.StatusCode.INVALID_ARGUMENT
+        waiting = channel.unary_unary(HEALTH)(b"", timeout=0.2)
+        assert await waiting.code() is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 async def test_a_message_of_very_many_items_is_refused(tmp_path: Path) -> None:

@@ -95,6 +95,20 @@ async def test_a_turn_does_not_overrule_the_application_nor_the_other_way() -> N
     assert transport.is_read
 
 
+async def test_connections_that_send_nothing_keep_nobody_waiting() -> None:
+    share = StrangerShare(0.1, Clock())
+    for _ in range(10_000):
+        (await connected(share))[1].close()
+    assert (await connected(share))[0].is_read
+
+
+async def test_a_connection_counts_once_it_sends_something() -> None:
+    share = StrangerShare(0.1, Clock())
+    for _ in range(10_000):
+        (await connected(share))[1].spend(0.0)
+    assert not (await connected(share))[0].is_read
+
+
 async def test_a_closed_connection_waits_for_nothing() -> None:
     clock = Clock()
     share = StrangerShare(0.9, clock)

@@ -59,6 +59,15 @@ async def test_what_has_proven_to_be_work_is_given_back() -> None:
     assert not share.wait("a", lambda: None)
 
 
+async def test_who_waits_for_a_debt_goes_on_when_it_is_given_back() -> None:
+    share, resumed = StrangerShare(0.001, Clock()), asyncio.Event()
+    share.spend(2 * SAVED_S)
+    assert share.wait("a", resumed.set)
+    share.spend(-2 * SAVED_S)
+    async with asyncio.timeout(5):  # the debt's timer has 250 s to go
+        await resumed.wait()
+
+
 async def test_who_left_is_not_called_and_takes_no_turn() -> None:
     clock, called = Clock(), list[str]()
     share = StrangerShare(1.0, clock)
