@@ -20,8 +20,11 @@ _MAPS = Path("/proc/self/maps")
 
 def release_pages(tensor: Tensor) -> None:
     """Give back the memory of a tensor on the CPU that is a view of a file; others, and all where there is no Linux,
-    stay as they are. It can still be read, and is then read from the file again; changes to it are lost."""
-    if tensor.device.type != "cpu" or not tensor.nbytes or not _is_file(tensor.data_ptr()):
+    stay as they are, also views that are not contiguous. It can still be read, and is then read from the file again;
+    changes to it are lost."""
+    if tensor.device.type != "cpu" or not tensor.nbytes or not tensor.is_contiguous():
+        return  # an expanded view has more bytes than its memory: those behind are another's
+    if not _is_file(tensor.data_ptr()):
         return
     start = -(-tensor.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
     size = (tensor.data_ptr() + tensor.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE - start

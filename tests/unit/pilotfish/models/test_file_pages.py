@@ -48,6 +48,14 @@ def test_other_memory_stays_as_it_is() -> None:
     assert bool((values == 1).all())
 
 
+def test_what_lies_behind_an_expanded_view_stays_as_it_is(tmp_path: Path) -> None:
+    save_file({"first": torch.ones(1024), "second": torch.ones(1 << 20)}, tmp_path / "file.safetensors")
+    views = load_file(tmp_path / "file.safetensors")
+    views["second"].fill_(2)
+    release_pages(views["first"].expand(1024, 1024))
+    assert bool((views["second"] == 2).all())
+
+
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """A model to warm up with, and one of 130 MB."""
