@@ -150,9 +150,8 @@ class Gate:
         self._window_before = (0.0, 0.0)
 
     def _plan_retry(self, gain: float, trial_s: float) -> None:
-        """When the state of now is doubted: plain decoding, whose steps the target measures, late."""
-        first_s = 8 * _FIRST_RETRY_S if self.is_open else _FIRST_RETRY_S
+        """When the state of now is doubted: the later, the more the other one is likely to lose."""
         loss = max(0.0, 1 - (1 / gain if self.is_open and gain else gain))
         cheap_s = (_SETTLING_S + max(_TRIAL_S, trial_s)) * loss / _TRIAL_COST
-        self._retry_at_s = self._in_use_s + min(_LAST_RETRY_S, max(first_s, cheap_s) * 2**self._num_retries)
+        self._retry_at_s = self._in_use_s + min(_LAST_RETRY_S, max(_FIRST_RETRY_S, cheap_s) * 2**self._num_retries)
         self._num_retries = min(self._num_retries + 1, 8)
