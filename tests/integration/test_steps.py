@@ -100,7 +100,7 @@ async def test_what_only_the_target_keeps_is_refused(stack: Stack) -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"structured_outputs": {"regex": "a+"}, "ignore_eos": False}, "structured_outputs"),
         ({"bad_words": ["fish"]}, "bad_words"),
-        ({"speculation": {"level": "step", "acceptance": "typical"}}, "acceptance"),
+        ({"speculation": {"level": "step", "acceptance": "typical"}}, "speculation.acceptance"),
         ({"speculation": {"level": "step", "step_max_tokens": 0}}, "speculation.step_max_tokens"),
     ]
     for fields, param in cases:

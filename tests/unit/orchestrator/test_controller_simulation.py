@@ -169,7 +169,7 @@ def test_a_load_step_switches_once_each_way() -> None:
     for session in others:
         session.stop()
     rate_between(stack, 0.5)
-    assert rate_between(stack, 15.0) >= 0.95 * alone
+    assert rate_between(stack, 8.0) >= 0.95 * alone  # the next trial comes later
     assert state.num_switches == {False: 1, True: 1}
 
 
