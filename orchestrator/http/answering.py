@@ -11,7 +11,8 @@ from orchestrator.http.flow import Flow
 
 
 def judged(app: Any, cycle: RequestResponseCycle, flow: Flow) -> Any:
-    """What the application answers says who is a stranger. Those who only look stay what they were."""
+    """What the application answers says who is a stranger; those who only look stay what they were. Nothing is written
+    to a connection that is closed."""
 
     async def run(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_judged(message: Message) -> None:

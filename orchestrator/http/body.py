@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
@@ -16,8 +17,6 @@ from pilotfish.structured.bounds import check_json
 
 _UNKNOWN_FIELD = re.compile(r"unknown field `(?P<name>[^`]*)`")
 _MISSING_FIELD = re.compile(r"missing required field `(?P<name>[^`]*)`")
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-"""Some clients begin UTF-8 with it, and a reader may skip it (RFC 8259, 8.1)."""
 _PLACE = re.compile(r" - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`$")
 
 BodyT = TypeVar("BodyT")
@@ -54,8 +53,8 @@ def decoder_of(kind: type[BodyT]) -> msgspec.json.Decoder[BodyT]:
 
 def decode_body(decoder: msgspec.json.Decoder[BodyT], body: bytes | bytearray) -> BodyT:
     """Raises InvalidRequestError, with the parameter where one is wrong."""
-    if body.startswith(_BYTE_ORDER_MARK):
-        body = body[len(_BYTE_ORDER_MARK) :]
+    if body.startswith(codecs.BOM_UTF8):  # some clients begin with it, and a reader may skip it (RFC 8259, 8.1)
+        body = body[len(codecs.BOM_UTF8) :]
     check_json(body, "the body")
     try:
         return decoder.decode(body)

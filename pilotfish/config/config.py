@@ -57,12 +57,8 @@ class Config:
         """Make concrete what depends on other sections: target.drafter, draft.model and draft.head."""
         object.__setattr__(self, "target", dataclasses.replace(self.target, drafter=self._drafter()))
         draft = dataclasses.replace(self.draft, model=self.draft.model or self.target.model)
-        if (
-            draft.proposer in drafters_of(Needs.FEATURES, Location.DRAFT_SERVICE)
-            and not draft.head
-            and not self.emulation.is_on
-        ):
-            draft = dataclasses.replace(draft, head=_head(draft.model, draft.proposer, "draft.head"))
+        head = self._head(draft.head, draft.proposer, draft.model, Location.DRAFT_SERVICE, "draft.head")
+        draft = dataclasses.replace(draft, head=head)
         object.__setattr__(self, "draft", draft)
 
     @property
@@ -82,9 +78,7 @@ class Config:
                 if head := shipped_head(target.model, proposer):
                     lookup = "suffix" if drafter.lookup == "auto" else drafter.lookup
                     return InTargetDrafterConfig(proposer=proposer, lookup=lookup, model=head)
-        model = drafter.model
-        if drafter.proposer in drafters_of(Needs.FEATURES, Location.TARGET) and not model and not self.emulation.is_on:
-            model = _head(target.model, drafter.proposer, "target.drafter.model")
+        model = self._head(drafter.model, drafter.proposer, target.model, Location.TARGET, "target.drafter.model")
         return dataclasses.replace(
             drafter,
             proposer="none" if drafter.proposer == "auto" else drafter.proposer,
@@ -92,16 +86,20 @@ class Config:
             model=model,
         )
 
+    def _head(self, name: str, proposer: str, model: str, location: Location, key: str) -> str:
+        """`name`; where the proposer needs a head and none is named, the one that comes with Pilotfish for the model.
 
-def _head(model: str, proposer: str, key: str) -> str:
-    """The name of the head that comes with Pilotfish. Raises ConfigError where there is none for the model."""
-    head = shipped_head(model, proposer)
-    require(
-        bool(head),
-        f"{key} is empty, and no head for {model} comes with Pilotfish: "
-        f"name the folder of one, or train it (pilotfish train {proposer})",
-    )
-    return head
+        key: of the name, for the message. Raises ConfigError where there is none.
+        """
+        if name or self.emulation.is_on or proposer not in drafters_of(Needs.FEATURES, location):
+            return name
+        head = shipped_head(model, proposer)
+        require(
+            bool(head),
+            f"{key} is empty, and no head for {model} comes with Pilotfish: "
+            f"name the folder of one, or train it (pilotfish train {proposer})",
+        )
+        return head
 
 
 _ADAPTER = TypeAdapter(Config)
