@@ -100,6 +100,7 @@ class Target:
         """Have the target do this, once a replica has the sequence."""
         self.round = asked
         if self.peer is not None and not self.is_welcome:
+            self._failover.num_failovers += not self.peer.is_usable  # lost, while nothing was asked of it
             self.close()
         if self.peer is None:
             asked.timing = RoundTiming(Mark(now_s, self._sequence.length, LoadReport()))
@@ -217,6 +218,7 @@ class Target:
         asked = self.round
         assert asked is not None
         if asked.is_over(self._sequence.length):
+            self._failover.num_failovers += peer.is_lost
             self.close()  # the next round finds another replica
             return
         if isinstance(error, InvalidRequestError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from torch import Tensor, nn
 
@@ -31,8 +31,16 @@ class ParallelDecoder:
     and whether they still wait for this one, is unknown. It ends the process.
     """
 
-    def __init__(self, part: RankPart, channel: RankChannel, abilities: Abilities, folder: Path) -> None:
-        """abilities: what all ranks can run. folder: of the model."""
+    def __init__(
+        self,
+        part: RankPart,
+        channel: RankChannel,
+        abilities: Abilities,
+        folder: Path,
+        on_loss: Callable[[list[int]], NoReturn],
+    ) -> None:
+        """abilities: what all ranks can run. folder: of the model. on_loss: ends the process where these ranks are
+        lost."""
         part.agree(abilities)
         decoder = part.decoder
         self.name = f"{decoder.name}, {channel.num_ranks} ranks"
@@ -50,6 +58,7 @@ class ParallelDecoder:
         self._abilities = abilities
         self._channel = channel
         self._folder = folder
+        self._on_loss = on_loss
         self._packer = StepPacker()
         self._captures = False
 
@@ -104,8 +113,6 @@ class ParallelDecoder:
             return run()
         except Exception as error:
             # A lost rank is what most errors of collective operations come from.
-            lost = [
-                f"rank {rank} of {self._channel.num_ranks} is lost" for rank in self._channel.wait_for_loss(_HANG_UP_S)
-            ]
-            cause = ", ".join(lost) or f"a call of all ranks failed on rank 0: {type(error).__name__}: {error}"
-            end_process(f"{cause}: this replica ends")
+            if lost := self._channel.wait_for_loss(_HANG_UP_S):
+                self._on_loss(lost)
+            end_process(f"a call of all ranks failed on rank 0: {type(error).__name__}: {error}: this replica ends")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from pilotfish.errors import InternalError, UnavailableError
 from pilotfish.parallel.channel import RankChannel, accept_ranks, listen
@@ -60,9 +61,13 @@ def start_ranks(setup: Setup, meeting: Meeting) -> ParallelDecoder:
             if not isinstance(answer, Loaded):
                 raise InternalError(f"a rank that was to load answered {answer}")
             abilities.append(answer.abilities)
+
+        def on_loss(ranks: list[int]) -> NoReturn:
+            end_process(_loss(ranks, setup.num_ranks, processes))
+
         # Before they meet: there a lost one would be waited for for `group.TIMEOUT`.
-        watch(channel, lambda ranks: end_process(_loss(ranks, setup.num_ranks, processes)))
-        joined = ParallelDecoder(part, channel, common_abilities(abilities), Path(setup.folder))
+        watch(channel, on_loss)
+        joined = ParallelDecoder(part, channel, common_abilities(abilities), Path(setup.folder), on_loss)
         joined.join(meeting.folder / _STORE)
     return joined
 

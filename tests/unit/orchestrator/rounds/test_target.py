@@ -94,6 +94,19 @@ def test_a_failed_replica_is_asked_for_what_is_missing_elsewhere(asked, links) -
     assert asked.target.round.timing.elapsed_s == 0  # asked for twice, it says nothing of a step
 
 
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_replica_that_is_lost_between_two_rounds_counts(asked, links, is_told: bool) -> None:
+    for _ in range(10):
+        asked.hear(asked.next_token())
+    if is_told:
+        asked.target.hear(Lost(asked.target.peer, UnavailableError("gone")), 1.0)
+    else:
+        links[0].is_connected = False
+    asked.target.ask(PlainRun(13, 10, credit_tokens=64), 1.0)
+    assert len(asked.said(Acquire)) == 1
+    assert asked.target.num_failovers == 1
+
+
 def test_an_extended_run_leaves_no_more_to_come_than_the_reader_may(asked) -> None:
     run = PlainRun(3, 8, credit_tokens=16)
     asked.target.ask(run, 0.0)

@@ -82,13 +82,18 @@ def test_all_ranks_record_and_an_error_ends_the_rank_that_has_it(
 
     thread = threading.Thread(target=be_rank_1)
     thread.start()
-    decoder = ParallelDecoder(part_of(fakes[0]), channel, Abilities(kernels=True, compiled=False), tmp_path)
+    abilities = Abilities(kernels=True, compiled=False)
+    decoder = ParallelDecoder(part_of(fakes[0]), channel, abilities, tmp_path, lambda ranks: end(f"lost: {ranks}"))
     if failing == 0:
         with pytest.raises(SystemExit, match="failed on rank 0: MemoryError: no room: this replica ends"):
             decoder.record_graphs()
     else:
         decoder.record_graphs()
     assert fakes[1].has_begun.wait(10)
+    if failing == 1:
+        peer.close()
+        with pytest.raises(SystemExit, match=r"lost: \[1\]"):
+            decoder.record_graphs()
     channel.close()
     thread.join(10)
     assert isinstance(ends[0], MemoryError if failing == 1 else EOFError)
