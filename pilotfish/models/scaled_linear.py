@@ -39,8 +39,8 @@ MULTIPLE = 16
 """K and N must be multiples of it: what the kernels of both formats ask for."""
 MIN_INT8_ROWS = 32
 """Rows are padded to so many: torch._int_mm takes no fewer than 17 on CUDA."""
-SPLIT_K_ROWS = (16, 64)
-"""The split-K product computes tiles of so many rows."""
+SPLIT_K_ROWS = (16, 64, 128)
+"""See split_k.TILE_ROWS; here, since Triton is not everywhere."""
 
 
 def weight_format_of(quantization: Quantization) -> WeightFormat | None:

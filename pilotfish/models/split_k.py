@@ -16,7 +16,8 @@ from torch import Tensor
 
 from pilotfish.models.attention.rows import NUM_PROGRAMS
 
-MAX_ROWS = 64
+TILE_ROWS = (16, 64, 128)
+"""Rows that a program multiplies at once: the fewest that hold them all."""
 _OUTPUTS = 64
 """Outputs of a program."""
 _INPUTS = 128
@@ -50,18 +51,20 @@ def _add_up(
 
 @torch.library.custom_op("pilotfish::split_k", mutates_args=())
 def split_k(rows: Tensor, weight: Tensor) -> Tensor:
-    """Products of rows [M, K] with weight [N, K], both int8 or both float8_e4m3fn and contiguous, M at most MAX_ROWS.
+    """Products of rows [M, K] with weight [N, K], both int8 or both float8_e4m3fn and contiguous; M at most
+    TILE_ROWS[-1].
 
     Returns the shares' sums [S, M, N], int32 or float32. S and the order of summing depend on K and N alone.
     """
     num_rows, num_inputs = rows.shape
     num_outputs = weight.shape[0]
     share, num_shares = _shares(num_inputs, num_outputs)
+    tile_rows = next(size for size in TILE_ROWS if num_rows <= size)
     sums: Tensor = _sums(rows, weight)
     _add_up[triton.cdiv(num_outputs, _OUTPUTS), num_shares](
         rows, weight, sums, num_rows, num_inputs, num_outputs, share,
-        tile_rows=16 if num_rows <= 16 else MAX_ROWS, tile_outputs=_OUTPUTS, tile_inputs=_INPUTS,
-        is_int=rows.dtype is torch.int8, num_warps=4, num_stages=4,
+        tile_rows=tile_rows, tile_outputs=_OUTPUTS, tile_inputs=_INPUTS,
+        is_int=rows.dtype is torch.int8, num_warps=4 if tile_rows <= 64 else 8, num_stages=4 if tile_rows <= 64 else 3,
     )  # fmt: skip
     return sums
 

@@ -8,8 +8,8 @@ from pilotfish.errors import ConfigError
 from pilotfish.models.device import require_fp8
 from pilotfish.models.scaled_linear import ScaledLinear, WeightFormat, choose_products, quantise_linears, quantise_rows
 
-NUM_ROWS = [1, 4, 16, 17, 200]
-SPLIT_K_ROWS = [0, 64]
+NUM_ROWS = [1, 4, 16, 17, 100, 200]
+SPLIT_K_ROWS = [0, 128]
 
 
 def needs(device: torch.device, weight_format: WeightFormat) -> None:

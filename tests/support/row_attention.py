@@ -25,10 +25,10 @@ class ReferenceBatch:
 
     def attend(self, query: Tensor, pool: Tensor, shape: AttentionShape) -> Tensor:
         rows, (num_rows, num_heads) = self._rows, query.shape[:2]
-        first, count = rows.tiles[:, 0], rows.tiles[:, 1]
+        first, count = rows.pieces[:, 0], rows.pieces[:, 1]
         at = torch.arange(num_rows, device=query.device)
-        in_tile = (at[:, None] >= first) & (at[:, None] < first + count)  # [T, N]
-        tile = rows.tiles[in_tile.int().argmax(1)]
+        in_tile = (at[:, None] >= first) & (at[:, None] < first + count)  # [T, P]
+        tile = rows.pieces[in_tile.int().argmax(1)]
         keys = torch.arange(MAX_KEYS, device=query.device)
         exists = in_tile.any(1, keepdim=True) & (keys < tile[:, 3:4])  # [T, L]
         places = (tile[:, 2:3] + keys // BLOCK_SIZE).clamp(max=len(rows.block_ids) - 1)

@@ -1,6 +1,6 @@
 """Triton's kernels without a GPU: in its interpreter, where Triton is installed (`TRITON_INTERPRET=1 pytest`).
 
-torch's builds for the CPU have no Triton.
+torch's builds for the CPU have no Triton. That of Triton 3.6 needs NumPy below 2.3 and `-W ignore::DeprecationWarning`.
 """
 
 import importlib.util

@@ -1,10 +1,11 @@
 """Paged attention in Triton: reads keys and values in place, whatever the mixture of rows.
 
 The rows of a step are cut into tiles: up to TILE_ROWS consecutive rows of one sequence over its keys. A program takes a
-tile, a key head and a share of the keys, as FlashDecoding does, so that a step of few sequences fills the GPU; a second
-kernel joins the shares. Tiles, shares and rows beyond those of a step do nothing: a recorded launch fits any step.
+piece of a tile, which is a share of its keys, and a key head, as FlashDecoding does, so that a step of few sequences
+fills the GPU; a second kernel joins the shares. Pieces and rows beyond those of a step do nothing: a recorded launch
+fits any step.
 
-Legend: T rows, N tiles, H query heads, M key heads, G = H / M, D head size, S shares of the keys.
+Legend: T rows, P pieces, H query heads, M key heads, G = H / M, D head size, S shares of the keys.
 """
 
 # mypy: disable-error-code="untyped-decorator, no-untyped-def, no-any-return"
@@ -25,7 +26,7 @@ _WIDE_KEY_BYTES = 256
 
 @triton.jit(do_not_specialize=["num_rows", "window", "first_key"])
 def _attend_share(
-    query, pool, places, positions, ancestors, tiles, block_ids,
+    query, pool, places, positions, ancestors, pieces, block_ids,
     sums, maxima, weights,
     query_row_stride, query_head_stride, num_rows, scale, window, first_key,
     softcap: tl.constexpr, num_key_heads: tl.constexpr, group: tl.constexpr,
@@ -33,13 +34,14 @@ def _attend_share(
     tile_places: tl.constexpr, num_keys_at_once: tl.constexpr, block_size: tl.constexpr, tree_span: tl.constexpr,
     precision: tl.constexpr,
 ):  # fmt: skip
-    tile, head, share = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    num_shares = tl.load(tiles + 5 * tile + 4).to(tl.int32)
-    first_row = tl.load(tiles + 5 * tile)
-    num_tile_rows = tl.load(tiles + 5 * tile + 1)
-    if (share < num_shares) & (num_tile_rows > 0):
-        first_block = tl.load(tiles + 5 * tile + 2)
-        num_keys = tl.load(tiles + 5 * tile + 3).to(tl.int32)
+    piece, head = pieces + 6 * tl.program_id(0), tl.program_id(1)
+    first_row = tl.load(piece)
+    num_tile_rows = tl.load(piece + 1)
+    if num_tile_rows > 0:
+        first_block = tl.load(piece + 2)
+        num_keys = tl.load(piece + 3).to(tl.int32)
+        share = tl.load(piece + 4).to(tl.int32)
+        num_shares = tl.load(piece + 5).to(tl.int32)
         at = tl.arange(0, tile_places)
         valid = at // group < num_tile_rows
         row = first_row + at // group
@@ -154,8 +156,8 @@ class KernelBatch:
         sums = query.new_empty(num_shares, num_rows, num_heads, dim, dtype=torch.float32)
         maxima = query.new_empty(2, num_shares, num_rows, num_heads, dtype=torch.float32)
         output = query.new_empty(num_rows, num_heads * dim)
-        _attend_share[rows.shape.num_tiles, shape.num_kv_heads, num_shares](
-            query, pool, rows.places, rows.positions, rows.ancestors, rows.tiles, rows.block_ids,
+        _attend_share[rows.shape.num_pieces, shape.num_kv_heads](
+            query, pool, rows.places, rows.positions, rows.ancestors, rows.pieces, rows.block_ids,
             sums, maxima[0], maxima[1],
             *query.stride()[:2], num_rows, shape.scale, shape.sliding_window or 1 << 30, shape.first_key,
             softcap=shape.softcap or 0.0, num_key_heads=shape.num_kv_heads, group=group,

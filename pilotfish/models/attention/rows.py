@@ -1,18 +1,19 @@
 """A step laid out on the device: what its rows are, and what each of them sees.
 
-Rows lie as in the step. Attention goes by tiles: consecutive rows of one sequence, which share its keys. What is left
-of a shape that is larger than the step is padding: rows of token 0 at position 0 that belong to no tile and write to
-slot 0 (block 0 belongs to nobody), and tiles without rows.
+Rows lie as in the step. Attention goes by tiles: consecutive rows of one sequence, which share its keys; and tiles by
+pieces: a piece is what one program reads of the keys. What is left of a shape that is larger than the step is padding:
+rows of token 0 at position 0 that belong to no tile and write to slot 0 (block 0 belongs to nobody), and pieces without
+rows.
 
-Legend: T rows, N tiles, R rows whose logits are wanted.
+Legend: T rows, P pieces, R rows whose logits are wanted.
 """
 
 from __future__ import annotations
 
+import itertools
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import repeat
 
 import torch
 from torch import Tensor
@@ -34,7 +35,7 @@ MIN_SHARE = 128
 
 _NUM_ROW_FIELDS = 7
 _NUM_COUNTS = 1
-_TILE_FIELDS = 5
+_PIECE_FIELDS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +65,18 @@ class StepShape:
 
     @property
     def max_shares(self) -> int:
-        """Parts that a sequence's keys are shared out in, at most: the more rows, the fewer."""
-        return 1 << min(5, max(1, 512 // self.num_rows).bit_length() - 1)
+        """Pieces of a tile, at most: the more rows, the fewer, since each keeps a result for every row."""
+        return 1 << min(5, max(1, 2048 // self.num_rows).bit_length() - 1)
+
+    @property
+    def num_pieces(self) -> int:
+        """See _shares: beyond one of each tile there are no more than there are programs for."""
+        return min(self.num_tiles * self.max_shares, self.num_tiles + NUM_PROGRAMS // self.num_key_heads)
 
     @property
     def num_fixed_values(self) -> int:
         """Values in the buffer before the ids of blocks."""
-        return _NUM_ROW_FIELDS * self.num_rows + _TILE_FIELDS * self.num_tiles + _NUM_COUNTS
+        return _NUM_ROW_FIELDS * self.num_rows + _PIECE_FIELDS * self.num_pieces + _NUM_COUNTS
 
 
 def num_tiles(step: StepInput, tile_rows: int) -> int:
@@ -101,10 +107,10 @@ class StepRows:
     logit_rows: Tensor
     """[T] the R rows whose logits are wanted, then row 0."""
     shares: Tensor
-    """[T] shares that the keys of the row's tile are divided into."""
-    tiles: Tensor
-    """[N, 5] first row, number of rows, index of the sequence's first block in block_ids, keys that lie before the
-    end of the tile's, shares that they are divided into."""
+    """[T] pieces of the row's tile."""
+    pieces: Tensor
+    """[P, 6] of its tile: first row, number of rows, index of the sequence's first block in block_ids, keys that lie
+    before the end of the tile's; which piece of the tile it is, of how many."""
     counts: Tensor
     """[1] rows of the step."""
     block_ids: Tensor
@@ -114,12 +120,14 @@ class StepRows:
     def of(cls, shape: StepShape, buffer: Tensor) -> StepRows:
         """Over a buffer of at least shape.num_fixed_values; the rest is room for ids of blocks."""
         num_values, num_rows = _NUM_ROW_FIELDS * shape.num_rows, shape.num_rows
-        tiles_end = num_values + _TILE_FIELDS * shape.num_tiles
+        pieces_end = num_values + _PIECE_FIELDS * shape.num_pieces
         fixed = shape.num_fixed_values
         tokens, positions, places, ancestors, slots, logits, shares = buffer[:num_values].view(-1, num_rows)
-        tiles = buffer[num_values:tiles_end].view(-1, _TILE_FIELDS)
-        counts, block_ids = buffer[tiles_end:fixed], buffer[fixed:]
-        return cls(shape, buffer, tokens, positions, places, ancestors, slots, logits, shares, tiles, counts, block_ids)
+        pieces = buffer[num_values:pieces_end].view(-1, _PIECE_FIELDS)
+        counts, block_ids = buffer[pieces_end:fixed], buffer[fixed:]
+        return cls(
+            shape, buffer, tokens, positions, places, ancestors, slots, logits, shares, pieces, counts, block_ids
+        )
 
     @classmethod
     def holding(cls, step: StepInput, num_key_heads: int, device: torch.device) -> StepRows:
@@ -166,15 +174,15 @@ def laid_out(step: StepInput, shape: StepShape) -> array[int]:
     row_shares = [each for (_, num_rows, *_), each in zip(tiles, shares, strict=True) for _ in range(num_rows)]
     for field in (slots, step.logit_rows, row_shares):
         _append(values, array("q", field), shape.num_rows)
-    flat = [value for tile, each in zip(tiles, shares, strict=True) for value in (*tile, each)]
-    _append(values, array("q", flat), _TILE_FIELDS * shape.num_tiles)
+    pieces = [(*tile, share, each) for tile, each in zip(tiles, shares, strict=True) for share in range(each)]
+    _append(values, array("q", itertools.chain.from_iterable(pieces)), _PIECE_FIELDS * shape.num_pieces)
     values.append(len(step.token_ids))
     values.extend(block_ids)
     return values
 
 
 def _shares(num_keys: Sequence[int], shape: StepShape) -> list[int]:
-    """Of each tile, by its keys: in proportion to them, so that a long text among many short ones does not wait for few
+    """Pieces of each tile: in proportion to its keys, so that a long text among many short ones does not wait for few
     programs."""
     keys_each = max(MIN_SHARE, -(-sum(num_keys) * shape.num_key_heads // NUM_PROGRAMS))
     return [max(1, min(shape.max_shares, keys // keys_each)) for keys in num_keys]
@@ -183,4 +191,4 @@ def _shares(num_keys: Sequence[int], shape: StepShape) -> list[int]:
 def _append(values: array[int], field: array[int], size: int, *, padding: int = 0) -> None:
     """Add a field of 64-bit values, padded to its size."""
     values.frombytes(field.tobytes())
-    values.extend(repeat(padding, size - len(field)))
+    values.extend(itertools.repeat(padding, size - len(field)))

@@ -91,7 +91,13 @@ def test_linears_of_odd_sizes_stay() -> None:
 
 @pytest.mark.parametrize(
     ("split_k_and_library_s", "max_rows"),
-    [([1.0, 1.0], 0), ([2.0, 1.0], 0), ([1.0, 2.0, 3.0, 3.0], 16), ([1.0, 2.0, 3.0, 4.0], 64)],
+    [
+        ([1.0, 1.0], 0),
+        ([2.0, 1.0], 0),
+        ([1.0, 2.0, 3.0, 3.0], 16),
+        ([1.0, 2.0, 3.0, 4.0, 9.0, 5.0], 64),
+        ([1.0, 2.0, 3.0, 4.0, 5.0, 9.0], 128),
+    ],
 )
 def test_few_rows_take_the_faster_product(split_k_and_library_s: list[float], max_rows: int) -> None:
     linears = [ScaledLinear(nn.Linear(64, 32), "int8", CPU) for _ in range(2)]

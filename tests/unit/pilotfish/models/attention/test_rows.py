@@ -80,17 +80,18 @@ def test_rows_equal_sdpa(row_attention: Any, name: str, kind: str, padded: bool)
 
 
 def test_a_long_text_among_many_has_a_share_of_the_programs_by_its_keys() -> None:
-    """131,072 keys among 63 sequences of 300: eight times as many programs read them as one share for each would."""
+    """131,072 keys among 63 sequences of 300: nearly as many programs read them as the GPU takes at once."""
     lengths = [300] * 63 + [131_072]
     slices = [SequenceSlice(row, 1, length - 1, range(1, -(-length // 16) + 1)) for row, length in enumerate(lengths)]
     rows = StepRows.holding(step_of(slices), 8, torch.device("cpu"))
-    assert rows.tiles[:, 4].tolist() == [1] * 63 + [rows.shape.max_shares]
-    assert rows.shape.max_shares == 8
-    assert rows.shares.tolist() == rows.tiles[:, 4].tolist()
+    assert rows.shares.tolist() == [1] * 63 + [28]
+    assert rows.pieces[:63, [0, 1, 4, 5]].tolist() == [[row, 1, 0, 1] for row in range(63)]
+    assert rows.pieces[63 : 63 + 28, [0, 1, 4, 5]].tolist() == [[63, 1, share, 28] for share in range(28)]
+    assert not rows.pieces[63 + 28 :].any()
     assert int(rows.counts) == 64
 
 
 def test_equal_texts_share_the_programs_equally() -> None:
     slices = [SequenceSlice(row, 1, 4095, range(1, 257)) for row in range(4)]
     rows = StepRows.holding(step_of(slices), 8, torch.device("cpu"))
-    assert rows.tiles[:, 4].tolist() == [264 // (4 * 8)] * 4
+    assert rows.shares.tolist() == [264 // (4 * 8)] * 4
