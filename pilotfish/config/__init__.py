@@ -16,7 +16,7 @@ from pilotfish.config.deployment import (
 )
 from pilotfish.config.draft import DraftConfig
 from pilotfish.config.emulation import EmulationConfig
-from pilotfish.config.engine import DEFAULT_KV_CACHE_TOKENS, AttentionKernels, EngineConfig, Quantization
+from pilotfish.config.engine import DEFAULT_KV_CACHE_TOKENS, AttentionKernels, CpuKernels, EngineConfig, Quantization
 from pilotfish.config.environment import default_cache_dir, default_config_file, environment, setting_variables
 from pilotfish.config.orchestrator import HttpConfig, OrchestratorConfig, RoutingConfig
 from pilotfish.config.paths import with_absolute_paths
@@ -31,6 +31,7 @@ __all__ = [
     "AttentionKernels",
     "AutoscalingConfig",
     "Config",
+    "CpuKernels",
     "DeploymentConfig",
     "DraftConfig",
     "EmulationConfig",

@@ -12,6 +12,7 @@ from pilotfish.config.fields import STRICT, PositiveShare, require
 
 Quantization = Literal["auto", "none", "lossless", "int8", "int4", "fp8"]
 AttentionKernels = Literal["auto", "triton", "sdpa"]
+CpuKernels = Literal["auto", "avx512", "avx2"]
 
 DEFAULT_KV_CACHE_TOKENS = 32768
 _MAX_LOGIT_ROWS = 512
@@ -50,6 +51,10 @@ class EngineConfig:
     compile: bool = True
     """CPU: compile the native kernels with the system's C++ compiler (some seconds, cached). GPU: torch.compile fuses
     the small kernels of a model's layers (a longer start; needs a C compiler and Python's headers)."""
+    kernels: CpuKernels = "auto"
+    """CPU: what the native kernels are compiled for. `auto`: all that the processor has; `avx512` (with its products of
+    bfloat16 and of 8-bit integers) or `avx2`: no more than that, to compare. Logits differ between them; an engine
+    whose processor lacks them does not start."""
     max_context_tokens: NonNegativeInt = 0
     """Maximum tokens of prompt plus output; 0: the model's limit."""
     kv_cache_tokens: int = DEFAULT_KV_CACHE_TOKENS

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from pilotfish.config import EngineConfig
+from pilotfish.config import CpuKernels, EngineConfig
 from pilotfish.errors import ConfigError
 from pilotfish.models.decoder import Decoder
 from pilotfish.models.decoder_transformers import TransformersDecoder
@@ -17,7 +17,7 @@ from pilotfish.models.determinism import blocks_needed, is_batch_invariant
 from pilotfish.models.device import require_fp8
 from pilotfish.models.gpu_factory import build_gpu_decoder
 from pilotfish.models.loading import LoadedModel
-from pilotfish.models.native.build import NativeKernelsUnavailableError
+from pilotfish.models.native.build import NativeKernelsUnavailableError, variants_here
 from pilotfish.models.native.decoder import NativeDecoder
 from pilotfish.models.native.layout import unsupported_reason
 from pilotfish.models.self_check import BFLOAT16_TOLERANCE, bfloat16_deviation, require_served_right
@@ -87,16 +87,19 @@ def _native(
         # The kernels bring their own threads; torch's would spin on the same cores, while packing and between steps.
         torch.set_num_threads(1)
         try:
-            reason = _native_fault(loaded.model.config, cache_dir)
+            reason = _native_fault(loaded.model.config, cache_dir, engine.kernels)
         except NativeKernelsUnavailableError as error:
             reason = str(error)
     if reason is None:
+        variant = next(iter(variants_here(engine.kernels)), None)
+        logger.info("native kernels: engine.kernels %s, %s", engine.kernels, variant.name if variant else "portable")
         return NativeDecoder(
             loaded.model,
             max_context_tokens=max_context_tokens,
             num_threads=num_threads,
             cache_dir=cache_dir,
             quantization=engine.quantization,
+            kernels=engine.kernels,
         )
     if engine.quantization in ("int8", "int4"):
         raise ConfigError(
@@ -109,11 +112,11 @@ def _native(
     return None
 
 
-def _native_fault(config: PreTrainedConfig, cache_dir: Path) -> str | None:
+def _native_fault(config: PreTrainedConfig, cache_dir: Path, kernels: CpuKernels) -> str | None:
     """What the native kernels compute otherwise than transformers does. Raises NativeKernelsUnavailableError."""
 
     def take_over(twin: PreTrainedModel) -> Decoder:
-        return NativeDecoder(twin, max_context_tokens=CONTEXT, num_threads=1, cache_dir=cache_dir)
+        return NativeDecoder(twin, max_context_tokens=CONTEXT, num_threads=1, cache_dir=cache_dir, kernels=kernels)
 
     deviation = bfloat16_deviation(config, take_over)
     if deviation < BFLOAT16_TOLERANCE:

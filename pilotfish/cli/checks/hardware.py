@@ -12,8 +12,9 @@ from typing import Any
 
 from pilotfish.cli.checks.finding import Finding, Severity
 from pilotfish.cli.checks.probe import ask_process
-from pilotfish.config import Config
-from pilotfish.models.native.build import FLAGS, find_compiler, find_prebuilt
+from pilotfish.config import Config, CpuKernels
+from pilotfish.errors import ConfigError
+from pilotfish.models.native.build import CPUINFO, FLAGS, find_compiler, find_prebuilt, require_kernels, variants_here
 
 COMPILE_TIMEOUT_S = 60.0
 PROGRAM = "#include <thread>\n#include <vector>\nint pilotfish_probe() { return std::vector<int>(1).size(); }\n"
@@ -46,6 +47,9 @@ def check_hardware(config: Config, probe: Probe = probe_torch) -> Iterator[Findi
             if failure:
                 advice = f"choose another with --set {section}.engine.device=cpu, or mend the driver"
                 yield Finding("device", Severity.PROBLEM, f"{section}.engine.device={engine.device}: {failure}", advice)
+    for section, engine in engines.items():
+        if engine.compile and engine.device in ("auto", "cpu"):
+            yield check_kernels(section, engine.kernels)
     yield check_compiler(needed=any(engine.compile and engine.device in ("auto", "cpu") for engine in engines.values()))
 
 
@@ -59,6 +63,17 @@ def _gpus(gpus: list[dict[str, Any]], devices: list[str]) -> Finding:
         advice = "see whether `nvidia-smi` works and whether torch was built for this driver's CUDA"
         return Finding("gpu", Severity.WARNING, "there is an NVIDIA driver, but torch sees no GPU", advice)
     return Finding("gpu", Severity.OK, "none: the engines compute on the CPU")
+
+
+def check_kernels(section: str, kernels: CpuKernels, cpuinfo: Path = CPUINFO) -> Finding:
+    """Whether this processor has the kernels that are configured, and which those are."""
+    try:
+        require_kernels(kernels, cpuinfo)
+    except ConfigError as error:
+        advice = f"--set {section}.engine.kernels=auto takes what the processor has"
+        return Finding("kernels", Severity.PROBLEM, f"{section}.{error}", advice)
+    names = [variant.name for variant in variants_here(kernels, cpuinfo)]
+    return Finding("kernels", Severity.OK, f"{section}.engine.kernels={kernels}: {names[0] if names else 'portable'}")
 
 
 def check_compiler(*, needed: bool) -> Finding:

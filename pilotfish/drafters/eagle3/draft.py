@@ -74,14 +74,17 @@ def build_standalone(folder: Path, target_folder: Path, engine: EngineConfig, ca
     they can run it.
 
     engine: names a device, threads and the context's tokens. Raises: ModelError kinds as load_eagle3 does, and when the
-    head does not fit the target; ConfigError for attention that cannot be had.
+    head does not fit the target; ConfigError for attention or kernels that cannot be had.
     """
     head = _with_embeddings(folder, target_folder, DTYPES[engine.dtype])
     device, max_context_tokens = torch.device(engine.device), engine.max_context_tokens
     if engine.compile and device.type == "cpu" and head.fc.weight.dtype is torch.bfloat16:
         try:
             threads = NativeThreads(
-                num_threads=engine.num_threads, max_context_tokens=max_context_tokens, cache_dir=cache_dir
+                num_threads=engine.num_threads,
+                max_context_tokens=max_context_tokens,
+                cache_dir=cache_dir,
+                kernels=engine.kernels,
             )
             return NativeEagle3Head(threads, head)
         except (NativeKernelsUnavailableError, UnsupportedModelError) as error:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from pilotfish.config import CpuKernels
 from pilotfish.drafters.eagle3.config import Eagle3Config
 from pilotfish.drafters.eagle3.module import Eagle3Head, Rotary
 from pilotfish.errors import UnsupportedModelError
@@ -51,9 +52,11 @@ class NativeThreads:
     """Lends a head that lives apart from its target the kernels' threads, as a decoder does; the head has to bring its
     embeddings."""
 
-    def __init__(self, *, num_threads: int, max_context_tokens: int, cache_dir: Path) -> None:
-        """Raises NativeKernelsUnavailableError."""
-        self.kernels = load_kernels(find_kernels(cache_dir))
+    def __init__(
+        self, *, num_threads: int, max_context_tokens: int, cache_dir: Path, kernels: CpuKernels = "auto"
+    ) -> None:
+        """Raises NativeKernelsUnavailableError; ConfigError if the processor lacks these kernels."""
+        self.kernels = load_kernels(find_kernels(cache_dir, kernels))
         self.max_context_tokens = max_context_tokens
         no_layers = ModelStruct()
         self.engine = self.kernels.pilotfish_create(ctypes.addressof(no_layers), num_threads)  # copies the struct

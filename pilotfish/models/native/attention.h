@@ -9,22 +9,42 @@
 #include "model.h"
 
 constexpr int MAX_SCORED_HEADS = REGISTER_BYTES == 64 ? 4 : 2;  // their sums stay in registers
+constexpr int SCORED_BLOCKS = REGISTER_BYTES == 64 ? 2 : 1;     // at a time: a product waits for the one before it in its sum
 constexpr int MAX_SUMMED_HEADS = REGISTER_BYTES == 64 ? 6 : 2;
 // Of each 32 dimensions, sums hold the even ones first: so the values need no more than a shift and a mask.
 constexpr int LINE = 2 * LANES;
 constexpr int MAX_SUMMED_LINES = REGISTER_BYTES == 64 ? 2 : 1;
 
-// Scores of HEADS query heads over one block of keys; two sums a head (even and odd pairs) hide the latency.
-template <int HEADS>
-static inline void score_block(const bf16* k, int64_t num_pairs, const uint32_t* query, float* scores, int64_t stride) {
-    v16 even[HEADS], odd[HEADS];
-    for (int g = 0; g < HEADS; g++) even[g] = odd[g] = v16{};
+// Scores of HEADS query heads over BLOCKS blocks of keys, the same for any number of either: each has two sums, of even
+// and of odd pairs. scores is [HEADS][stride].
+template <int HEADS, int BLOCKS>
+static inline void score_blocks(const bf16* const* keys, int64_t num_pairs, const uint32_t* query, float* scores, int64_t stride) {
+    v16 even[HEADS][BLOCKS], odd[HEADS][BLOCKS];
+    for (int g = 0; g < HEADS; g++)
+        for (int b = 0; b < BLOCKS; b++) even[g][b] = odd[g][b] = v16{};
     for (int64_t i = 0; i < num_pairs; i += 2)
-        for (int g = 0; g < HEADS; g++) {
-            even[g] = dot_pairs(even[g], k + i * BLOCK * 2, query[g * num_pairs + i]);
-            odd[g] = dot_pairs(odd[g], k + (i + 1) * BLOCK * 2, query[g * num_pairs + i + 1]);
-        }
-    for (int g = 0; g < HEADS; g++) store(scores + g * stride, even[g] + odd[g]);
+        for (int g = 0; g < HEADS; g++)
+            for (int b = 0; b < BLOCKS; b++) {
+                even[g][b] = dot_pairs(even[g][b], keys[b] + i * BLOCK * 2, query[g * num_pairs + i]);
+                odd[g][b] = dot_pairs(odd[g][b], keys[b] + (i + 1) * BLOCK * 2, query[g * num_pairs + i + 1]);
+            }
+    for (int g = 0; g < HEADS; g++)
+        for (int b = 0; b < BLOCKS; b++) store(scores + g * stride + b * BLOCK, even[g][b] + odd[g][b]);
+}
+
+// The same for any number of heads.
+template <int BLOCKS>
+static void score_heads(const bf16* const* keys, int64_t num_pairs, const uint32_t* query, int64_t heads, float* scores,
+                        int64_t stride) {
+    int64_t g = 0;
+    const auto score = [&](auto count) {
+        score_blocks<count, BLOCKS>(keys, num_pairs, query + g * num_pairs, scores + g * stride, stride);
+        g += count;
+    };
+    while (g + MAX_SCORED_HEADS <= heads) score(std::integral_constant<int, MAX_SCORED_HEADS>());
+    if (heads - g == 3) score(std::integral_constant<int, 3>());
+    if (heads - g == 2) score(std::integral_constant<int, 2>());
+    if (heads - g == 1) score(std::integral_constant<int, 1>());
 }
 
 // In place over count scores (a multiple of 16). Summed in ascending order, masked scores as exact zeros.
@@ -178,10 +198,10 @@ static void attend(const Model& m, const Layer& layer, const Step& step, const T
         first_block = std::min(first_block, first_key(r) / BLOCK);
         last_block = std::max(last_block, step.place(tile.first_row + r) / BLOCK);
     }
-    const int64_t blocks = last_block - first_block + 1, keys = blocks * BLOCK;
-    scratch.resize(rows * group * (keys + dim + dim / 2) + 64);
-    float* scores = scratch.data();                  // [rows][G][keys]
-    float* sums = scores + rows * group * keys;      // [rows][G][D]
+    const int64_t blocks = last_block - first_block + 1, stride = blocks * BLOCK;
+    scratch.resize(rows * group * (stride + dim + dim / 2) + 64);
+    float* scores = scratch.data();                  // [rows][G][stride]
+    float* sums = scores + rows * group * stride;      // [rows][G][D]
     uint32_t* pairs = (uint32_t*)(sums + rows * group * dim);  // [rows][G][D / 2]
     for (int64_t r = 0; r < rows; r++)
         for (int64_t i = 0; i < group * dim; i++)
@@ -192,30 +212,32 @@ static void attend(const Model& m, const Layer& layer, const Step& step, const T
     auto end_place = [&](int64_t r) { return step.place(tile.first_row + r) / BLOCK - first_block + 1; };
     // They lie anywhere in the pool: the hardware does not see the next one coming.
     constexpr int64_t AHEAD = 8;  // blocks whose keys are on their way from memory
-    for (int64_t b = 0; b < std::min(AHEAD, blocks); b++)
-        prefetch(layer.keys + (table[first_block + b] * m.kv_heads + kv_head) * dim * BLOCK, dim * BLOCK);
-    for (int64_t b = 0; b < blocks; b++) {
-        const bf16* k = layer.keys + (table[first_block + b] * m.kv_heads + kv_head) * dim * BLOCK;
-        if (b + AHEAD < blocks)
-            prefetch(layer.keys + (table[first_block + b + AHEAD] * m.kv_heads + kv_head) * dim * BLOCK, dim * BLOCK);
-        prefetch(layer.values + (table[first_block + b] * m.kv_heads + kv_head) * dim * BLOCK, dim * BLOCK);
+    const auto block_keys = [&](int64_t b) { return layer.keys + (table[first_block + b] * m.kv_heads + kv_head) * dim * BLOCK; };
+    const auto value_block = [&](int64_t b) {
+        return layer.values + (table[first_block + b] * m.kv_heads + kv_head) * BLOCK * dim;
+    };
+    for (int64_t b = 0; b < std::min(AHEAD, blocks); b++) prefetch(block_keys(b), dim * BLOCK);
+    for (int64_t b = 0; b < blocks; b += SCORED_BLOCKS) {
+        const bf16* keys[SCORED_BLOCKS];
+        const int64_t last = std::min(blocks, b + SCORED_BLOCKS);
+        for (int64_t i = b; i < last; i++) {
+            keys[i - b] = block_keys(i);
+            if (i + AHEAD < blocks) prefetch(block_keys(i + AHEAD), dim * BLOCK);
+            prefetch(value_block(i), dim * BLOCK);
+        }
         for (int64_t r = 0; r < rows; r++) {
-            if (b < begin_block(r) || b >= end_place(r)) continue;
             const uint32_t* query = pairs + r * group * dim / 2;
-            float* to = scores + r * group * keys + b * BLOCK;
-            int64_t g = 0;
-            for (; g + MAX_SCORED_HEADS <= group; g += MAX_SCORED_HEADS)
-                score_block<MAX_SCORED_HEADS>(k, dim / 2, query + g * dim / 2, to + g * keys, keys);
-            if (group - g == 3) score_block<3>(k, dim / 2, query + g * dim / 2, to + g * keys, keys);
-            if (group - g == 2) score_block<2>(k, dim / 2, query + g * dim / 2, to + g * keys, keys);
-            if (group - g == 1) score_block<1>(k, dim / 2, query + g * dim / 2, to + g * keys, keys);
+            const int64_t first = std::max(b, begin_block(r)), end = std::min(last, end_place(r));
+            float* to = scores + r * group * stride + first * BLOCK;
+            if (end - first == SCORED_BLOCKS) score_heads<SCORED_BLOCKS>(keys, dim / 2, query, group, to, stride);
+            else if (end - first == 1) score_heads<1>(keys + (first - b), dim / 2, query, group, to, stride);
         }
     }
     for (int64_t r = 0; r < rows; r++) {
         const int64_t begin = begin_block(r) * BLOCK, end = end_block(r) * BLOCK;
         const int64_t first = first_key(r) - first_block * BLOCK, last = positions[r] - first_block * BLOCK;
         for (int64_t g = 0; g < group; g++) {
-            float* s = scores + (r * group + g) * keys;
+            float* s = scores + (r * group + g) * stride;
             if (step.is_node(tile.first_row + r)) order_scores(step, tile.first_row + r, first_block * BLOCK, s);
             for (int64_t j = begin; j < first; j++) s[j] = -INFINITY;
             for (int64_t j = last + 1; j < end; j++) s[j] = -INFINITY;
@@ -227,20 +249,17 @@ static void attend(const Model& m, const Layer& layer, const Step& step, const T
         const int64_t row = tile.first_row + r;
         return step.is_node(row) ? (step.roots[row] + 1) / BLOCK - first_block : end_block(r);
     };
-    auto value_block = [&](int64_t b) {
-        return layer.values + (table[first_block + b] * m.kv_heads + kv_head) * BLOCK * dim;
-    };
     // Heads of all rows that see the same blocks share the loads of values.
     for (int64_t r = 0, until; r < rows; r = until) {
         const int64_t begin = begin_block(r), end = end_in_order(r);
         for (until = r + 1; until < rows && begin_block(until) == begin && end_in_order(until) == end;) until++;
-        sum_values(value_block, begin, end, dim, scores + r * group * keys, keys,
+        sum_values(value_block, begin, end, dim, scores + r * group * stride, stride,
                    (until - r) * group, sums + r * group * dim, std::make_integer_sequence<int, MAX_SUMMED_HEADS>());
     }
     for (int64_t r = 0; r < rows; r++)
         if (step.is_node(tile.first_row + r))
             add_path_values(m, layer, step, tile.first_row + r, table, kv_head, std::max(begin_block(r), end_in_order(r)),
-                            first_block, scores + r * group * keys, keys, sums + r * group * dim);
+                            first_block, scores + r * group * stride, stride, sums + r * group * dim);
     for (int64_t r = 0; r < rows; r++)
         for (int64_t g = 0; g < group; g++) store_sums(sums + (r * group + g) * dim, dim, out + r * out_stride + g * dim);
 }

@@ -21,6 +21,9 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from pilotfish.config import CpuKernels
+from pilotfish.errors import ConfigError
+
 logger = logging.getLogger(__name__)
 
 SOURCE = Path(__file__).with_name("kernels.cpp")
@@ -64,6 +67,8 @@ class Variant:
     """One generation of processors."""
 
     name: str
+    kernels: CpuKernels
+    """What it is in the configuration."""
     flags: tuple[str, ...]
     """Flags for the compiler."""
     needs: frozenset[str]
@@ -78,38 +83,59 @@ _V3 = frozenset({"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"})
 _V4 = _V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
 _V4_BF16 = _V4 | {"avx512_bf16", "avx512_vnni"}
 VARIANTS = (
-    Variant("x86-64-v4-bf16", ("-march=x86-64-v4", "-mavx512bf16", "-mavx512vnni"), _V4_BF16),
-    Variant("x86-64-v4", ("-march=x86-64-v4",), _V4),
-    Variant("x86-64-v3", ("-march=x86-64-v3",), _V3),
+    Variant("x86-64-v4-bf16", "avx512", ("-march=x86-64-v4", "-mavx512bf16", "-mavx512vnni"), _V4_BF16),
+    Variant("x86-64-v4", "avx512", ("-march=x86-64-v4",), _V4),
+    Variant("x86-64-v3", "avx2", ("-march=x86-64-v3",), _V3),
 )
 """Fastest first."""
 
 
-def find_kernels(cache_dir: Path) -> Path:
-    """Path of the shared library: compiled here, else compiled ahead. Raises NativeKernelsUnavailableError."""
+def find_kernels(cache_dir: Path, kernels: CpuKernels = "auto") -> Path:
+    """Path of the shared library: compiled here, else compiled ahead. Raises NativeKernelsUnavailableError, and
+    ConfigError if the processor lacks what the configuration names."""
+    require_kernels(kernels)
     try:
-        return build_kernels(cache_dir)
+        return build_kernels(cache_dir, kernels)
     except NativeKernelsUnavailableError as error:
-        library = find_prebuilt()
+        library = find_prebuilt(kernels=kernels)
         if library is None:
             raise
         logger.info("kernels compiled ahead, %s: %s", library.name, error)
         return library
 
 
-def build_kernels(cache_dir: Path) -> Path:
+def variants_here(kernels: CpuKernels = "auto", cpuinfo: Path = CPUINFO) -> list[Variant]:
+    """The variants that this processor runs, fastest first; only those of one kind unless that is `auto`."""
+    # Cores of one machine are alike.
+    features = {feature for line in _cpuinfo(cpuinfo, "flags")[:1] for feature in line.partition(":")[2].split()}
+    return [variant for variant in VARIANTS if variant.needs <= features and kernels in ("auto", variant.kernels)]
+
+
+def require_kernels(kernels: CpuKernels, cpuinfo: Path = CPUINFO) -> None:
+    """Raises ConfigError if this processor lacks what the configuration names."""
+    if kernels != "auto" and not variants_here(kernels, cpuinfo):
+        raise ConfigError(f"engine.kernels is {kernels}, which this processor does not have: set it to auto")
+
+
+def compiler_flags(kernels: CpuKernels) -> tuple[str, ...]:
+    """Flags for the kernels on this processor, which must have them."""
+    return FLAGS if kernels == "auto" else (*PORTABLE_FLAGS, *variants_here(kernels)[0].flags, *QUIET_FLAGS)
+
+
+def build_kernels(cache_dir: Path, kernels: CpuKernels = "auto") -> Path:
     """Path of the shared library, compiled if need be. Raises NativeKernelsUnavailableError."""
+    flags = compiler_flags(kernels)
     if (compiler := find_compiler()) is None:
         raise NativeKernelsUnavailableError(f"no C++ compiler found (tried {', '.join(COMPILERS)})")
     folder = cache_dir / "native"
     try:
-        library = folder / f"kernels-{_key(compiler)}.so"
+        library = folder / f"kernels-{_key(compiler, flags)}.so"
         if library.exists():
             return library
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             built = Path(scratch) / library.name
-            command = [compiler, *FLAGS, "-o", str(built), str(SOURCE)]
+            command = [compiler, *flags, "-o", str(built), str(SOURCE)]
             result = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False)
             if result.returncode != 0:
                 raise NativeKernelsUnavailableError(f"{compiler} failed: {result.stderr.strip()[:500]}")
@@ -132,11 +158,11 @@ def load_kernels(library: Path) -> ctypes.CDLL:
     return kernels
 
 
-def _key(compiler: str) -> str:
+def _key(compiler: str, flags: tuple[str, ...]) -> str:
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
     about = _cpuinfo(CPUINFO, "flags", "Features", "model name")
     processor = "".join(about) if about else platform.processor() + platform.machine() + str(os.cpu_count())
-    return source_digest(" ".join(FLAGS).encode(), version.encode(), processor.encode())
+    return source_digest(" ".join(flags).encode(), version.encode(), processor.encode())
 
 
 def _cpuinfo(path: Path, *names: str) -> list[str]:
@@ -147,11 +173,9 @@ def _cpuinfo(path: Path, *names: str) -> list[str]:
         return []
 
 
-def find_prebuilt(folder: Path = PREBUILT, cpuinfo: Path = CPUINFO) -> Path | None:
+def find_prebuilt(folder: Path = PREBUILT, cpuinfo: Path = CPUINFO, kernels: CpuKernels = "auto") -> Path | None:
     """The best library compiled ahead for this processor; None: there is none."""
-    # Cores of one machine are alike.
-    features = {feature for line in _cpuinfo(cpuinfo, "flags")[:1] for feature in line.partition(":")[2].split()}
-    libraries = (variant.library(folder) for variant in VARIANTS if variant.needs <= features)
+    libraries = (variant.library(folder) for variant in variants_here(kernels, cpuinfo))
     return next((library for library in libraries if library.is_file()), None)
 
 

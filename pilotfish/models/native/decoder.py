@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from pilotfish.config import Quantization
+from pilotfish.config import CpuKernels, Quantization
 from pilotfish.models.capture import layers_to_capture
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.native.build import find_kernels, load_kernels
@@ -46,8 +46,10 @@ class NativeDecoder:
         num_threads: int,
         cache_dir: Path,
         quantization: Quantization = "none",
+        kernels: CpuKernels = "auto",
     ) -> None:
-        self.kernels = load_kernels(find_kernels(cache_dir))
+        """Raises NativeKernelsUnavailableError; ConfigError if the processor lacks these kernels."""
+        self.kernels = load_kernels(find_kernels(cache_dir, kernels))
         self.vocab_size: int = model.config.vocab_size
         self.max_context_tokens = max_context_tokens
         self.dtype = torch.bfloat16

@@ -3,6 +3,7 @@
 #pragma once
 #include <algorithm>
 
+#include "ahead.h"
 #include "unpack.h"
 #include "vector.h"
 #include "weights.h"
@@ -10,6 +11,7 @@
 // 32 inputs of a row: input = scale * q.
 struct InputBlock {
     float scale, sum;  // sum of the inputs, as rounded
+    int32_t centre;    // -128 times the sum of q: what turns weights from 0 to 255 into -128 to 127
     uint32_t q[BLOCK_INPUTS / 4];
 };
 
@@ -20,30 +22,35 @@ static void round_inputs(const bf16* x, int64_t inputs, InputBlock* out) {
         const v16 sizes_a = select(a < 0.0f, -a, a), sizes_b = select(b < 0.0f, -b, b);
         const float largest = largest_of(select(sizes_a < sizes_b, sizes_b, sizes_a));
         const float inverse = largest > 0.0f ? 127.0f / largest : 0.0f;
-        store_bytes((int8_t*)out->q, nearest(a * inverse));
-        store_bytes((int8_t*)out->q + LANES, nearest(b * inverse));
-        int total = 0;
-        for (int j = 0; j < BLOCK_INPUTS; j++) total += ((const int8_t*)out->q)[j];
+        const v16i low = nearest(a * inverse), high = nearest(b * inverse);
+        store_bytes((int8_t*)out->q, low);
+        store_bytes((int8_t*)out->q + LANES, high);
         out->scale = largest / 127.0f;
+        const int32_t total = total_of(low + high);
         out->sum = out->scale * total;
+        out->centre = -128 * total;
     }
 }
 
-template <class Block>
+template <class QuantisedBlock>
 struct Integers {
+    typedef QuantisedBlock Block;
     typedef InputBlock Input;
+    static constexpr int INPUTS = BLOCK_INPUTS;  // of an Input
     static constexpr int MAX_ROWS = REGISTER_BYTES == 64 ? 8 : 3;  // weights and their scales want registers, too
+    static constexpr bool IS_CENTRED = Block::WORD_INPUTS == 4;    // without a minimum of its own
 
     // See Floats::multiply (linear.h). x is [ROWS][stride] blocks.
     template <int ROWS>
-    static void multiply(const void* blocks, int64_t inputs, const InputBlock* x, int64_t stride, Sums* sums, const char* next) {
+    static void multiply(const void* blocks, int64_t inputs, const InputBlock* x, int64_t stride, Sums* sums, const Ahead& ahead) {
         constexpr int QUADS = Block::WORD_INPUTS / 4;
         const int64_t count = inputs / BLOCK_INPUTS;
         const Block* block = (const Block*)blocks;
         for (int64_t k = 0; k < count; k++, block++, x++) {
-            const int64_t beyond = k + BLOCKS_AHEAD - count;
-            prefetch(beyond < 0 ? block + BLOCKS_AHEAD : (const Block*)next + beyond);
-            v16i acc[ROWS][GROUP] = {};
+            prefetch(ahead.of_block(k), ahead.block_step);
+            v16i acc[ROWS][GROUP];
+            for (int r = 0; r < ROWS; r++)
+                for (int b = 0; b < GROUP; b++) acc[r][b] = v16i{} + (IS_CENTRED ? x[r * stride].centre : 0);
             for (int word = 0; word < BLOCK_INPUTS / Block::WORD_INPUTS; word++) {
                 for (int b = 0; b < GROUP; b++) {
                     const v16u words = load_words(block->q[word][b]);
@@ -59,7 +66,7 @@ struct Integers {
                 for (int b = 0; b < GROUP; b++) {
                     // One sum at a time: there is only one way to fuse each, for any number of rows.
                     sums[r].of[b] += to_floats(acc[r][b]) * (range.scale[b] * row.scale);
-                    sums[r].of[b] += range.minimum[b] * row.sum;
+                    if (!IS_CENTRED) sums[r].of[b] += range.minimum[b] * row.sum;
                 }
             }
         }

@@ -12,37 +12,41 @@
 
 constexpr int MAX_ITEM_GROUPS = 4;  // of an item of work, whose sums are held back to its end
 constexpr int UNPACKED_BLOCKS = 4;  // 8 KiB: they stay in the first-level cache
+constexpr int PIECE_BLOCKS = 16;    // read by one tile of rows after the other: 32 KiB at most, from the second-level cache
 
-// How far ahead of what is multiplied weights are fetched. Rows that compute for longer between two lines of weights
+// How far ahead of what is multiplied one tile of rows fetches. Rows that compute for longer between two lines of weights
 // leave the memory waiting unless more is asked for; with few rows that much is too much.
-constexpr int64_t prefetch_bytes(int64_t rows) { return rows < 4 ? 4096 : 6144; }
+template <class Block>
+constexpr int64_t prefetch_bytes(int64_t rows) {
+    if (sizeof(Block) < sizeof(Bfloat16Block)) return BLOCKS_AHEAD * sizeof(Block);
+    return rows < 4 ? 4096 : 6144;
+}
 
 // bfloat16 by bfloat16.
 template <class Reader>
 struct Floats {
+    typedef typename Reader::Block Block;
     typedef bf16 Input;
+    static constexpr int INPUTS = 1;  // of an Input
     // Of a tile. Their sums leave vector registers for the weights: 24 of the 32 that AVX-512 has, 12 of 16 elsewhere.
     static constexpr int MAX_ROWS = REGISTER_BYTES == 64 ? 12 : 3;
 
     // Adds the products of all inputs to the sums of ROWS rows, which share each line of weights. Sums run over the
-    // inputs in order, whatever ROWS is. x is [ROWS][stride]. next: the weights that the thread reads then.
+    // inputs in order, whatever ROWS is. x is [ROWS][stride].
     template <int ROWS>
-    static void multiply(const void* blocks, int64_t inputs, const bf16* x, int64_t stride, Sums* sums, const char* next) {
-        typedef typename Reader::Block Block;
+    static void multiply(const void* blocks, int64_t inputs, const bf16* x, int64_t stride, Sums* sums, const Ahead& ahead) {
         constexpr int64_t PAIR_BYTES = sizeof(Block) / BLOCK_PAIRS;
-        const int64_t pairs = inputs / 2;
+        const int64_t pairs = inputs / 2, pair_step = ahead.block_step / BLOCK_PAIRS;
         v16 acc[ROWS][GROUP];
         for (int r = 0; r < ROWS; r++)
             for (int b = 0; b < GROUP; b++) acc[r][b] = sums[r].of[b];
         const Block* block = (const Block*)blocks;
-        const char* end = (const char*)blocks + pairs * PAIR_BYTES;
         for (int64_t first = 0; first < pairs; first += BLOCK_PAIRS, block++) {
             Reader reader(*block);
             const int64_t last = std::min<int64_t>(pairs, first + BLOCK_PAIRS);
-            const int64_t beyond = (const char*)block + prefetch_bytes(ROWS) - end;
-            const char* ahead = beyond < 0 ? end + beyond : next + beyond;
-            for (int64_t k = first; k < last; k++, ahead += PAIR_BYTES) {
-                prefetch(ahead, PAIR_BYTES);
+            const char* fetched = ahead.of_block(first / BLOCK_PAIRS);
+            for (int64_t k = first; k < last; k++, fetched += pair_step) {
+                prefetch(fetched, PAIR_BYTES);
                 v16u lines[GROUP];
                 reader.next(lines);
                 for (int r = 0; r < ROWS; r++)
@@ -61,14 +65,28 @@ static auto for_rows(int rows, std::integer_sequence<int, ROWS...>) {
     return functions[rows - 1];
 }
 
-// Kernel::multiply for any number of rows, tile by tile.
+// Kernel::multiply for any number of rows, cut into tiles of about as many. next: what the thread reads then.
 template <class Kernel>
 static void multiply_rows(const void* blocks, int64_t inputs, const typename Kernel::Input* x, int64_t stride, int64_t rows,
                           Sums* sums, const char* next) {
-    for (int64_t r = 0; r < rows; r += Kernel::MAX_ROWS) {
-        const int count = std::min<int64_t>(Kernel::MAX_ROWS, rows - r);
-        const auto multiply = for_rows<Kernel>(count, std::make_integer_sequence<int, Kernel::MAX_ROWS>());
-        multiply(blocks, inputs, x + r * stride, stride, sums + r, next);
+    constexpr int64_t BLOCK_BYTES = sizeof(typename Kernel::Block);
+    const auto piece_bytes = [](int64_t inputs) { return inputs * BLOCK_BYTES / BLOCK_INPUTS; };
+    const auto function = [](int64_t rows) { return for_rows<Kernel>(rows, std::make_integer_sequence<int, Kernel::MAX_ROWS>()); };
+    const int64_t tiles = (rows + Kernel::MAX_ROWS - 1) / Kernel::MAX_ROWS;
+    if (tiles == 1) {
+        const Ahead ahead{(const char*)blocks, piece_bytes(inputs), next, prefetch_bytes<typename Kernel::Block>(rows), BLOCK_BYTES};
+        return function(rows)(blocks, inputs, x, stride, sums, ahead);
+    }
+    const int64_t num_blocks = (inputs + BLOCK_INPUTS - 1) / BLOCK_INPUTS, pieces = (num_blocks + PIECE_BLOCKS - 1) / PIECE_BLOCKS;
+    const auto first_input = [=](int64_t piece) { return std::min(inputs, num_blocks * piece / pieces * BLOCK_INPUTS); };
+    for (int64_t p = 0; p < pieces; p++) {
+        const int64_t first = first_input(p), count = first_input(p + 1) - first, bytes = piece_bytes(count);
+        const char* piece = (const char*)blocks + piece_bytes(first);
+        for (int64_t t = 0; t < tiles; t++) {
+            const int64_t r = rows * t / tiles, until = rows * (t + 1) / tiles;
+            const Ahead ahead{piece, bytes, p + 1 < pieces ? piece + bytes : next, bytes + bytes * t / tiles, BLOCK_BYTES / tiles};
+            function(until - r)(piece, count, x + r * stride + first / Kernel::INPUTS, stride, sums + r, ahead);
+        }
     }
 }
 

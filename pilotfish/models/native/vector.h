@@ -52,6 +52,18 @@ static inline float largest_of(v16 v) {
 #endif
 }
 
+static inline int32_t total_of(v16i v) {
+#if REGISTER_BYTES == 64
+    return _mm512_reduce_add_epi32((__m512i)v);
+#else
+    int32_t total = 0;
+    each_part(v, [&](part_i x, int) {
+        for (int j = 0; j < PART_LANES; j++) total += x[j];
+    });
+    return total;
+#endif
+}
+
 static inline bf16 to_bf16(float x) {  // round to nearest even; NaN stays NaN
     uint32_t u;
     memcpy(&u, &x, 4);

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from pilotfish.cli.checks.finding import Finding, Severity
-from pilotfish.cli.checks.hardware import check_compiler, check_hardware
+from pilotfish.cli.checks.hardware import check_compiler, check_hardware, check_kernels
 from pilotfish.config import load_config
+from pilotfish.models.native.build import VARIANTS
 
 GPU = {"name": "H100", "memory_bytes": 80 * 2**30}
 ON_GPU = ["target.engine.device=cuda", "target.engine.compile=false"]
@@ -41,6 +42,17 @@ def test_a_torch_that_does_not_start_is_a_problem_and_the_rest_goes_on() -> None
     assert found["torch"].verdict is Severity.PROBLEM
     assert "Illegal instruction" in found["torch"].found
     assert "compiler" in found
+
+
+def test_kernels_that_the_processor_lacks_are_a_problem(tmp_path: Path) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text(f"flags : {' '.join(VARIANTS[-1].needs)}\n")
+    assert check_kernels("target", "auto", cpuinfo) == Finding(
+        "kernels", Severity.OK, "target.engine.kernels=auto: x86-64-v3"
+    )
+    finding = check_kernels("draft", "avx512", cpuinfo)
+    assert finding.verdict is Severity.PROBLEM
+    assert "--set draft.engine.kernels=auto" in finding.advice
 
 
 @pytest.mark.parametrize(

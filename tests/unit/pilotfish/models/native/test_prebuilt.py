@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from pilotfish.errors import ConfigError
 from pilotfish.models.native import build
 from pilotfish.models.native.build import (
     VARIANTS,
@@ -13,6 +14,7 @@ from pilotfish.models.native.build import (
     find_kernels,
     find_prebuilt,
     prebuild,
+    require_kernels,
 )
 
 _, V4, V3 = VARIANTS
@@ -36,6 +38,19 @@ def processor(tmp_path: Path, *features: str) -> Path:
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
 def test_the_best_that_the_processor_can_run(variant: Variant, folder: Path, tmp_path: Path) -> None:
     assert find_prebuilt(folder, processor(tmp_path, "sse2", *variant.needs)) == variant.library(folder)
+
+
+def test_the_one_that_the_configuration_names(folder: Path, tmp_path: Path) -> None:
+    assert find_prebuilt(folder, processor(tmp_path, *V4.needs), "avx2") == V3.library(folder)
+    assert find_prebuilt(folder, processor(tmp_path, *V4.needs), "avx512") == V4.library(folder)
+
+
+def test_what_the_processor_lacks_is_refused(tmp_path: Path) -> None:
+    here = processor(tmp_path, *V3.needs)
+    require_kernels("avx2", here)
+    require_kernels("auto", processor(tmp_path, "sse2"))
+    with pytest.raises(ConfigError, match="does not have: set it to auto"):
+        require_kernels("avx512", here)
 
 
 def test_none_for_an_old_processor_another_release_or_another_system(folder: Path, tmp_path: Path) -> None:
@@ -65,8 +80,8 @@ def test_they_stand_in_where_nothing_can_be_compiled(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
-    monkeypatch.setattr(build, "find_prebuilt", lambda: V3.library(folder))
+    monkeypatch.setattr(build, "find_prebuilt", lambda kernels: V3.library(folder))
     assert find_kernels(tmp_path / "cache") == V3.library(folder)
-    monkeypatch.setattr(build, "find_prebuilt", lambda: None)
+    monkeypatch.setattr(build, "find_prebuilt", lambda kernels: None)
     with pytest.raises(NativeKernelsUnavailableError, match="no C"):
         find_kernels(tmp_path / "cache")

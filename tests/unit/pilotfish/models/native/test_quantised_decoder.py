@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from pilotfish.config import Quantization
+from pilotfish.config import CpuKernels, Quantization
 from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.determinism import blocks_needed, is_batch_invariant
@@ -46,10 +46,21 @@ def restored(model: PreTrainedModel, quantization: Quantization) -> PreTrainedMo
     return model
 
 
-def native(model: PreTrainedModel, cache: Path, quantization: Quantization = "none") -> NativeDecoder:
+def native(
+    model: PreTrainedModel,
+    cache: Path,
+    quantization: Quantization = "none",
+    kernels: CpuKernels = "auto",
+    num_threads: int = 2,
+) -> NativeDecoder:
     assert unsupported_reason(model, quantization) is None
     decoder = NativeDecoder(
-        copy.deepcopy(model), max_context_tokens=128, num_threads=2, cache_dir=cache, quantization=quantization
+        copy.deepcopy(model),
+        max_context_tokens=128,
+        num_threads=num_threads,
+        cache_dir=cache,
+        quantization=quantization,
+        kernels=kernels,
     )
     decoder.allocate(blocks_needed())
     return decoder
@@ -68,10 +79,11 @@ def logits(decoder: NativeDecoder, cuts: list[int]) -> Tensor:
 @pytest.mark.parametrize("quantization", ["int8", "int4"])
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "mistral"])
 def test_lossless_gives_the_logits_of_the_restored_weights(
-    kind: str, quantization: Quantization, kernel_cache: Path
+    kind: str, quantization: Quantization, kernel_cache: Path, kernels: CpuKernels
 ) -> None:
     model = restored(tiny(kind), quantization)
-    ours, expected = native(model, kernel_cache, "lossless"), logits(native(model, kernel_cache), CUTS[0])
+    ours = native(model, kernel_cache, "lossless", kernels)
+    expected = logits(native(model, kernel_cache, kernels=kernels), CUTS[0])
     assert formats_of(ours) == ({"INT8"} if quantization == "int8" else {"INT4", "INT8"})
     for cuts in CUTS:
         assert torch.equal(logits(ours, cuts), expected), cuts
@@ -80,10 +92,11 @@ def test_lossless_gives_the_logits_of_the_restored_weights(
 @pytest.mark.parametrize("quantization", ["int8", "int4"])
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "mistral"])
 def test_inputs_of_eight_bits_give_nearly_those_logits(
-    kind: str, quantization: Quantization, kernel_cache: Path
+    kind: str, quantization: Quantization, kernel_cache: Path, kernels: CpuKernels
 ) -> None:
     model = tiny(kind)
-    ours, exact = native(model, kernel_cache, quantization), native(restored(model, quantization), kernel_cache)
+    ours = native(model, kernel_cache, quantization, kernels)
+    exact = native(restored(model, quantization), kernel_cache, kernels=kernels)
     expected = logits(exact, CUTS[0])
     found = logits(ours, CUTS[0])
     assert not torch.equal(found, expected), "the inputs must have been rounded"
@@ -91,6 +104,22 @@ def test_inputs_of_eight_bits_give_nearly_those_logits(
     for cuts in CUTS:
         assert torch.equal(logits(ours, cuts), found), cuts
     assert is_batch_invariant(ours)
+    assert torch.equal(logits(native(model, kernel_cache, quantization, kernels, num_threads=1), CUTS[0]), found)
+
+
+@pytest.mark.parametrize("quantization", ["none", "lossless", "int8", "int4"])
+def test_many_inputs_in_pieces_give_the_same_logits_for_any_number_of_rows(
+    quantization: Quantization, kernel_cache: Path, kernels: CpuKernels
+) -> None:
+    """Linears of more inputs than several tiles of rows read at once; of bfloat16, the last block is half a one."""
+    wide = {"intermediate_size": 1136 if quantization == "none" else 1120}
+    model = tiny_model("llama", torch.bfloat16, **SIZES, **wide)
+    if quantization == "lossless":
+        model = restored(model, "int4")
+    ours = native(model, kernel_cache, quantization, kernels)
+    expected = logits(ours, [1] * len(TOKENS))
+    for cuts in CUTS:
+        assert torch.equal(logits(ours, cuts), expected), cuts
 
 
 @pytest.mark.parametrize(
