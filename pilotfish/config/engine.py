@@ -63,7 +63,8 @@ class EngineConfig:
     max_sequences: PositiveInt = 64
     """Maximum open sequences; further requests queue."""
     max_batch_tokens: int = 512
-    """Maximum tokens per step. It bounds how long a prefill delays decoding."""
+    """Maximum tokens per step. While others decode, prefills take fewer: as many as make a step twice as long, and more
+    where more sequences wait for prefills than decode."""
     prefix_caching: bool = True
     """Share the KV blocks of equal prefixes."""
     step_timeout_s: NonNegativeFloat = 0.0

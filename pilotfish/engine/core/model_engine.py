@@ -54,6 +54,7 @@ class ModelEngine(Engine):
             max_batch_tokens=config.max_batch_tokens,
             max_draft_tokens=config.max_draft_tokens,
             is_free=self._is_free,
+            step_ns=lambda num_rows: self.step_costs.step_ns(num_rows),
             max_logit_rows=config.max_logit_rows,
             clock_ns=clock_ns,
         )

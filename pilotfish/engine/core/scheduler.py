@@ -7,6 +7,7 @@ computes as many as its budget allows. One row is a decode, K + 1 a verification
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
@@ -18,6 +19,13 @@ from pilotfish.engine.core.task import Status
 
 PREFILL_SHARE = 0.25
 """Share of the budget kept for prefills while decodes could fill the whole step."""
+
+PREFILL_STEPS = 2.0
+"""A step with prefills takes at most so many times as long as without them, for those that decode: more where more
+sequences wait for prefills than decode."""
+
+MIN_PREFILL_ROWS = 16
+"""Rows that prefills have all the same, since every step has a price of its own."""
 
 MAX_CATCH_UP_ROWS = 16
 """A drafter that computes no more rows of a sequence follows its rounds; more are a prompt or a longer absence."""
@@ -72,12 +80,15 @@ class Scheduler:
         max_batch_tokens: int,
         max_draft_tokens: int,
         is_free: Callable[[int, int], bool] = lambda _num_rows, _num_more: False,
+        step_ns: Callable[[float], float] = lambda _num_rows: 0.0,
         max_logit_rows: int | None = None,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """is_free: whether a step of num_rows rows takes about as long with num_more."""
+        """is_free: whether a step of num_rows rows takes about as long with num_more. step_ns: what a step of so many
+        rows takes; 0 as long as nothing is known."""
         self._kv_cache = kv_cache
         self._is_free = is_free
+        self._step_ns = step_ns
         self._max_batch_tokens = max_batch_tokens
         self._short = max_draft_tokens + 1
         self._max_logit_rows = max_logit_rows or max_batch_tokens
@@ -101,8 +112,7 @@ class Scheduler:
         ready = self._without_dear_predrafts(ready)
         # What is drafted ahead last, else the longest unserved first; earlier opened ones win ties.
         ready.sort(key=lambda entry: (entry[0].status is Status.PREDRAFTING, entry[0].last_step))
-        short = [sequence for sequence, pending in ready if pending <= self._short]
-        long = [sequence for sequence, pending in ready if pending > self._short]
+        short, long = self._by_length(ready)
         budget = self._max_batch_tokens
         for_short = budget - int(budget * PREFILL_SHARE) if long else budget
         for_short = min(budget, max(for_short, self._short))
@@ -112,8 +122,40 @@ class Scheduler:
             self._take(short, min(for_short, max_rows), scheduled, holders)
         if not scheduled:
             self._take(short, for_short, scheduled, holders)
-        self._take(long, budget - sum(rows.num_rows for rows in scheduled), scheduled, holders)
+        room = budget - sum(rows.num_rows for rows in scheduled)
+        if long and room:
+            self._take(long, self._num_prefill_rows(room, len(long), scheduled, sequences), scheduled, holders)
         return scheduled
+
+    def _num_prefill_rows(
+        self, room: int, num_long: int, scheduled: Sequence[ScheduledRows], sequences: Iterable[EngineSequence]
+    ) -> int:
+        """Rows that prefills may have beside what is scheduled, at most `room`."""
+        num_rows, num_decoding = sum(rows.num_rows for rows in scheduled), len(scheduled)
+        if not scheduled:
+            num_rows = num_decoding = self._num_between_rounds(sequences)
+        if not num_decoding:
+            return room
+        longest_ns = max(PREFILL_STEPS, 1 + num_long / num_decoding) * self._step_ns(num_rows)
+        num_fitting = bisect_right(range(room + 1), longest_ns, key=lambda more: self._step_ns(num_rows + more)) - 1
+        return min(room, max(MIN_PREFILL_ROWS, num_fitting))
+
+    def _by_length(
+        self, ready: Iterable[tuple[EngineSequence, int]]
+    ) -> tuple[list[EngineSequence], list[EngineSequence]]:
+        """Sequences that decode, verify or draft, and those with more of a prompt to read than that."""
+        groups: tuple[list[EngineSequence], list[EngineSequence]] = ([], [])
+        for sequence, pending in ready:
+            groups[pending - len(sequence.drafts) > self._short].append(sequence)
+        return groups
+
+    def _num_between_rounds(self, sequences: Iterable[EngineSequence]) -> int:
+        """Sequences that will ask for a row presently, and wait for the step that is scheduled now."""
+        now_ns = self._clock_ns()
+        return sum(
+            bool(each.block_ids) and not each.num_pending_rows and each.is_idle and each.idle_ns(now_ns) < LONG_IDLE_NS
+            for each in sequences
+        )
 
     def _without_dear_predrafts(self, ready: list[tuple[EngineSequence, int]]) -> list[tuple[EngineSequence, int]]:
         """Sequences and their rows, without those that draft ahead where others would wait for it: it goes on when

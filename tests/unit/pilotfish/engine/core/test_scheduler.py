@@ -1,5 +1,9 @@
 """Who gets rows in a step, and who gives up blocks."""
 
+from typing import Any
+
+import pytest
+
 from pilotfish.engine.core.block_pool import BlockPool
 from pilotfish.engine.core.drafts import Drafts
 from pilotfish.engine.core.kv_cache import KVCache
@@ -11,9 +15,9 @@ from pilotfish.types import SamplingParams
 BLOCK = 4
 
 
-def make(num_blocks: int = 100, budget: int = 20) -> tuple[Scheduler, BlockPool]:
+def make(num_blocks: int = 100, budget: int = 20, **options: Any) -> tuple[Scheduler, BlockPool]:
     pool = BlockPool(num_blocks, BLOCK, prefix_caching=False)
-    return Scheduler(KVCache(pool), max_batch_tokens=budget, max_draft_tokens=4), pool
+    return Scheduler(KVCache(pool), max_batch_tokens=budget, max_draft_tokens=4, **options), pool
 
 
 def sequence(order: int, num_tokens: int, num_computed: int = 0) -> EngineSequence:
@@ -81,6 +85,46 @@ def test_decodes_run_beside_a_prefill_and_neither_starves() -> None:
             if rows.sequence is not prompt:
                 served[id(rows.sequence)] += 1
     assert min(served.values()) >= 1, "the longest unserved goes first"
+
+
+def step_ns(num_rows: float) -> float:
+    """As on a CPU: rows cost something from the first on."""
+    return 50.0 + num_rows
+
+
+@pytest.mark.parametrize(
+    ("num_decoding", "num_prompts", "num_prefill_rows"),
+    [(0, 1, 300), (1, 1, 51), (10, 1, 60), (2, 4, 104), (1, 9, 299)],
+)
+def test_prompts_make_the_steps_of_others_at_most_twice_as_long_but_where_more_wait_for_them(
+    num_decoding: int, num_prompts: int, num_prefill_rows: int
+) -> None:
+    scheduler, _ = make(1000, budget=300, step_ns=step_ns)
+    decoding = [sequence(order, 8) for order in range(num_decoding)]
+    for item in decoding:
+        holding(scheduler, item)
+    prompts = [sequence(100 + order, 400) for order in range(num_prompts)]
+    prefills = [rows for rows in scheduler.schedule([*decoding, *prompts]) if rows.sequence in prompts]
+    assert sum(rows.num_rows for rows in prefills) == num_prefill_rows
+
+
+def test_a_prompt_minds_a_sequence_that_is_between_two_rounds() -> None:
+    now_ns = [0]
+    scheduler, _ = make(200, budget=100, step_ns=step_ns, clock_ns=lambda: now_ns[0])
+    away, prompt = sequence(1, 8), sequence(2, 400)
+    holding(scheduler, away)
+    away.rest()
+    assert [rows.num_rows for rows in scheduler.schedule([away, prompt])] == [51]
+    now_ns[0] = LONG_IDLE_NS
+    assert [rows.num_rows for rows in scheduler.schedule([away, prompt])] == [100]
+
+
+def test_a_wide_verification_is_no_prompt() -> None:
+    scheduler, _ = make(budget=100, step_ns=step_ns)
+    decoding, wide = sequence(1, 8), sequence(2, 8)
+    holding(scheduler, decoding, wide)
+    wide.verify(Drafts((1,) * 60), None, 0)
+    assert sum(rows.num_rows for rows in scheduler.schedule([decoding, wide])) == 62
 
 
 def test_drafts_are_verified_together_or_wait() -> None:
