@@ -85,9 +85,10 @@ def run(report: Report, options: argparse.Namespace, save: Callable[[], None]) -
             plain: dict[int, float] = {}
             for load, arm, k in cells(options):
                 row: dict[str, Any] = {"requests": load, "arm": arm, "K": k}
+                if time.monotonic() + options.seconds > end_s:
+                    report.row(**row, failed=f"not measured: --limit {options.limit:g} s")
+                    continue
                 try:
-                    if time.monotonic() + options.seconds > end_s:
-                        raise TimeoutError(f"not measured within --limit {options.limit:g} s")
                     to = fronts[DRAFT_AHEAD.get(arm, "off")]
                     row |= runner.run(measure(to, PROPOSERS.get(arm, "draft"), load, k, options.seconds))
                     row |= compared(row, formulas.of(arm, load, k), plain)
@@ -106,7 +107,7 @@ def started(
     samples = {"samples": 3, "head_rounds": 15, "together_s": 0.5} if options.quick else {}
     planted = {"acceptance": options.acceptance, "lengths": options.draft_tokens, "loads": options.loads}
     write_models(folder, options.shape, {"samples": 9, "head_rounds": 60, "together_s": 1.5} | planted | samples)
-    config = stack_config(folder, options.device, options.draft_tokens[0], head="head" in options.arms)
+    config = stack_config(folder, options.device, head="head" in options.arms, extra=options.set)
     stack = opened.enter_context(PlantedStack(config, on_line=show_line))
     fronts = {"off": Front(stack.address, stack.http_url)}
     for way in {DRAFT_AHEAD[arm] for arm in options.arms if arm in DRAFT_AHEAD}:
@@ -175,6 +176,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     result.add_argument("--loads", nargs="+", type=int, default=list(LOADS), help="requests at a time")
     result.add_argument("--seconds", type=float, help="of each row (default 4, quick 2)")
     result.add_argument("--limit", type=float, default=420, help="seconds of the whole run, at most (default 420)")
+    result.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="of all services")
     options = result.parse_args(arguments)
     options.seconds = options.seconds or (2.0 if options.quick else 4.0)
     return options
@@ -204,8 +206,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     watchdog = threading.Timer(options.limit, give_up)
     watchdog.daemon = True
     watchdog.start()
+    has_run = False
     try:
         run(report, options, save)
+        has_run = True
     except Exception as error:
         traceback.print_exc()
         report.row(arm="start", failed=f"{error!r:.300}")
@@ -214,7 +218,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     save()
     shown = {key: value for key, value in conditions.items() if not key.endswith(" steps")}
     Report(report.question, shown, report.rows, report.checks, COLUMNS).show()
-    return 0
+    return 0 if has_run else 1
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import shutil
 import sys
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,8 +66,8 @@ def write_models(folder: Path, target: str, planted: dict[str, Any]) -> None:
         (folder / role / "planted.json").write_text(json.dumps(planted), encoding="utf-8")
 
 
-def stack_config(folder: Path, device: str, num_draft_tokens: int, *, head: bool) -> Config:
-    """Of the models that write_models has written there, on one device."""
+def stack_config(folder: Path, device: str, *, head: bool, extra: Sequence[str] = ()) -> Config:
+    """Of the models that write_models has written there, on one device. extra: settings that come on top."""
     on_gpu = device.startswith("cuda")
     engine = {
         "device": device,
@@ -87,11 +87,10 @@ def stack_config(folder: Path, device: str, num_draft_tokens: int, *, head: bool
         "target.drafter.lookup=none",
         f"target.drafter.proposer={drafter[0]}",
         *drafter[1:],
-        f"orchestrator.speculation.num_speculative_tokens={num_draft_tokens}",
         "orchestrator.speculation.tree_nodes=0",
         "orchestrator.speculation.draft_ahead=off",
     ]
-    return load_config(overrides=settings)
+    return load_config(overrides=[*settings, *extra])
 
 
 @dataclass(frozen=True, slots=True)
