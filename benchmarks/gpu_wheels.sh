@@ -1,7 +1,8 @@
 #!/bin/sh
-# Collect, in the folder $1, the wheels that a machine with a GPU but without a network lacks to run benchmarks/gpu.py
-# and `pytest tests/gpu`. Expected there: Linux x86-64, Python 3.12, torch, transformers, NumPy, pytest with its plugins
-# xdist and timeout, and Hypothesis. Versions are those of constraints.txt. PYTHON: whose pip downloads them.
+# Collect, in the folder $1, the wheels that a machine with a GPU but without a network lacks to run benchmarks/gpu.py,
+# benchmarks/gpu_pools.py and `pytest tests/gpu`. Expected there: Linux x86-64, Python 3.12, torch, transformers, NumPy,
+# pytest with its plugins xdist and timeout, and Hypothesis. Versions are those of constraints.txt. PYTHON: whose pip
+# downloads them.
 set -eu
 folder=${1:?usage: benchmarks/gpu_wheels.sh FOLDER}
 platforms=

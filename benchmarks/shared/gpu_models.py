@@ -39,10 +39,12 @@ def shape(kind: type[Any], hidden: int, intermediate: int, layers: int, heads: i
 
 SHAPES = {
     "llama-3.1-8b": shape(LlamaConfig, 4096, 14336, 32, 32),
+    "llama-3.2-1b": shape(LlamaConfig, 2048, 8192, 16, 32, head_dim=64, tie_word_embeddings=True),
     "qwen3-8b": shape(Qwen3Config, 4096, 12288, 36, 32, vocab_size=151936),
     # What one of eight ranks holds: an eighth of the heads and of the MLP.
     "llama-3.1-70b-rank": shape(LlamaConfig, 8192, 3584, 80, 8, num_key_value_heads=1),
-    "tiny": shape(LlamaConfig, 64, 96, 8, 4, vocab_size=512, num_key_value_heads=2, head_dim=16),
+    "tiny": shape(LlamaConfig, 64, 96, 8, 4, vocab_size=4096, num_key_value_heads=2, head_dim=16),
+    "tiny-draft": shape(LlamaConfig, 32, 64, 1, 2, vocab_size=4096, num_key_value_heads=2, head_dim=16),
 }
 """As in the models' own config.json."""
 
