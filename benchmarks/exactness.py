@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import shared.checkout  # noqa: F401  # finds tests.support
+import torch
 from jsonschema import Draft202012Validator
 from shared.asking import Answer, ask_all, chat_request
 from shared.report import Report, parser
@@ -114,6 +115,8 @@ SETTINGS = (
         max_prompts=SLOW_PROMPTS,
     ),
 )
+ON_GPU = Setting("bf16, GPU", ("target.engine.device=cuda", "target.engine.kv_cache_tokens=0"), (1, 8), False)
+"""Where there is one."""
 SAMPLINGS: dict[str, dict[str, float]] = {
     "greedy": {"temperature": 0.0},
     "coupled, temperature 0.8": {"temperature": 0.8, "seed": 20260},
@@ -255,6 +258,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prompts = load_prompts(options.dataset)[: QUICK_PROMPTS if options.quick else NUM_PROMPTS]
         asked = [Asked(prompt.text[:MAX_CONTEXT_BYTES]) for prompt in prompts]
         settings = list(SETTINGS[:4] if options.quick else SETTINGS)
+        settings += [ON_GPU] * torch.cuda.is_available()
         if options.drafters:
             settings = drafter_settings(options.drafters)
     settings = [each for each in settings if not options.setting or any(part in each.name for part in options.setting)]

@@ -13,12 +13,12 @@ done
 "${PYTHON:-python3}" -m pip download --quiet --no-deps --only-binary=:all: --implementation cp --python-version 3.12 \
     $platforms --constraint "$(dirname "$0")/../constraints.txt" --dest "$folder" \
     annotated-doc annotated-types anyio certifi charset-normalizer click gguf googleapis-common-protos grpcio \
-    grpcio-health-checking grpcio-reflection h11 httptools idna llguidance markdown-it-py mdurl msgspec \
+    grpcio-health-checking grpcio-reflection h11 httptools idna jsonschema jsonschema-specifications llguidance markdown-it-py mdurl msgspec \
     opentelemetry-api opentelemetry-exporter-http-transport opentelemetry-exporter-otlp-common \
     opentelemetry-exporter-otlp-proto-common opentelemetry-exporter-otlp-proto-grpc \
     opentelemetry-exporter-otlp-proto-http opentelemetry-proto \
     opentelemetry-sdk opentelemetry-semantic-conventions packaging prometheus-client protobuf psutil pydantic \
-    pydantic-core pygments pytest-asyncio requests rich shellingham starlette typer typing-extensions \
+    pydantic-core pygments pytest-asyncio referencing requests rich rpds-py shellingham starlette typer typing-extensions \
     typing-inspection urllib3 uvicorn uvloop
 du -sh "$folder"
 echo "There: python3 -m pip install --no-index --no-deps --target /tmp/site $folder/*.whl"
