@@ -160,6 +160,8 @@ async def measure_hostile(kinds: Sequence[str]) -> AsyncIterator[dict[str, Any]]
                 "lag_alone_ms": round(before.max_lag_ms, 1),
                 "max_lag_ms": round(after.max_lag_ms, 1),
                 "grown_mb": round(after.resident_mb - before.resident_mb, 1),
+                "alone_ms": round(1000 * alone_s[0], 1),
+                "beside_ms": round(1000 * beside_s[0], 1),
                 "slower": round(beside_s[0] / alone_s[0], 2),
                 "slower_grpc": round(beside_s[1] / alone_s[1], 2),
                 "attackers_cores": round(attackers_cores, 2),
