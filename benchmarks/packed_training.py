@@ -92,7 +92,8 @@ def train(options: argparse.Namespace) -> None:
     num_layers = int(loaded.model.config.num_hidden_layers)
     feature_layers = read_eagle3_config(options.head, num_target_layers=num_layers).feature_layers
     target = PackedTarget(loaded, {*feature_layers, *options.exit_layer})
-    trainees = make_trainees(options, target)
+    learned = read_tokens(options.data)
+    trainees = make_trainees(options, target, learned)
     judges, chain = {}, {}
     for path in options.judge:
         data = read_tokens(path)
@@ -109,13 +110,15 @@ def train(options: argparse.Namespace) -> None:
         num_looks=options.num_looks,
     )
     print(f"ready after {time.monotonic() - began:.0f} s", flush=True)
-    PackedLoop(target, trainees, read_tokens(options.data), config).run(report.look)
+    PackedLoop(target, trainees, learned, config).run(report.look)
 
 
-def make_trainees(options: argparse.Namespace, target: PackedTarget) -> list[Trainee]:
+def make_trainees(options: argparse.Namespace, target: PackedTarget, learned: Sequence[Conversation]) -> list[Trainee]:
     loaded, trainees = target.loaded, list[Trainee]()
     if options.parallel_layers:
-        head = new_parallel_head(options.head, loaded, options.parallel_layers, MASK_TOKEN_ID).to(options.device)
+        rows = pack(learned[:8], options.row_tokens).to(loaded.model.device)
+        head = new_parallel_head(options.head, target, options.parallel_layers, MASK_TOKEN_ID, rows)
+        head = head.to(loaded.model.device)
         trainees.append(ParallelHeadTrainee("parallel_head", head, target, options.num_draft_tokens))
     if options.exit_layer:
         num_layers = int(loaded.model.config.num_hidden_layers)

@@ -24,10 +24,11 @@ from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm
 
 from packed_training.slot_attention import attend_slots, attend_text
+from packed_training.target import PackedTarget
+from packed_training.tokens import Rows
 from pilotfish.drafters.eagle3.checkpoint import load_eagle3
 from pilotfish.drafters.eagle3.config import Eagle3Config, eagle3_config_json
 from pilotfish.drafters.eagle3.module import Eagle3Head, Rotary
-from pilotfish.models.loading import LoadedModel
 
 MAX_SHARD_SIZE = "16MB"
 
@@ -124,13 +125,20 @@ def _project(layer: Any, embeddings: Tensor, hidden: Tensor, rotary: Rotary) -> 
     return [part.view(*shape, *part.shape[1:]) for part in parts]
 
 
-def new_parallel_head(folder: Path, loaded: LoadedModel, num_layers: int, mask_token_id: int) -> ParallelHead:
-    """A head of num_layers that at first predicts one token as the EAGLE-3 head in a folder does."""
-    body: Any = loaded.model.get_decoder()
+def new_parallel_head(
+    folder: Path, target: PackedTarget, num_layers: int, mask_token_id: int, rows: Rows
+) -> ParallelHead:
+    """A head of num_layers that at first predicts one token as the EAGLE-3 head in a folder does, and takes the median
+    of the rows' features for those that are unknown."""
+    body: Any = target.loaded.model.get_decoder()
     chain = load_eagle3(folder, num_target_layers=len(body.layers), dtype=torch.float32)
     deep_layers = body.layers[len(body.layers) - num_layers + 1 :] if num_layers > 1 else []
     head = ParallelHead(chain.config, mask_token_id, deep_layers)
     head.load_state_dict(chain.state_dict(), strict=False)
+    inputs = target.states(rows).inputs
+    features = torch.cat([inputs[layer][rows.documents >= 0] for layer in chain.config.feature_layers], dim=-1)
+    with torch.no_grad():
+        head.mask_hidden.copy_(features.float().median(0).values)
     return head.float().requires_grad_()
 
 

@@ -57,7 +57,7 @@ class PackedTarget:
     @torch.no_grad()
     def states(self, rows: Rows) -> TargetStates:
         hidden = self._body.embed_tokens(rows.token_ids)
-        context = self.context(rows, hidden.dtype)
+        context = self.context(rows, hidden)
         inputs = {}
         for index, layer in enumerate(self._body.layers):
             if index in self._layers:
@@ -72,9 +72,7 @@ class PackedTarget:
         shape = rows.token_ids.shape
         return TargetStates(inputs, last, torch.cat(masses).view(shape), torch.cat(choices).view(shape))
 
-    def context(self, rows: Rows, dtype: torch.dtype) -> dict[str, Any]:
-        """What layers take beside hidden states of that dtype."""
-        sees = rows.sees
-        mask = torch.zeros(sees.shape, dtype=dtype, device=sees.device).masked_fill_(~sees, -torch.inf)
-        rotary = self._body.rotary_emb(mask, rows.positions)
-        return {"mask": mask.unsqueeze(1), "positions": rows.positions, "rotary": rotary}
+    def context(self, rows: Rows, hidden: Tensor) -> dict[str, Any]:
+        """What run_layer takes beside hidden states [B, T, H]."""
+        rotary = self._body.rotary_emb(hidden, rows.positions)
+        return {"mask": rows.sees.unsqueeze(1), "positions": rows.positions, "rotary": rotary}

@@ -124,7 +124,7 @@ class ExitTrainee:
     def _hidden(self, rows: Rows, states: TargetStates) -> Tensor:
         """What leaves the block, [B, T, H]."""
         entering = states.inputs[self.module.config.exit_layer].to(self.module.lm_head.weight.dtype)
-        return self._target.run_layer(self.module.block, entering, **self._target.context(rows, entering.dtype))
+        return self._target.run_layer(self.module.block, entering, **self._target.context(rows, entering))
 
 
 def _windows(agrees: Tensor, num_draft_tokens: int) -> Tensor:
