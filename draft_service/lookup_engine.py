@@ -21,7 +21,7 @@ from pilotfish.messages import (
     Propose,
     SequenceError,
 )
-from pilotfish.models.store.catalogue import LocalFolder, resolve
+from pilotfish.models.store.catalogue import model_id, resolve
 from pilotfish.models.store.folder import read_metadata
 from pilotfish.models.store.pull import pull_tokenizer
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
@@ -151,7 +151,7 @@ async def start_lookup_engine(config: Config, name: str) -> LookupEngine:
     metadata = await asyncio.to_thread(read_metadata, folder)
     model = ModelInfo(
         # As the model loader of the target names it.
-        model_id=folder.name if isinstance(resolve(draft.model), LocalFolder) else draft.model,
+        model_id=model_id(resolve(draft.model)),
         tokenizer_fingerprint=await asyncio.to_thread(tokenizer_fingerprint, folder),
         vocab_size=metadata.vocab_size,
         max_context_tokens=draft.engine.max_context_tokens or metadata.max_context_tokens,

@@ -63,7 +63,12 @@ def _api_keys(keys: list[str]) -> Mapping[str, object]:
 
 
 FLAGS = (
-    Flag("target.model", (), settings=_model, help="target.model: a catalogue name, ORG/NAME@REVISION or a folder."),
+    Flag(
+        "target.model",
+        (),
+        settings=_model,
+        help="target.model: a catalogue name, ORG/NAME@REVISION, a folder or a GGUF file.",
+    ),
     Flag("orchestrator.host", ("--host",)),
     Flag("orchestrator.http.port", ("--port",), int),
     Flag(

@@ -24,8 +24,8 @@ class DraftConfig:
     or `medusa` (heads on the target's hidden states). `auto`: `suffix`, which needs no draft service where there is
     one orchestrator (see [proposers](proposers.md#choosing-one))."""
     model: ModelOrPath = ""
-    """Draft model of proposer `model`: catalogue name, hub id or folder. Empty: the target's, whose tokenizer the other
-    proposers need."""
+    """Draft model of proposer `model`: catalogue name, hub id, folder or GGUF file. Empty: the target's, whose
+    tokenizer the other proposers need."""
     head: HeadOrPath = ""
     """Heads of `eagle3` or `medusa`: a folder, or the name of one that comes with Pilotfish. Empty: the one for the
     target."""

@@ -61,7 +61,7 @@ class TargetConfig:
     __pydantic_config__ = STRICT
 
     model: ModelOrPath = "smollm2-135m-instruct"
-    """Catalogue name, hub id or folder."""
+    """Catalogue name, hub id, folder or GGUF file."""
     host: str = "127.0.0.1"
     """Address to listen on. Other than loopback needs `security.internal`."""
     port: Port = 50061

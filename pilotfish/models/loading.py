@@ -14,7 +14,7 @@ from transformers.utils import logging
 from pilotfish.errors import ModelError, UnsupportedModelError
 from pilotfish.models.file_pages import move_weights
 from pilotfish.models.self_check import require_served_right
-from pilotfish.models.store.catalogue import CatalogueModel, HubModel, ModelSource, resolve
+from pilotfish.models.store.catalogue import model_id, resolve
 from pilotfish.models.store.folder import ModelMetadata, read_metadata
 from pilotfish.models.store.pull import pull_model
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
@@ -58,7 +58,7 @@ def load_model(
     return LoadedModel(
         model=model,
         folder=folder,
-        model_id=model_id(source, folder),
+        model_id=model_id(source),
         vocab_size=metadata.vocab_size,
         max_context_tokens=metadata.max_context_tokens,
         fingerprint=tokenizer_fingerprint(folder),
@@ -99,13 +99,6 @@ def _quantizer(folder: Path) -> str:
     """How the weights of a folder were quantised, for people; empty where config.json says nothing of it."""
     method = read_metadata(folder).config.get("quantization_config", {}).get("quant_method")
     return f" (they were quantised by {method})" if method else ""
-
-
-def model_id(source: ModelSource, folder: Path) -> str:
-    """How the model is called: by its catalogue name, hub id or folder."""
-    if isinstance(source, CatalogueModel):
-        return source.name
-    return source.repo_id if isinstance(source, HubModel) else folder.name
 
 
 def require_supported(metadata: ModelMetadata, folder: Path) -> None:

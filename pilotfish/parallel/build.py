@@ -10,8 +10,8 @@ from pilotfish.config import Config, Quantization
 from pilotfish.errors import ConfigError
 from pilotfish.models.device import DTYPES, resolve_device
 from pilotfish.models.factory import BuiltDecoder, probed
-from pilotfish.models.loading import LoadedModel, model_id, require_supported
-from pilotfish.models.store.catalogue import resolve
+from pilotfish.models.loading import LoadedModel, require_supported
+from pilotfish.models.store.catalogue import model_id, resolve
 from pilotfish.models.store.folder import read_metadata
 from pilotfish.models.store.pull import pull_model
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
@@ -58,7 +58,7 @@ def _described(config: Config) -> LoadedModel:
     target = config.target
     folder = pull_model(target.model, config.cache_dir)
     metadata = read_metadata(folder)
-    name = model_id(resolve(target.model), folder)
+    name = model_id(resolve(target.model))
     require_supported(metadata, folder)
     ModelSizes.of_config(metadata.config).require(target.tensor_parallel_size, model=name, setting=SETTING)
     if target.engine.max_context_tokens > metadata.max_context_tokens:

@@ -7,8 +7,8 @@ from collections.abc import Collection
 import torch
 
 from pilotfish.drafter_registry import METHODS, room
-from pilotfish.models.loading import LoadedModel, load_model, model_id, require_supported
-from pilotfish.models.store.catalogue import resolve
+from pilotfish.models.loading import LoadedModel, load_model, require_supported
+from pilotfish.models.store.catalogue import model_id, resolve
 from pilotfish.models.store.folder import read_metadata, text_fields
 from pilotfish.models.store.pull import pull_model
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
@@ -33,7 +33,7 @@ def load_parts(request: TrainingRequest, layers: Collection[int], device: torch.
     return LoadedModel(
         model=load_layers(folder, layers, dtype=torch.bfloat16, device=device),
         folder=folder,
-        model_id=model_id(resolve(request.target), folder),
+        model_id=model_id(resolve(request.target)),
         vocab_size=metadata.vocab_size,
         max_context_tokens=metadata.max_context_tokens,
         fingerprint=tokenizer_fingerprint(folder),

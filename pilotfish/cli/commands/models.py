@@ -29,7 +29,7 @@ models_app = typer.Typer(help="List, pull and show models.", no_args_is_help=Tru
 CacheDir = Annotated[
     Path | None, typer.Option("--cache-dir", help="Cache folder; default $PILOTFISH_CACHE, else ~/.cache/pilotfish.")
 ]
-ModelName = Annotated[str, typer.Argument(help="Catalogue name, hub id (org/name) or local folder.")]
+ModelName = Annotated[str, typer.Argument(help="Catalogue name, hub id (org/name), local folder or GGUF file.")]
 
 
 @models_app.command("list")

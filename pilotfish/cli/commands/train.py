@@ -28,7 +28,10 @@ else:
 def train(
     method: Annotated[Method, typer.Argument(help="Kind of drafter.")],
     target: Annotated[
-        str, typer.Option("--target", "-t", help="The model to draft for: catalogue name, hub id or local folder.")
+        str,
+        typer.Option(
+            "--target", "-t", help="The model to draft for: catalogue name, hub id, local folder or GGUF file."
+        ),
     ] = TargetConfig.model,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="New folder for the drafter. Default: ./TARGET-METHOD.")

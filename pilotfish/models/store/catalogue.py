@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from types import MappingProxyType
 
 from pilotfish.errors import ModelNotFoundError
 
+_GGUF = ".gguf"
+_PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
 
 
@@ -45,6 +48,20 @@ class LocalFolder:
 
 
 @dataclass(frozen=True)
+class GgufFile:
+    """A GGUF file on this machine, which a pull converts into the cache."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """Of its folder in the cache: another file has another, and so has this one once it has changed."""
+        stat = self.path.stat()
+        identity = f"{self.path}:{stat.st_size}:{stat.st_mtime_ns}"
+        return f"{self.path.stem}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"
+
+
+@dataclass(frozen=True)
 class HubModel:
     """A repository of the Hugging Face hub."""
 
@@ -52,7 +69,7 @@ class HubModel:
     """ORG/NAME, perhaps with @REVISION: a branch, a tag or a commit."""
 
 
-ModelSource = CatalogueModel | LocalFolder | HubModel
+ModelSource = CatalogueModel | LocalFolder | GgufFile | HubModel
 
 DEFAULT_MODEL = CatalogueModel(
     name="smollm2-135m-instruct",
@@ -70,25 +87,56 @@ CATALOGUE: Mapping[str, CatalogueModel] = MappingProxyType({DEFAULT_MODEL.name: 
 
 
 def is_local(name: str) -> bool:
-    """Whether `resolve` takes it for a folder of this machine."""
-    return bool(name) and name not in CATALOGUE and Path(name).expanduser().is_dir()
+    """Whether `resolve` takes it for a folder or a GGUF file of this machine."""
+    if not name or name in CATALOGUE:
+        return False
+    path = Path(name).expanduser()
+    return path.is_dir() or (path.suffix == _GGUF and path.is_file())
 
 
 def resolve(name: str) -> ModelSource:
-    """What `name` means: a catalogue name, else a local folder with a config.json, else a hub id (see HubModel).
+    """What `name` means: a catalogue name, else a local folder with a config.json or one GGUF file, else such a file,
+    else a hub id (see HubModel).
 
     Raises: ModelNotFoundError, listing the names there are.
     """
     if name in CATALOGUE:
         return CATALOGUE[name]
+    path = Path(name).expanduser()
     if is_local(name):
-        folder = Path(name).expanduser()
-        if not (folder / "config.json").is_file():
-            raise ModelNotFoundError(f"{name} is a folder without a config.json: it holds no model")
-        return LocalFolder(folder.resolve())
+        return _local(path)
+    if path.suffix == _GGUF:
+        raise ModelNotFoundError(f"there is no file {name}")
     if _HUB_ID.fullmatch(name):
         return HubModel(name)
     known = ", ".join(sorted(CATALOGUE))
     raise ModelNotFoundError(
         f"no model {name!r}: it is neither a catalogue name ({known}), nor a folder here, nor a hub id such as org/name"
     )
+
+
+def model_id(source: ModelSource) -> str:
+    """How the model is called: by its catalogue name or hub id, or as its folder or file."""
+    match source:
+        case CatalogueModel():
+            return source.name
+        case HubModel():
+            return source.repo_id
+        case LocalFolder():
+            return source.folder.name
+        case GgufFile():
+            return source.path.stem
+
+
+def _local(path: Path) -> LocalFolder | GgufFile:
+    """Raises ModelNotFoundError for a folder without a model, or with several, and for a file that is a part of one."""
+    if (path / "config.json").is_file():
+        return LocalFolder(path.resolve())
+    files = [path] if path.is_file() else sorted(path.glob(f"*{_GGUF}"))
+    if not files:
+        raise ModelNotFoundError(f"{path} is a folder without a config.json or a {_GGUF} file: it holds no model")
+    if _PART.search(files[0].name):
+        raise ModelNotFoundError(f"{files[0]} is a part of a model: join the parts (`llama-gguf-split --merge`)")
+    if len(files) > 1:
+        raise ModelNotFoundError(f"{path} holds several models, name one: {', '.join(file.name for file in files)}")
+    return GgufFile(files[0].resolve())

@@ -1,7 +1,7 @@
 """`python -m pilotfish.models.store.convert GGUF FOLDER`: a GGUF file as a bfloat16 safetensors folder.
 
-The weights are dequantised by transformers. On an OSError (no space, say) the last line of stdout
-is `{"errno": ..., "message": ...}` and the exit status 1.
+The weights are dequantised by transformers. On an OSError (no space, say), and where the file cannot be converted, the
+last line of stdout is `{"errno": ..., "message": ...}`, errno null for the latter, and the exit status 1.
 """
 
 from __future__ import annotations
@@ -17,21 +17,33 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from tokenizers import pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, PreTrainedModel
+from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
 
+from pilotfish.errors import UnsupportedModelError
 from pilotfish.models.loading import silence_transformers
 
+_GPT2_RULES = frozenset({"gpt-2", "phi-2", "mpt", "olmo"})
+_DIGIT_RULES = frozenset({"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"})
+"""Names of pre-tokenizers, by llama.cpp's `src/llama-vocab.cpp`."""
 _SYSTEM_ERROR = re.compile(r"os error (\d+)")
 
 
 def convert_gguf(gguf: Path, folder: Path) -> None:
-    """Write config, generation config, model.safetensors (bfloat16), tokenizer and chat template into `folder`."""
-    model = AutoModelForCausalLM.from_pretrained(
-        gguf.parent,
-        gguf_file=gguf.name,
-        dtype=torch.bfloat16,
-        quantization_config=GgufConfig(dequantize=True),
-        trust_remote_code=False,
-    )
+    """Write config, generation config, model.safetensors (bfloat16), tokenizer and chat template into `folder`.
+
+    Raises UnsupportedModelError for an architecture or a tokenizer that is not known.
+    """
+    splits_digits = _splits_digits(gguf)
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            gguf.parent,
+            gguf_file=gguf.name,
+            dtype=torch.bfloat16,
+            quantization_config=GgufConfig(dequantize=True),
+            trust_remote_code=False,
+        )
+    except ValueError as error:
+        raise UnsupportedModelError(f"{gguf.name} cannot be read, take the model's safetensors: {error}") from error
     _save_weights(model, folder / "model.safetensors")
     config = model.config
     vars(config).pop("quantization_config", None)  # the weights are plain now
@@ -39,7 +51,10 @@ def convert_gguf(gguf: Path, folder: Path) -> None:
     config.save_pretrained(folder)
     model.generation_config.save_pretrained(folder)
     tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
-    _restore_pre_tokenizer(tokenizer.backend_tokenizer, gguf)
+    if splits_digits:
+        tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        )
     tokenizer.save_pretrained(folder)
 
 
@@ -59,17 +74,25 @@ def _save_weights(model: PreTrainedModel, path: Path) -> None:
         raise
 
 
-def _restore_pre_tokenizer(tokenizer: object, gguf: Path) -> None:
-    """Split digits one by one where the GGUF says so.
+def _splits_digits(gguf: Path) -> bool:
+    """Whether its tokenizer takes GPT-2's rule, but digits one by one: transformers takes GPT-2's for whatever it does
+    not know, and "\\n\\n12" would become other tokens than those the model was trained on.
 
-    transformers takes GPT-2's rule for every GGUF of that kind and loses the difference: "\\n\\n12" would
-    become other tokens than those the model was trained on.
+    Raises UnsupportedModelError for a rule that neither knows.
     """
-    field = GGUFReader(gguf).get_field("tokenizer.ggml.pre")
-    if field is not None and field.contents() == "smollm":
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(  # type: ignore[attr-defined]
-            [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    reader = GGUFReader(gguf)
+    kind, rule = (
+        None if (field := reader.get_field(f"tokenizer.ggml.{key}")) is None else field.contents()
+        for key in ("model", "pre")
+    )
+    if kind != "gpt2" or rule in GGUF_PRE_TOKENIZER_SPLITS or rule in _GPT2_RULES:
+        return False
+    if rule not in _DIGIT_RULES:
+        raise UnsupportedModelError(
+            f"the tokenizer of {gguf.name} splits text by a rule that is not known here ({rule}): take the model's "
+            "safetensors"
         )
+    return True
 
 
 def main() -> int:
@@ -82,6 +105,9 @@ def main() -> int:
         if error.errno is None:
             raise
         print(json.dumps({"errno": error.errno, "message": str(error.strerror)}))
+        return 1
+    except UnsupportedModelError as error:
+        print(json.dumps({"errno": None, "message": str(error)}))
         return 1
     return 0
 

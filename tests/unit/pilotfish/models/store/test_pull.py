@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pilotfish.errors import ModelDownloadError, ModelError, ModelNotFoundError
-from pilotfish.models.store.catalogue import CatalogueModel, HubModel, LocalFolder
+from pilotfish.models.store.catalogue import CatalogueModel, GgufFile, HubModel, LocalFolder
 from pilotfish.models.store.model_store import ModelCache
 from pilotfish.models.store.progress import ProgressCallback, PullProgress, PullStage, ignore_progress
 from pilotfish.models.store.pull import (
@@ -219,6 +219,17 @@ def test_local_folder_is_used_in_place(model_folder: Path, tmp_path: Path) -> No
     assert pull_model(str(model_folder), tmp_path / "cache") == model_folder
     assert not (tmp_path / "cache").exists()
     assert cached_folder(LocalFolder(model_folder), ModelCache(tmp_path / "cache")) == model_folder
+
+
+def test_a_gguf_file_is_converted_once(cache: ModelCache, tmp_path: Path) -> None:
+    file, steps = tmp_path / "tiny.gguf", FakeSteps()
+    file.write_bytes(GGUF)
+    source = GgufFile(file)
+    assert cached_folder(source, cache) is None
+    folder = pull(source, cache, ignore_progress, steps.steps)
+    assert pull(source, cache, ignore_progress, steps.steps) == folder == cached_folder(source, cache)
+    assert steps.calls == ["convert"]
+    assert file.read_bytes() == GGUF
 
 
 def test_hub_model_goes_to_the_snapshotter(cache: ModelCache) -> None:
