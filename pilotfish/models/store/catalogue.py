@@ -130,7 +130,7 @@ def model_id(source: ModelSource) -> str:
 
 def _local(path: Path) -> LocalFolder | GgufFile:
     """Raises ModelNotFoundError for a folder without a model, or with several, and for a file that is a part of one."""
-    if (path / "config.json").is_file():
+    if any((path / name).is_file() for name in ("config.json", "adapter_config.json")):
         return LocalFolder(path.resolve())
     files = [path] if path.is_file() else sorted(path.glob(f"*{_GGUF}"))
     if not files:

@@ -36,8 +36,14 @@ def check_model_folder(folder: Path) -> None:
     """Check that the folder holds a model that can be loaded safely.
 
     Raises: ModelNotFoundError when a file is missing; UnsupportedModelError when the weights are pickles only, or are
-    an encoder-decoder's or a draft head's.
+    an encoder-decoder's, a draft head's or an adapter's.
     """
+    if (folder / "adapter_config.json").is_file():
+        raise UnsupportedModelError(
+            f"{folder} holds an adapter (adapter_config.json): merge it into its base model (peft's merge_and_unload, "
+            "then save_pretrained, the tokenizer's as well) and serve that folder; or take it away, to serve the model "
+            "without it"
+        )
     if not (folder / "config.json").is_file():
         raise ModelNotFoundError(f"{folder} has no config.json: it holds no model")
     config = read_json(folder / "config.json")

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from pilotfish.errors import ModelError, ModelNotFoundError, UnsupportedModelError
+from pilotfish.models.store.catalogue import LocalFolder, resolve
 from pilotfish.models.store.folder import check_model_folder, count_parameters, folder_bytes, read_metadata
 
 
@@ -35,6 +36,17 @@ def test_missing_file_is_named(model_folder: Path, file: str) -> None:
     (model_folder / file).unlink()
     with pytest.raises(ModelNotFoundError, match=file.removeprefix("model")):
         check_model_folder(model_folder)
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_an_adapter_is_named_and_never_ignored(model_folder: Path, is_alone: bool) -> None:
+    (model_folder / "adapter_config.json").write_text('{"peft_type": "LORA"}')
+    if is_alone:
+        (model_folder / "config.json").unlink()
+    source = resolve(str(model_folder))
+    assert isinstance(source, LocalFolder)
+    with pytest.raises(UnsupportedModelError, match=r"holds an adapter .*merge it into its base model"):
+        check_model_folder(source.folder)
 
 
 def test_pickles_are_refused(model_folder: Path) -> None:
