@@ -223,6 +223,9 @@ class Controller:
     def _decide(self, result: RoundResult) -> Decision:
         num_remaining = result.num_remaining_tokens
         if num_first := self._num_first_left(result):
+            if self._mode == "auto" and not self._state.is_open(self._drafter):
+                # A draft is unlikely to follow: behind a shorter run the target would wait a round trip for the next.
+                num_first = max(num_first, min(self._run_tokens, num_remaining))
             return Decision(0, num_first, Reason.SHORT_OUTPUT if self._is_short else Reason.FIRST_TOKEN)
         # The target adds a token of its own to what it accepts.
         limit = min(self._max_draft_tokens, num_remaining - 1)

@@ -99,6 +99,17 @@ def test_the_first_tokens_are_decoded_plainly(virtual_replica, kind, mode) -> No
     assert short.latest.num_decode_tokens == 3
 
 
+def test_where_drafts_do_not_pay_the_first_run_is_as_long_as_any(virtual_replica) -> None:
+    """Behind a shorter one the target would wait for the next."""
+    replica = virtual_replica(decode_run_tokens=16)
+    replica.acceptance = 0.0
+    replica.begin()
+    replica.run(3.0)
+    assert replica.begin().latest == Decision(0, 16, Reason.FIRST_TOKEN)
+    assert replica.begin(max_tokens=12).latest == Decision(0, 12, Reason.FIRST_TOKEN)
+    assert replica.begin("on").latest == Decision(0, 1, Reason.FIRST_TOKEN)
+
+
 @pytest.mark.parametrize(
     ("rule", "sizes", "off"),
     [
