@@ -179,7 +179,7 @@ class RoundMachine:
             self.target.close()  # judging takes a place as well
             self._write_step(now_s)
         elif not is_welcome:
-            self.target.close()  # nothing more of the run is wanted from there
+            self.target.leave()  # nothing more of the run is wanted from there
             self._begin(now_s)
         elif verdict.num_next_draft_tokens:
             self._follow(now_s)

@@ -100,8 +100,7 @@ class Target:
         """Have the target do this, once a replica has the sequence."""
         self.round = asked
         if self.peer is not None and not self.is_welcome:
-            self._failover.num_failovers += not self.peer.is_usable  # lost, while nothing was asked of it
-            self.close()
+            self.leave()
         if self.peer is None:
             asked.timing = RoundTiming(Mark(now_s, self._sequence.length, LoadReport()))
             self._acquire(now_s)
@@ -164,6 +163,11 @@ class Target:
                 raise event.error
         return None
 
+    def leave(self) -> None:
+        """Close between two rounds: the next one finds another replica."""
+        self._failover.num_failovers += self.peer is not None and not self.peer.is_usable
+        self.close()
+
     def close(self) -> None:
         """Free what the replica holds. Idempotent."""
         peer, self.peer = self.peer, None
@@ -218,8 +222,7 @@ class Target:
         asked = self.round
         assert asked is not None
         if asked.is_over(self._sequence.length):
-            self._failover.num_failovers += peer.is_lost
-            self.close()  # the next round finds another replica
+            self.leave()
             return
         if isinstance(error, InvalidRequestError):
             if not isinstance(asked, Verification) or not asked.draft.token_ids:

@@ -53,7 +53,7 @@ class EngineConfig:
     the small kernels of a model's layers (a longer start; needs a C compiler and Python's headers)."""
     kernels: CpuKernels = "auto"
     """CPU: what the native kernels are compiled for. `auto`: all that the processor has; `avx512` (with its products of
-    bfloat16 and of 8-bit integers) or `avx2`: no more than that, to compare. Logits differ between them; an engine
+    bfloat16 and 8-bit integers, if it has both) or `avx2`: no more than that, to compare. Logits differ between them; an engine
     whose processor lacks them does not start."""
     max_context_tokens: NonNegativeInt = 0
     """Maximum tokens of prompt plus output; 0: the model's limit."""
@@ -63,8 +63,8 @@ class EngineConfig:
     max_sequences: PositiveInt = 64
     """Maximum open sequences; further requests queue."""
     max_batch_tokens: int = 512
-    """Maximum tokens per step. While others decode, prefills take fewer: as many as make a step twice as long, and more
-    where more sequences wait for prefills than decode."""
+    """Maximum tokens per step. While others decode, prefills in a target take fewer: as many as make a step twice as
+    long for each prompt that waits."""
     prefix_caching: bool = True
     """Share the KV blocks of equal prefixes."""
     step_timeout_s: NonNegativeFloat = 0.0

@@ -136,7 +136,7 @@ class EmulatedCore(ModelEngine):
         """As EngineCore: features, of the right size, and the drafts of a head in the target."""
         if self._in_target is not None:
             kept = kept_rows(scheduled, {rows.sequence.sequence_id: outcome for rows, outcome in decided})
-            return self._draft_in_target(self._in_target, kept, scheduled, decided, verdicts, elapsed_ns)
+            return self._draft_in_target(self._in_target, kept, decided, verdicts, elapsed_ns)
         if not self._feature_bytes:
             return verdicts
         rows_of = zip(verdicts, (rows for rows, _ in decided), strict=True)

@@ -155,16 +155,19 @@ def choose_products(model: nn.Module, device: torch.device) -> None:
             by_shape[module.weight.shape].append(module)
     if not by_shape or device.type != "cuda":
         return
-    try:
-        # Triton comes with torch's builds for GPUs and only with them.
-        import pilotfish.models.split_k  # noqa: F401
+    for linears in by_shape.values():
+        try:
+            # Triton comes with torch's builds for GPUs and only with them.
+            import pilotfish.models.split_k  # noqa: F401
 
-        recorder = recorder_for(device)
-        for linears in by_shape.values():
-            choose_product(linears, lambda work: _time_s(work, recorder, device))
-    except Exception as error:
-        # Triton's own, of any kind: without its package or a C compiler, say.
-        logger.warning("8-bit products of some shapes are the library's: %s", textwrap.shorten(str(error), 200))
+            recorder = recorder_for(device)
+            choose_product(linears, lambda work, recorder=recorder: _time_s(work, recorder, device))
+        except Exception as error:
+            # Triton's own, of any kind: without its package or a C compiler, say, or with too little shared memory.
+            shape, reason = tuple(linears[0].weight.shape), textwrap.shorten(str(error), 200)
+            logger.warning(
+                "8-bit products of a weight of %s are the library's where they were not timed: %s", shape, reason
+            )
 
 
 def choose_product(linears: Sequence[ScaledLinear], time_s: Callable[[Callable[[], None]], float]) -> None:

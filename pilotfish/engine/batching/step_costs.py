@@ -11,6 +11,8 @@ ROWS = (*range(1, 13), *(size for power in range(4, 14) for size in (1 << power,
 """Cells of the table: close together where drafts change what a step takes."""
 _WEIGHT = 0.1
 """Weight of the latest step in the scale of all cells: the machine is busier or less so."""
+_PREFILL_WEIGHT = 0.02
+"""The same of a step with prefills."""
 _CELL_WEIGHT = 0.02
 """Weight of the latest step in its cell alone: a few steps that stalled must not keep drafts away from it."""
 _LONGEST = 2.0
@@ -41,10 +43,15 @@ class StepCosts:
         return cls(rows, [1e9 * step_s(min(size, 8), size) for size in rows])
 
     def add(self, num_rows: int, num_prefill_rows: int, step_ns: float) -> float:
-        """A step has ended; returns what its prefills made it longer: all but the price of the other rows."""
+        """A step has ended; returns what its prefills made it longer: all but the price of the other rows.
+
+        Of a step with prefills nothing but the scale is learned, and slowly: reading on in a long text costs more.
+        """
         if num_rows == num_prefill_rows:
             return step_ns
         if num_prefill_rows:
+            self._rescale(num_rows, step_ns, _PREFILL_WEIGHT)
+            self._publish()
             return max(0.0, step_ns - self.step_ns(num_rows - num_prefill_rows))
         self._update(num_rows, step_ns)
         return 0.0
@@ -67,11 +74,19 @@ class StepCosts:
             self._rows.insert(at, cell)
             self._cell_ns.insert(at, cell_ns / self._scale)
         else:
-            error = step_ns / expected_ns - 1
-            self._scale *= 1 + _WEIGHT * error
+            error = self._rescale(num_rows, step_ns, _WEIGHT)
             if num_rows == cell:  # between cells, who knows which of the two is wrong
                 self._cell_ns[at] *= 1 + _CELL_WEIGHT * error
         self._publish()
+
+    def _rescale(self, num_rows: int, step_ns: float, weight: float) -> float:
+        """Move all cells towards a step; returns by what share it was longer than expected."""
+        expected_ns = self.step_ns(num_rows)
+        if expected_ns <= 0:
+            return 0.0
+        error = min(step_ns / expected_ns, _LONGEST) - 1
+        self._scale *= 1 + weight * error
+        return error
 
     def _publish(self) -> None:
         published, now = self.table.step_ns, [self._scale * ns for ns in self._cell_ns]

@@ -73,7 +73,7 @@ class DraftCosts:
         self._num_tokens = self._time_s = self._num_rounds = self._draft_s = 0.0
 
     def add(self, num_tokens: int, step_s: float, num_rounds: int, draft_s: float) -> None:
-        """A step without prefills that committed num_tokens, and the drafts that were made after it."""
+        """A step that committed num_tokens, without the time of prefills, and the drafts that were made after it."""
         self._num_tokens = _DECAY * self._num_tokens + num_tokens
         self._time_s = _DECAY * self._time_s + step_s + draft_s
         if num_rounds:  # else the time is of lookups, and of what drafters keep

@@ -103,7 +103,7 @@ class EngineCore(ModelEngine):
                 if is_due and sequence.feature_request is not None:
                     verdicts[index] = msgspec.structs.replace(verdict, features=self._features.take(sequence))
         if self._in_target is not None:
-            verdicts = self._draft_in_target(self._in_target, kept, scheduled, decided, verdicts, elapsed_ns)
+            verdicts = self._draft_in_target(self._in_target, kept, decided, verdicts, elapsed_ns)
         return verdicts
 
 

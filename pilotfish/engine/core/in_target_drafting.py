@@ -94,7 +94,7 @@ class InTargetDrafting:
     def after_step(self, kept: Sequence[KeptRows], num_decoded: int, elapsed_ns: int, num_sequences: int) -> None:
         """Call it when the step is committed, before finished sequences let go of their blocks.
 
-        num_decoded: tokens that it committed; 0 for a step with a prefill. elapsed_ns: its time.
+        num_decoded: tokens that it committed beside prefills. elapsed_ns: its time, without theirs.
         num_sequences: that decode, in this step or not.
         """
         start_ns, num_rounds = self._clock_ns(), self._drafter.num_rounds

@@ -54,7 +54,8 @@ class ModelEngine(Engine):
             max_batch_tokens=config.max_batch_tokens,
             max_draft_tokens=config.max_draft_tokens,
             is_free=self._is_free,
-            step_ns=lambda num_rows: self.step_costs.step_ns(num_rows),
+            # Costs that were not measured at the start say nothing of steps that were not made yet.
+            step_ns=lambda num_rows: self.step_costs.step_ns(num_rows) if self._publishes_costs else 0.0,
             max_logit_rows=config.max_logit_rows,
             clock_ns=clock_ns,
         )
@@ -97,11 +98,12 @@ class ModelEngine(Engine):
         num_prefill_rows = sum(rows.num_rows for rows in scheduled if not rows.is_decode)
         # What the target drafts for itself afterwards is no part of it.
         num_rows = sum(rows.num_rows for rows in scheduled)
-        self._prefill_ns += self.step_costs.add(num_rows, num_prefill_rows, elapsed_ns)
+        prefill_ns = self.step_costs.add(num_rows, num_prefill_rows, elapsed_ns)
+        self._prefill_ns += prefill_ns
         for rows in scheduled:
             rows.sequence.serve(start_ns, elapsed_ns, rows.end_place)
         decided = list(zip(verified, outcomes, strict=True))
-        verdicts = self._keep(scheduled, decided, self._commit(decided), elapsed_ns)
+        verdicts = self._keep(scheduled, decided, self._commit(decided), elapsed_ns - round(prefill_ns))
         for rows in scheduled:  # now that keys, values and features are in place
             self.kv_cache.register_full_blocks(rows.sequence, rows.sequence.num_committed_tokens)
         proposals = [add_drafted(rows.sequence, result) for rows, result in zip(drafting, drafted, strict=True)]
@@ -134,7 +136,7 @@ class ModelEngine(Engine):
         self, scheduled: Sequence[ScheduledRows], decided: Decided, verdicts: list[Verdict], elapsed_ns: int
     ) -> list[Verdict]:
         """Keep what else the committed step has computed; the verdicts, with what there is to add. If it raises,
-        nobody finds blocks that are not complete."""
+        nobody finds blocks that are not complete. elapsed_ns: of the step, without what prefills made it longer."""
         del scheduled, decided, elapsed_ns
         return verdicts
 
@@ -142,15 +144,13 @@ class ModelEngine(Engine):
         self,
         drafting: InTargetDrafting,
         kept: Sequence[KeptRows],
-        scheduled: Sequence[ScheduledRows],
         decided: Decided,
         verdicts: list[Verdict],
         elapsed_ns: int,
     ) -> list[Verdict]:
         """Draft for the next step, after first tokens have left; the verdicts that are left."""
         verdicts = self._send_first(verdicts)
-        has_prefill = any(not rows.is_decode for rows in scheduled)
-        num_decoded = 0 if has_prefill else sum(len(outcome.token_ids) for _, outcome in decided)
+        num_decoded = sum(len(outcome.token_ids) for rows, outcome in decided if rows.is_decode)
         num_sequences = sum(each.run is not None for each in self._sequences.values())
         drafting.after_step(kept, num_decoded, elapsed_ns, num_sequences)
         return verdicts

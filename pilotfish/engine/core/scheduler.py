@@ -20,15 +20,14 @@ from pilotfish.engine.core.task import Status
 PREFILL_SHARE = 0.25
 """Share of the budget kept for prefills while decodes could fill the whole step."""
 
-PREFILL_STEPS = 2.0
-"""A step with prefills takes at most so many times as long as without them, for those that decode: more where more
-sequences wait for prefills than decode."""
-
 MIN_PREFILL_ROWS = 16
 """Rows that prefills have all the same, since every step has a price of its own."""
 
 MAX_CATCH_UP_ROWS = 16
 """A drafter that computes no more rows of a sequence follows its rounds; more are a prompt or a longer absence."""
+
+PATIENCE_NS = 10 * 10**9
+"""The shorter prefill goes first, unless another has waited for so long."""
 
 LONG_IDLE_NS = 10**9
 """A sequence that nothing was asked of for so long is not between two rounds: its client reads slowly, or thinks."""
@@ -66,7 +65,7 @@ class ScheduledRows(msgspec.Struct, frozen=True):
     def is_decode(self) -> bool:
         """Whether the rows decode, verify or draft: the rest, with prompt tokens among them, is prefill."""
         if self.status is Status.PROPOSING:
-            return self.num_rows <= MAX_CATCH_UP_ROWS
+            return self.is_complete and self.num_rows <= MAX_CATCH_UP_ROWS
         return self.num_rows == self.num_logit_rows
 
 
@@ -124,36 +123,49 @@ class Scheduler:
             self._take(short, for_short, scheduled, holders)
         room = budget - sum(rows.num_rows for rows in scheduled)
         if long and room:
-            self._take(long, self._num_prefill_rows(room, len(long), scheduled, sequences), scheduled, holders)
+            num_awaited = sum(not sequence.is_idle for sequence in long)
+            self._take(long, self._num_prefill_rows(room, num_awaited, scheduled, sequences), scheduled, holders)
         return scheduled
 
     def _num_prefill_rows(
-        self, room: int, num_long: int, scheduled: Sequence[ScheduledRows], sequences: Iterable[EngineSequence]
+        self, room: int, num_awaited: int, scheduled: Sequence[ScheduledRows], sequences: Iterable[EngineSequence]
     ) -> int:
-        """Rows that prefills may have beside what is scheduled, at most `room`."""
-        num_rows, num_decoding = sum(rows.num_rows for rows in scheduled), len(scheduled)
-        if not scheduled:
-            num_rows = num_decoding = self._num_between_rounds(sequences)
-        if not num_decoding:
+        """Rows that prefills may have beside what is scheduled, at most `room`.
+
+        For each prefill that somebody waits for, num_awaited of them, the step may be twice as long as without: one
+        prompt hardly slows those that decode, and where many wait, they are read as fast as can be.
+        """
+        num_rows = sum(rows.num_rows for rows in scheduled) or self._num_between_rounds(sequences)
+        if not num_rows:
             return room
-        longest_ns = max(PREFILL_STEPS, 1 + num_long / num_decoding) * self._step_ns(num_rows)
+        longest_ns = 2.0 ** max(1, num_awaited) * self._step_ns(num_rows)
         num_fitting = bisect_right(range(room + 1), longest_ns, key=lambda more: self._step_ns(num_rows + more)) - 1
         return min(room, max(MIN_PREFILL_ROWS, num_fitting))
 
     def _by_length(
         self, ready: Iterable[tuple[EngineSequence, int]]
     ) -> tuple[list[EngineSequence], list[EngineSequence]]:
-        """Sequences that decode, verify or draft, and those with more of a prompt to read than that."""
+        """Sequences that decode, verify or draft, and those that read a prompt, in the order in which they do."""
         groups: tuple[list[EngineSequence], list[EngineSequence]] = ([], [])
         for sequence, pending in ready:
-            groups[pending - len(sequence.drafts) > self._short].append(sequence)
+            groups[pending - sequence.num_logit_rows > MAX_CATCH_UP_ROWS].append(sequence)
+        groups[1].sort(key=self._prefill_order)
         return groups
+
+    def _prefill_order(self, sequence: EngineSequence) -> tuple[bool, bool, int]:
+        """The fewest rows first, so that what is begun is finished and its blocks are of use; before them, in order of
+        opening, what was preempted or has waited for long; last what nobody waits for."""
+        is_overdue = sequence.is_preempted or self._clock_ns() - sequence.asked_ns >= PATIENCE_NS
+        return sequence.is_idle, not is_overdue, sequence.open_order if is_overdue else sequence.num_pending_rows
 
     def _num_between_rounds(self, sequences: Iterable[EngineSequence]) -> int:
         """Sequences that will ask for a row presently, and wait for the step that is scheduled now."""
         now_ns = self._clock_ns()
         return sum(
-            bool(each.block_ids) and not each.num_pending_rows and each.is_idle and each.idle_ns(now_ns) < LONG_IDLE_NS
+            bool(each.block_ids)
+            and not each.num_pending_rows
+            and each.status is Status.IDLE
+            and each.idle_ns(now_ns) < LONG_IDLE_NS
             for each in sequences
         )
 

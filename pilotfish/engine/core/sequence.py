@@ -8,7 +8,7 @@ from dataclasses import InitVar, dataclass, field
 from pilotfish.engine.core.block_pool import BlockHash, salted_root
 from pilotfish.engine.core.drafts import NO_DRAFTS, DraftedChain, Drafts
 from pilotfish.engine.core.predraft_growth import PredraftGrowth
-from pilotfish.engine.core.task import DecodeTask, PredraftTask, ProposeTask, Status, Task
+from pilotfish.engine.core.task import DecodeTask, PredraftTask, ProposeTask, Status, Task, TimedTask
 from pilotfish.features import FeatureRequest
 from pilotfish.messages import Decode, Opened, OpenSequence, PredraftRequest, Verdict
 from pilotfish.speculation.lookup.sequence import SequenceLookup
@@ -124,6 +124,11 @@ class EngineSequence:
             # idle ones would take the blocks back and forth.
             return 0 if self.is_preempted else max(0, len(self.tokens) - self.num_computed_tokens - 1)
         return len(self.tokens) + len(self.task.drafts) - self.next_place
+
+    @property
+    def asked_ns(self) -> int:
+        """When its task came; 0: it has none that has a time."""
+        return self.task.arrival_ns if isinstance(self.task, TimedTask) else 0
 
     @property
     def is_idle(self) -> bool:

@@ -123,5 +123,5 @@ def test_nobody_gives_way_in_vain_where_all_but_one_share_their_prompt(
     shared, other = random_text(chance, 1024), random_text(chance, num_own_prompt_tokens)
     first, *later = (shared + random_text(chance, 64) for _ in range(1 + num_later))
     play = Play([first, other, *later], True, chance, kv_cache_tokens=len(first) + len(other))
-    assert play.run().num_preemptions <= 4 * num_later
+    assert play.run().num_preemptions <= 5 * num_later
     assert play.is_right()

@@ -7,7 +7,7 @@ import pytest
 from pilotfish.engine.core.block_pool import BlockPool
 from pilotfish.engine.core.drafts import Drafts
 from pilotfish.engine.core.kv_cache import KVCache
-from pilotfish.engine.core.scheduler import LONG_IDLE_NS, Scheduler
+from pilotfish.engine.core.scheduler import LONG_IDLE_NS, PATIENCE_NS, Scheduler
 from pilotfish.engine.core.sequence import EngineSequence
 from pilotfish.messages import Decode, OpenSequence
 from pilotfish.types import SamplingParams
@@ -94,9 +94,9 @@ def step_ns(num_rows: float) -> float:
 
 @pytest.mark.parametrize(
     ("num_decoding", "num_prompts", "num_prefill_rows"),
-    [(0, 1, 300), (1, 1, 51), (10, 1, 60), (2, 4, 104), (1, 9, 299)],
+    [(0, 1, 300), (1, 1, 51), (10, 1, 60), (1, 2, 153), (1, 9, 299)],
 )
-def test_prompts_make_the_steps_of_others_at_most_twice_as_long_but_where_more_wait_for_them(
+def test_each_prompt_that_waits_makes_the_steps_of_others_at_most_twice_as_long(
     num_decoding: int, num_prompts: int, num_prefill_rows: int
 ) -> None:
     scheduler, _ = make(1000, budget=300, step_ns=step_ns)
@@ -117,6 +117,27 @@ def test_a_prompt_minds_a_sequence_that_is_between_two_rounds() -> None:
     assert [rows.num_rows for rows in scheduler.schedule([away, prompt])] == [51]
     now_ns[0] = LONG_IDLE_NS
     assert [rows.num_rows for rows in scheduler.schedule([away, prompt])] == [100]
+
+
+def test_short_prompts_are_prompts_too() -> None:
+    scheduler, _ = make(1000, budget=300, step_ns=step_ns)
+    decoding = sequence(1, 8)
+    holding(scheduler, decoding)
+    prompts = [sequence(10 + order, 20) for order in range(2)]
+    scheduled = scheduler.schedule([decoding, *prompts])
+    assert sum(rows.num_rows for rows in scheduled) == 41
+    scheduler, _ = make(1000, budget=300, step_ns=lambda num_rows: 1.0 + 10 * num_rows)
+    assert sum(rows.num_rows for rows in scheduler.schedule([decoding, *prompts])) == 1 + 16
+
+
+def test_the_shortest_prompt_goes_first_unless_another_has_waited_for_long() -> None:
+    now_ns = [1]
+    scheduler, _ = make(200, budget=30, clock_ns=lambda: now_ns[0])
+    long, short, idle = sequence(1, 90), sequence(2, 40), sequence(3, 30)
+    idle.rest()
+    assert [rows.sequence for rows in scheduler.schedule([long, idle, short])] == [short]
+    now_ns[0] = PATIENCE_NS
+    assert [rows.sequence for rows in scheduler.schedule([long, idle, short])] == [long]
 
 
 def test_a_wide_verification_is_no_prompt() -> None:
