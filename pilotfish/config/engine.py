@@ -53,8 +53,8 @@ class EngineConfig:
     the small kernels of a model's layers (a longer start; needs a C compiler and Python's headers)."""
     kernels: CpuKernels = "auto"
     """CPU: what the native kernels are compiled for. `auto`: all that the processor has; `avx512` (with its products of
-    bfloat16 and 8-bit integers, if it has both) or `avx2`: no more than that, to compare. Logits differ between them; an engine
-    whose processor lacks them does not start."""
+    bfloat16 and 8-bit integers, if it has both) or `avx2`: no more than that, to compare. Logits differ between them;
+    an engine whose processor lacks them does not start."""
     max_context_tokens: NonNegativeInt = 0
     """Maximum tokens of prompt plus output; 0: the model's limit."""
     kv_cache_tokens: int = DEFAULT_KV_CACHE_TOKENS

@@ -16,6 +16,7 @@ import textwrap
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal, TypeGuard
 
 import torch
@@ -160,8 +161,7 @@ def choose_products(model: nn.Module, device: torch.device) -> None:
             # Triton comes with torch's builds for GPUs and only with them.
             import pilotfish.models.split_k  # noqa: F401
 
-            recorder = recorder_for(device)
-            choose_product(linears, lambda work, recorder=recorder: _time_s(work, recorder, device))
+            choose_product(linears, partial(_time_s, recorder=recorder_for(device), device=device))
         except Exception as error:
             # Triton's own, of any kind: without its package or a C compiler, say, or with too little shared memory.
             shape, reason = tuple(linears[0].weight.shape), textwrap.shorten(str(error), 200)
@@ -198,7 +198,7 @@ def choose_product(linears: Sequence[ScaledLinear], time_s: Callable[[Callable[[
             linear.max_split_k_rows = num_rows
 
 
-def _time_s(work: Callable[[], None], recorder: Recorder, device: torch.device) -> float:
+def _time_s(work: Callable[[], None], *, recorder: Recorder, device: torch.device) -> float:
     """The least time, of a few, of the work as recorded, which is how steps run."""
     replay, times = recorder.record(work), []
     for _ in range(4):
