@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from pilotfish.errors import ModelError, ModelNotFoundError, UnsupportedModelError
-from pilotfish.models.store.folder import check_model_folder, count_parameters, folder_bytes, read_metadata
+from pilotfish.models.store.folder import check_model_folder, count_parameters, folder_bytes, read_metadata, text_fields
 
 
 def test_sound_folder(model_folder: Path) -> None:
@@ -86,6 +86,25 @@ def test_broken_config(model_folder: Path, text: str) -> None:
     (model_folder / "config.json").write_text(text)
     with pytest.raises(ModelNotFoundError, match="JSON"):
         read_metadata(model_folder)
+
+
+def test_sizes_that_config_json_leaves_out_are_transformers_defaults(model_folder: Path) -> None:
+    """As gemma-3-4b-it's is published."""
+    text_config = {"model_type": "gemma3_text", "hidden_size": 2560, "num_hidden_layers": 34}
+    (model_folder / "config.json").write_text(json.dumps({"model_type": "gemma3", "text_config": text_config}))
+    metadata = read_metadata(model_folder)
+    assert (metadata.vocab_size, metadata.max_context_tokens) == (262208, 131072)
+    fields = text_fields(metadata.config)
+    assert (fields["hidden_size"], fields["num_key_value_heads"], fields["head_dim"]) == (2560, 4, 256)
+
+
+def test_sizes_under_an_architectures_own_names(model_folder: Path) -> None:
+    config = {"model_type": "gpt2", "n_embd": 1280, "n_layer": 36, "n_head": 20, "n_positions": 512}
+    (model_folder / "config.json").write_text(json.dumps(config))
+    metadata = read_metadata(model_folder)
+    assert (metadata.vocab_size, metadata.max_context_tokens) == (50257, 512)
+    fields = text_fields(metadata.config)
+    assert (fields["hidden_size"], fields["num_hidden_layers"], fields["num_attention_heads"]) == (1280, 36, 20)
 
 
 def test_config_without_a_context_length(model_folder: Path) -> None:
