@@ -14,6 +14,7 @@ FILE = Path(__file__).parents[1] / "pilotfish/models/store/config_defaults.json"
 NAMES = (
     *("vocab_size", "max_position_embeddings", "hidden_size", "intermediate_size"),
     *("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim"),
+    "original_max_position_embeddings",
 )
 
 

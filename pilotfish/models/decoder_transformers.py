@@ -26,8 +26,9 @@ from pilotfish.types import BLOCK_SIZE
 
 ATTENTION_NAME = "pilotfish_paged"
 
-_STATIC_ROPE_TYPES = {"default", "linear", "llama3", "yarn", "proportional"}
-"""Rotary scalings that depend on the position alone; the others change with the sequence's length."""
+_STATIC_ROPE_TYPES = {"default", "linear", "llama3", "yarn", "proportional", "longrope"}
+"""Rotary scalings that depend on the position alone (longrope's within the context that is served, see
+store/folder.py); the others change with the sequence's length."""
 
 
 def _paged_attention(
@@ -234,10 +235,10 @@ class TransformersDecoder:
 def check_rotary_scaling(config: PreTrainedConfig) -> None:
     """Raise UnsupportedModelError for rotary embeddings that depend on more than a token's position."""
     parameters = getattr(config.get_text_config(), "rope_parameters", None) or {}
-    nested = [value for value in parameters.values() if isinstance(value, dict)] or [parameters]
-    for rope in nested:
+    nested = [value for value in parameters.values() if isinstance(value, dict)]
+    for rope in nested or [parameters]:
         rope_type = rope.get("rope_type", "default")
-        if rope_type not in _STATIC_ROPE_TYPES:
+        if rope_type not in _STATIC_ROPE_TYPES or (nested and rope_type == "longrope"):
             raise unsupported(
                 config,
                 f"its rotary scaling {rope_type!r} changes with the text's length, which cached keys cannot follow",

@@ -112,7 +112,7 @@ def read_metadata(folder: Path) -> ModelMetadata:
     config = read_json(folder / "config.json")
     _require_decoder(folder, config)
     fields = text_fields(config)
-    vocab_size, max_context_tokens = fields.get("vocab_size"), fields.get("max_position_embeddings")
+    vocab_size, max_context_tokens = fields.get("vocab_size"), _context_tokens(fields)
     if not isinstance(vocab_size, int) or not isinstance(max_context_tokens, int):
         raise UnsupportedModelError(
             f"the config.json of {folder} (architecture {config.get('model_type')!r}) lacks vocab_size or "
@@ -127,6 +127,16 @@ def read_metadata(folder: Path) -> ModelMetadata:
         eos_token_ids=frozenset({*_token_ids(fields.get("eos_token_id")), *_token_ids(generation.get("eos_token_id"))}),
         config=config,
     )
+
+
+def _context_tokens(fields: Mapping[str, Any]) -> int | None:
+    """Of a longrope (2402.13753) those that it was trained for: beyond, all angles change, and cached keys cannot."""
+    longest: int | None = fields.get("max_position_embeddings")
+    rope = fields.get("rope_parameters") or fields.get("rope_scaling") or {}
+    if longest is None or "short_factor" not in rope:
+        return longest
+    trained = fields.get("original_max_position_embeddings") or rope.get("original_max_position_embeddings")
+    return min(longest, trained or longest)
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -107,6 +107,19 @@ def test_sizes_under_an_architectures_own_names(model_folder: Path) -> None:
     assert (fields["hidden_size"], fields["num_hidden_layers"], fields["num_attention_heads"]) == (1280, 36, 20)
 
 
+@pytest.mark.parametrize("where", ["rope_scaling", "rope_parameters"])
+def test_the_context_of_a_longrope_ends_where_its_angles_change(model_folder: Path, where: str) -> None:
+    """As Phi-3.5-mini and Phi-4-mini are published."""
+    rope = {"type": "longrope", "short_factor": [1.0] * 48, "long_factor": [4.0] * 48}
+    config: dict[str, object] = {"model_type": "phi3", "max_position_embeddings": 131072}
+    if where == "rope_parameters":
+        config |= {"rope_parameters": rope, "original_max_position_embeddings": 4096}
+    else:
+        config |= {"rope_scaling": rope}
+    (model_folder / "config.json").write_text(json.dumps(config))
+    assert read_metadata(model_folder).max_context_tokens == 4096
+
+
 def test_config_without_a_context_length(model_folder: Path) -> None:
     (model_folder / "config.json").write_text(json.dumps({"model_type": "x", "vocab_size": 7}))
     with pytest.raises(UnsupportedModelError, match="max_position_embeddings"):
