@@ -93,15 +93,14 @@ def bfloat16_deviation(config: PreTrainedConfig, take_over: Callable[[PreTrained
 
 
 def _twin_deviations(config: PreTrainedConfig, seed: int, kind: type[PreTrainedModel] | None) -> tuple[float, float]:
-    """Deviation from the twin's own logits over whole texts, in standard deviations: of our decoder's, and of the
-    twin's with transformers' cache. Raises UnsupportedModelError where any cannot be computed."""
+    """Deviation from the twin's own logits over whole texts, in standard deviations: of our decoder's, and, where these
+    are right, of transformers' with its cache. Raises UnsupportedModelError where any cannot be computed."""
     try:
         check_rotary_scaling(config)
         twin = twin_of(config, seed, kind)
         steps = list(_steps(_forward_of(twin), seed))
         if not all(right.isfinite().all() for _, right in steps):
             raise ValueError("its logits are not finite")
-        own_deviation = _cache_deviation(twin, seed)
     except UnsupportedModelError:
         raise
     except Exception as error:
@@ -111,11 +110,15 @@ def _twin_deviations(config: PreTrainedConfig, seed: int, kind: type[PreTrainedM
     try:
         decoder = TransformersDecoder(twin, deterministic=False, max_context_tokens=CONTEXT)
         decoder.allocate(_NUM_BLOCKS)
-        return _deviation(decoder, steps), own_deviation
+        deviation = _deviation(decoder, steps)
     except UnsupportedModelError:
         raise
     except Exception as error:
         raise unsupported(config, f"it does not run on a paged KV cache ({_short(error)})") from error
+    try:
+        return deviation, _cache_deviation(twin, seed) if deviation < TOLERANCE else 0.0
+    except Exception as error:
+        raise unsupported(config, f"transformers cannot compute it with its cache ({_short(error)})") from error
 
 
 def _forward_of(model: PreTrainedModel) -> Forward:
@@ -130,6 +133,7 @@ def _forward_of(model: PreTrainedModel) -> Forward:
 @torch.inference_mode()
 def _cache_deviation(model: PreTrainedModel, seed: int) -> float:
     """Deviation of the logits after a text of which all but the last token is in transformers' cache; 0 without one."""
+    model.set_attn_implementation("eager")  # a decoder has taken it over
     generator = torch.Generator().manual_seed(seed)
     token_ids = torch.randint(0, NUM_TOKENS, (1, _LENGTHS[0]), generator=generator)
     cache = getattr(model(input_ids=token_ids[:, :-1], use_cache=True), "past_key_values", None)
