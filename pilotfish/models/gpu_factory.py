@@ -52,7 +52,7 @@ def build_gpu_decoder(
         compile_layers(model)
     layers, config = attention_shapes(model), model.config.get_text_config()
     # A rank has a share of either.
-    group_size = config.num_attention_heads // getattr(config, "num_key_value_heads", config.num_attention_heads)
+    group_size = config.num_attention_heads // getattr(config, "num_key_value_heads", layers[0].num_kv_heads)
     row_attention = choose_attention(engine.attention, layers, group_size, model.dtype, device)
     return TransformersDecoder(
         model,

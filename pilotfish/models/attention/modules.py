@@ -6,7 +6,7 @@ what they have in different ways; whether a reading is right shows in `models/se
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from torch import nn
@@ -50,18 +50,26 @@ def attention_shapes(model: PreTrainedModel) -> list[AttentionShape]:
 
 
 def pass_keywords_on(model: PreTrainedModel, names: tuple[str, ...]) -> None:
-    """Keep keywords of a layer's forward with its attention module, as `paged_step`: some layers do not pass them on.
-    Mutates the model."""
-
-    def keep(module: Any) -> Any:
-        def hook(_: nn.Module, __: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-            module.paged_step = tuple(keywords.get(name) for name in names)
-
-        return hook
-
+    """Keep keywords of a layer's forward with its attention module while it runs, as `paged_step`: some layers do not
+    pass them on. Mutates the model."""
     for module, caller in attention_modules(model):
         module.paged_step = None
-        caller.register_forward_pre_hook(keep(module), with_kwargs=True)
+        caller.register_forward_pre_hook(_keeper(module, names), with_kwargs=True)
+        caller.register_forward_hook(_forgetter(module), always_call=True)
+
+
+def _keeper(module: Any, names: tuple[str, ...]) -> Callable[..., None]:
+    def keep(_: nn.Module, __: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        module.paged_step = tuple(keywords.get(name) for name in names)
+
+    return keep
+
+
+def _forgetter(module: Any) -> Callable[..., None]:
+    def forget(*_: Any) -> None:
+        module.paged_step = None  # else a pool that is gone would keep its memory
+
+    return forget
 
 
 def unsupported(config: PreTrainedConfig, reason: str) -> UnsupportedModelError:
