@@ -30,7 +30,8 @@ class ModelShape:
 
     @classmethod
     def of_config(cls, config: Mapping[str, Any]) -> ModelShape:
-        """Sizes that the configuration lacks are transformers' defaults. Raises UnsupportedModelError for other models."""
+        """Sizes that the configuration lacks are transformers' defaults. Raises UnsupportedModelError for other
+        models."""
         fields = text_fields(config)
         model_type = fields.get("model_type")
         if model_type not in _MODEL_TYPES:
