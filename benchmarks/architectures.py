@@ -17,7 +17,7 @@ import transformers
 from shared.report import Report, parser
 
 from pilotfish.models.loading import silence_transformers
-from tests.support.architectures import NUM_OUTPUT_TOKENS, TOLERANCE, examine, names
+from tests.support.architectures import NUM_OUTPUT_TOKENS, TOLERANCE, VARIANTS, examine, names
 
 QUICK_EVERY = 8
 
@@ -53,6 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "largest deviation of right logits", 1e3 * max(deviations, default=0.0), 1e3 * TOLERANCE, "thousandths"
     )
     report.conditions |= {outcome: counts[outcome] for outcome in ("right", "refused", "wrong", "crash")}
+    own = [row["outcome"] for row in report.rows if row["architecture"] not in VARIANTS]
+    report.conditions |= {"architectures": len(own), "architectures right": own.count("right")}
     report.finish(options, has_shown_rows=True)
     print(report.conditions)
     return 0

@@ -54,10 +54,7 @@ class HiddenStates:
 
     @property
     def _layers(self) -> Any:
-        layers = getattr(self._body, "layers", None)
-        if not isinstance(layers, nn.ModuleList):
-            raise UnsupportedModelError(f"{type(self._body).__name__} has no list of layers to read hidden states from")
-        return layers
+        return getattr(self._body, name_of_layers(self._body))
 
     def _keep_input(self, index: int) -> Any:
         def keep(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -70,6 +67,14 @@ class HiddenStates:
 
     def _keep_last(self, _: nn.Module, args: tuple[Any, ...]) -> None:
         self._last_hidden = args[0]
+
+
+def name_of_layers(body: nn.Module) -> str:
+    """What a model's body calls its list of layers. Raises UnsupportedModelError for one without."""
+    for name, child in body.named_children():
+        if isinstance(child, nn.ModuleList):
+            return name
+    raise UnsupportedModelError(f"{type(body).__name__} has no list of layers to read hidden states from")
 
 
 def layers_to_capture(layers: Sequence[int], before: Sequence[int] | None, num_layers: int) -> tuple[int, ...]:

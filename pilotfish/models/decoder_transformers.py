@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, PreTrainedConfig, PreTrainedModel
 
-from pilotfish.errors import UnsupportedModelError
+from pilotfish.models.attention.modules import attention_shapes, pass_keywords_on, unsupported
 from pilotfish.models.attention.paged import AttentionBatch, AttentionShape
 from pilotfish.models.attention.rows import RowAttention, StepRows
 from pilotfish.models.attention.sdpa import SdpaBatch
@@ -21,14 +21,14 @@ from pilotfish.models.capture import HiddenStates
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.graphs.runner import GraphPlan, GraphRunner, StaticOutputs
 from pilotfish.models.packing import MIN_ROWS, pack_linears
-from pilotfish.models.scaled_linear import ScaledLinear
 from pilotfish.speculation.sampling.transfer import to_device
 from pilotfish.types import BLOCK_SIZE
 
 ATTENTION_NAME = "pilotfish_paged"
 
-_STATIC_ROPE_TYPES = {"default", "linear", "llama3", "yarn", "proportional"}
-"""Rotary scalings that depend on the position alone; the others change with the sequence's length."""
+_STATIC_ROPE_TYPES = {"default", "linear", "llama3", "yarn", "proportional", "longrope"}
+"""Rotary scalings that depend on the position alone (longrope's within the context that is served, see
+store/folder.py); the others change with the sequence's length."""
 
 
 def _paged_attention(
@@ -42,11 +42,14 @@ def _paged_attention(
     softcap: float | None = None,
     s_aux: Tensor | None = None,
     *,
-    paged_batch: AttentionBatch,
-    paged_pools: Sequence[Tensor],
+    paged_batch: AttentionBatch | None = None,
+    paged_pools: Sequence[Tensor] = (),
     **_: Any,
 ) -> tuple[Tensor, None]:
     """The attention in transformers' signature: query [1, H, T, D], key and value [1, H_kv, T, D] -> [1, T, H, D]."""
+    if paged_batch is None:
+        paged_batch, paged_pools = module.paged_step
+        assert paged_batch is not None
     num_heads, head_dim = query.shape[1], query.shape[3]
     num_kv_heads = key.shape[1]
     pool = paged_pools[module.layer_idx]
@@ -117,6 +120,7 @@ class TransformersDecoder:
         model.set_attn_implementation(ATTENTION_NAME)
         if config._attn_implementation != ATTENTION_NAME:
             raise unsupported(model.config, "it takes no attention implementation but transformers' own")
+        pass_keywords_on(model, ("paged_batch", "paged_pools"))
         if self.device.type == "cpu":
             pack_linears(model, deterministic)
         self._hidden_states = HiddenStates(model)
@@ -228,45 +232,14 @@ class TransformersDecoder:
             self._graphs.forget()
 
 
-def attention_shapes(model: PreTrainedModel) -> list[AttentionShape]:
-    """Key/value geometry of every layer, read from the attention modules themselves."""
-    shapes: dict[int, AttentionShape] = {}
-    for candidate in model.modules():
-        module: Any = candidate
-        if not (hasattr(module, "layer_idx") and isinstance(getattr(module, "k_proj", None), nn.Linear | ScaledLinear)):
-            continue
-        head_dim = module.head_dim
-        shapes[module.layer_idx] = AttentionShape(
-            num_kv_heads=module.k_proj.out_features // head_dim,
-            head_dim=head_dim,
-            scale=getattr(module, "scaling", head_dim**-0.5),
-            sliding_window=getattr(module, "sliding_window", None),
-            sinks=getattr(module, "sinks", None),
-        )
-    num_layers = model.config.get_text_config().num_hidden_layers
-    if sorted(shapes) != list(range(num_layers)):
-        raise unsupported(
-            model.config, f"{num_layers} layers should have attention with a linear k_proj, and {len(shapes)} have"
-        )
-    return [shapes[index] for index in range(num_layers)]
-
-
 def check_rotary_scaling(config: PreTrainedConfig) -> None:
     """Raise UnsupportedModelError for rotary embeddings that depend on more than a token's position."""
     parameters = getattr(config.get_text_config(), "rope_parameters", None) or {}
-    nested = [value for value in parameters.values() if isinstance(value, dict)] or [parameters]
-    for rope in nested:
+    nested = [value for value in parameters.values() if isinstance(value, dict)]
+    for rope in nested or [parameters]:
         rope_type = rope.get("rope_type", "default")
-        if rope_type not in _STATIC_ROPE_TYPES:
+        if rope_type not in _STATIC_ROPE_TYPES or (nested and rope_type == "longrope"):
             raise unsupported(
                 config,
                 f"its rotary scaling {rope_type!r} changes with the text's length, which cached keys cannot follow",
             )
-
-
-def unsupported(config: PreTrainedConfig, reason: str) -> UnsupportedModelError:
-    """The error for a model that cannot be served, or not right."""
-    return UnsupportedModelError(
-        f"the architecture {config.model_type!r} cannot be served: {reason}; take a model of another one "
-        "(docs/models.md)"
-    )

@@ -11,10 +11,11 @@ from transformers import PreTrainedModel
 
 from pilotfish.config import AttentionKernels, EngineConfig
 from pilotfish.errors import ConfigError
+from pilotfish.models.attention.modules import attention_shapes
 from pilotfish.models.attention.paged import AttentionShape
 from pilotfish.models.attention.rows import TREE_SPAN, RowAttention
 from pilotfish.models.compiled import can_compile, compile_layers
-from pilotfish.models.decoder_transformers import TransformersDecoder, attention_shapes
+from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.device import require_fp8
 from pilotfish.models.file_pages import move_weights
 from pilotfish.models.graphs.runner import GraphPlan, recorded_sizes
@@ -51,7 +52,7 @@ def build_gpu_decoder(
         compile_layers(model)
     layers, config = attention_shapes(model), model.config.get_text_config()
     # A rank has a share of either.
-    group_size = config.num_attention_heads // getattr(config, "num_key_value_heads", config.num_attention_heads)
+    group_size = config.num_attention_heads // getattr(config, "num_key_value_heads", layers[0].num_kv_heads)
     row_attention = choose_attention(engine.attention, layers, group_size, model.dtype, device)
     return TransformersDecoder(
         model,

@@ -20,9 +20,10 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from pilotfish.errors import UnsupportedModelError
+from pilotfish.models.attention.modules import unsupported
 from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import Decoder, StepInput
-from pilotfish.models.decoder_transformers import TransformersDecoder, check_rotary_scaling, unsupported
+from pilotfish.models.decoder_transformers import TransformersDecoder, check_rotary_scaling
 from pilotfish.models.twin import CONTEXT, NUM_TOKENS, twin_of
 from pilotfish.speculation.trees.tree import DraftTree
 
@@ -72,9 +73,11 @@ def require_served_right(config: PreTrainedConfig, kind: type[PreTrainedModel] |
     as transformers does. kind: see twin_of."""
     for seed in _SEEDS:
         # Rounding decides between experts whose scores are all but equal: it may do so in one twin, not in each.
-        deviation = _twin_deviation(config, seed, kind)
-        if deviation < TOLERANCE:
+        deviation, own_deviation = _twin_deviations(config, seed, kind)
+        if max(deviation, own_deviation) < TOLERANCE:
             return
+    if deviation < TOLERANCE:
+        raise unsupported(config, "transformers gives it other logits with its cache than over the whole text")
     raise unsupported(config, f"on a paged KV cache its logits differ by {deviation:.2g} of their standard deviation")
 
 
@@ -89,9 +92,9 @@ def bfloat16_deviation(config: PreTrainedConfig, take_over: Callable[[PreTrained
     return _deviation(decoder, steps)
 
 
-def _twin_deviation(config: PreTrainedConfig, seed: int, kind: type[PreTrainedModel] | None) -> float:
-    """Deviation of our decoder's logits from the twin's own, in standard deviations. Raises UnsupportedModelError where
-    either cannot be computed."""
+def _twin_deviations(config: PreTrainedConfig, seed: int, kind: type[PreTrainedModel] | None) -> tuple[float, float]:
+    """Deviation from the twin's own logits over whole texts, in standard deviations: of our decoder's, and, where these
+    are right, of transformers' with its cache. Raises UnsupportedModelError where any cannot be computed."""
     try:
         check_rotary_scaling(config)
         twin = twin_of(config, seed, kind)
@@ -107,11 +110,15 @@ def _twin_deviation(config: PreTrainedConfig, seed: int, kind: type[PreTrainedMo
     try:
         decoder = TransformersDecoder(twin, deterministic=False, max_context_tokens=CONTEXT)
         decoder.allocate(_NUM_BLOCKS)
-        return _deviation(decoder, steps)
+        deviation = _deviation(decoder, steps)
     except UnsupportedModelError:
         raise
     except Exception as error:
         raise unsupported(config, f"it does not run on a paged KV cache ({_short(error)})") from error
+    try:
+        return deviation, _cache_deviation(twin, seed) if deviation < TOLERANCE else 0.0
+    except Exception as error:
+        raise unsupported(config, f"transformers cannot compute it with its cache ({_short(error)})") from error
 
 
 def _forward_of(model: PreTrainedModel) -> Forward:
@@ -121,6 +128,19 @@ def _forward_of(model: PreTrainedModel) -> Forward:
         return logits
 
     return forward
+
+
+@torch.inference_mode()
+def _cache_deviation(model: PreTrainedModel, seed: int) -> float:
+    """Deviation of the logits after a text of which all but the last token is in transformers' cache; 0 without one."""
+    model.set_attn_implementation("eager")  # a decoder has taken it over
+    generator = torch.Generator().manual_seed(seed)
+    token_ids = torch.randint(0, NUM_TOKENS, (1, _LENGTHS[0]), generator=generator)
+    cache = getattr(model(input_ids=token_ids[:, :-1], use_cache=True), "past_key_values", None)
+    if cache is None:
+        return 0.0
+    cached = model(input_ids=token_ids[:, -1:], past_key_values=cache, use_cache=True).logits[0, -1]
+    return deviation_of(cached, model(input_ids=token_ids, use_cache=False).logits[0, -1])
 
 
 def deviation_of(logits: Tensor, right: Tensor) -> float:

@@ -110,7 +110,8 @@ class _Sizes:
             case dict() if name.endswith("_config"):
                 return _Sizes.of(value, self).narrowed(value)
             case dict():
-                return {key: self._narrow(f"{name}.{key}", each) for key, each in value.items()}
+                fields = {key: self._narrow(f"{name}.{key}", each) for key, each in value.items()}
+                return self._short_longrope(fields) if "short_factor" in fields else fields
         return value
 
     def _rotary_sections(self, sections: Sequence[int]) -> list[int]:
@@ -118,6 +119,13 @@ class _Sizes:
         narrow = [pairs * self.twin_head_dim // self.head_dim for pairs in sections]
         narrow[0] += sum(sections) * self.twin_head_dim // self.head_dim - sum(narrow)
         return narrow
+
+    def _short_longrope(self, rope: dict[str, Any]) -> dict[str, Any]:
+        """A longrope of fewer pairs of dimensions. Texts stay below the length at which it changes, as those that are
+        served do (store/folder.py)."""
+        num_pairs = int(self.twin_head_dim * rope.get("partial_rotary_factor", 1.0)) // 2
+        factors = {name: rope[name][:num_pairs] for name in ("short_factor", "long_factor") if rope.get(name)}
+        return {**rope, **factors, "original_max_position_embeddings": CONTEXT}
 
     def _head_dim_like(self, value: int) -> int:
         if value == self.head_dim:
@@ -137,6 +145,7 @@ class _Sizes:
             (r"heads?(_per_layer)?$", max(1, _HEADS * value // self.heads)),
             (r"layer", value),
             (r"_(id|ids|index)$", NUM_TOKENS + value % _NUM_MARKS),
+            (r"^original_max", CONTEXT),
             (r"original_max", LENGTH),
             (r"^(max|n|seq|model|context|decoder)_.*(position|seq|ctx|length)|^n_ctx$", CONTEXT),
             (r"^rotary_dim$", value * self.twin_head_dim // self.head_dim),

@@ -8,6 +8,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from pilotfish.errors import UnsupportedModelError
+from pilotfish.models.attention.modules import attention_modules, has_own_keys
 from pilotfish.parallel.sizes import Cut
 
 _STYLES = {
@@ -22,6 +23,10 @@ def module_cuts(model: PreTrainedModel) -> dict[str, Cut]:
 
     Raises: UnsupportedModelError for a model that transformers has no plan for, or one with more than linears in it.
     """
+    if not all(has_own_keys(module) for module, _ in attention_modules(model)):
+        raise UnsupportedModelError(
+            f"{type(model).__name__} cannot be cut into ranks: queries, keys and values come from one matrix"
+        )
     plan: dict[str, str] = dict(model.tp_plan or {})
     head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
     cuts: dict[str, Cut] = {}

@@ -30,28 +30,26 @@ class ModelShape:
 
     @classmethod
     def of_config(cls, config: Mapping[str, Any]) -> ModelShape:
-        """Raises UnsupportedModelError for other models, and for a configuration that lacks a size."""
+        """Sizes that the configuration lacks are transformers' defaults. Raises UnsupportedModelError for other
+        models."""
         fields = text_fields(config)
         model_type = fields.get("model_type")
         if model_type not in _MODEL_TYPES:
             raise UnsupportedModelError(
                 f"the memory of a {model_type!r} model is not known: {', '.join(_MODEL_TYPES)} are"
             )
-        try:
-            num_heads, hidden_size = fields["num_attention_heads"], fields["hidden_size"]
-            return cls(
-                architecture=str((fields.get("architectures") or [model_type])[0]),
-                num_layers=fields["num_hidden_layers"],
-                hidden_size=hidden_size,
-                num_heads=num_heads,
-                num_kv_heads=fields.get("num_key_value_heads") or num_heads,
-                head_dim=fields.get("head_dim") or hidden_size // num_heads,
-                intermediate_size=fields["intermediate_size"],
-                vocab_size=fields["vocab_size"],
-                is_tied=fields.get("tie_word_embeddings", model_type.startswith("gemma")),
-            )
-        except KeyError as error:
-            raise UnsupportedModelError(f"the config.json of this {model_type!r} model lacks {error}") from None
+        num_heads, hidden_size = fields["num_attention_heads"], fields["hidden_size"]
+        return cls(
+            architecture=str((fields.get("architectures") or [model_type])[0]),
+            num_layers=fields["num_hidden_layers"],
+            hidden_size=hidden_size,
+            num_heads=num_heads,
+            num_kv_heads=fields.get("num_key_value_heads") or num_heads,
+            head_dim=fields.get("head_dim") or hidden_size // num_heads,
+            intermediate_size=fields["intermediate_size"],
+            vocab_size=fields["vocab_size"],
+            is_tied=fields.get("tie_word_embeddings", model_type.startswith("gemma")),
+        )
 
     @property
     def num_parameters(self) -> int:

@@ -9,7 +9,8 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from pilotfish.models.decoder_transformers import TransformersDecoder, attention_shapes
+from pilotfish.models.attention.modules import attention_shapes
+from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.gpu_factory import choose_attention
 from pilotfish.models.graphs.runner import GraphPlan
 from tests.support.tiny_llama import tiny_llama

@@ -7,17 +7,23 @@ import torch
 from transformers import (
     Gemma3ForCausalLM,
     Gemma3TextConfig,
+    GPT2Config,
+    GPT2LMHeadModel,
     GptOssConfig,
     GptOssForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
+    Phi3Config,
+    Phi3ForCausalLM,
     PreTrainedModel,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
+    StableLmConfig,
+    StableLmForCausalLM,
 )
 
 from pilotfish.drafters.eagle3.config import Eagle3Config
@@ -43,8 +49,9 @@ _LLAMA3_ROPE = {
 
 
 def tiny_model(kind: str, dtype: torch.dtype, *, sliding_window: int = 20, **changes: Any) -> PreTrainedModel:
-    """`llama` (its embeddings are tied), `llama3-rope`, `qwen2`, `qwen3`, `mistral`, `gemma3` or `gpt_oss`, in eval
-    mode; no parameter requires a gradient. changes: of SIZES. Seeds torch's own generator."""
+    """`llama` (its embeddings are tied), `llama3-rope`, `qwen2`, `qwen3`, `mistral`, `gemma3`, `gpt_oss`, `gpt2` and
+    `phi3` (merged projections) or `stablelm` (its layers keep a step's keywords from attention), in eval mode; no
+    parameter requires a gradient. changes: of SIZES. Seeds torch's own generator."""
     torch.manual_seed(7)
     sizes = {**SIZES, **changes}
     model: PreTrainedModel
@@ -65,6 +72,14 @@ def tiny_model(kind: str, dtype: torch.dtype, *, sliding_window: int = 20, **cha
             model = Gemma3ForCausalLM(config)
         case "gpt_oss":
             model = GptOssForCausalLM(GptOssConfig(**sizes, sliding_window=sliding_window, num_local_experts=4))
+        case "gpt2":
+            names = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings")
+            model = GPT2LMHeadModel(GPT2Config(**{name: sizes[name] for name in names}))
+        case "phi3":
+            model = Phi3ForCausalLM(Phi3Config(**sizes, sliding_window=sliding_window, pad_token_id=0))
+        case "stablelm":
+            del sizes["head_dim"]
+            model = StableLmForCausalLM(StableLmConfig(**sizes))
         case _:
             raise AssertionError(kind)
     with torch.no_grad():  # larger than the default initialisation: attention, norms and biases must matter

@@ -23,7 +23,7 @@ from pilotfish.drafters.eagle3.checkpoint import load_eagle3, save_eagle3
 from pilotfish.drafters.eagle3.config import Eagle3Config
 from pilotfish.drafters.eagle3.module import Eagle3Head, Rotary
 from pilotfish.drafters.eagle3.train_attention import Segment, attend, attend_at_once
-from pilotfish.errors import ModelError
+from pilotfish.errors import ModelError, UnsupportedModelError
 from pilotfish.features import default_feature_layers
 from pilotfish.models.feature_head import FIRST_KEY
 from pilotfish.models.loading import LoadedModel
@@ -162,29 +162,38 @@ def new_head(loaded: LoadedModel, draft_token_ids: Tensor) -> Eagle3Head:
 
     draft_token_ids: int64 [Vd]. The embedding's half of the projections starts small, the fused hidden
     state as the high feature: so the head starts as a shortened target and learns what the new token changes.
+    Raises UnsupportedModelError for a target whose layers are not Llama's.
     """
+    try:
+        head = Eagle3Head(_config(loaded, len(draft_token_ids)))
+        head.set_draft_vocabulary(draft_token_ids)
+        _initialise(head, loaded.model)
+    except AttributeError as error:  # sizes and weights have other names, or there are none
+        raise UnsupportedModelError(
+            f"an EAGLE-3 head begins as its target's last layer, and one of {type(loaded.model).__name__} has another "
+            f"form ({error}): train medusa or draft"
+        ) from error
+    return head
+
+
+def _config(loaded: LoadedModel, draft_vocab_size: int) -> Eagle3Config:
     text: Any = loaded.model.config.get_text_config()
     heads = text.num_attention_heads
-    head = Eagle3Head(
-        Eagle3Config(
-            hidden_size=text.hidden_size,
-            intermediate_size=text.intermediate_size,
-            num_attention_heads=heads,
-            num_key_value_heads=text.num_key_value_heads,
-            head_dim=getattr(text, "head_dim", None) or text.hidden_size // heads,
-            vocab_size=loaded.vocab_size,
-            draft_vocab_size=len(draft_token_ids),
-            rms_norm_eps=text.rms_norm_eps,
-            rope_theta=float((text.rope_parameters or {}).get("rope_theta", 10000.0)),
-            max_position_embeddings=loaded.max_context_tokens,
-            feature_layers=default_feature_layers(text.num_hidden_layers),
-            target_model=loaded.model_id,
-            tokenizer_fingerprint=loaded.fingerprint,
-        )
+    return Eagle3Config(
+        hidden_size=text.hidden_size,
+        intermediate_size=text.intermediate_size,
+        num_attention_heads=heads,
+        num_key_value_heads=text.num_key_value_heads,
+        head_dim=getattr(text, "head_dim", None) or text.hidden_size // heads,
+        vocab_size=loaded.vocab_size,
+        draft_vocab_size=draft_vocab_size,
+        rms_norm_eps=text.rms_norm_eps,
+        rope_theta=float((text.rope_parameters or {}).get("rope_theta", 10000.0)),
+        max_position_embeddings=loaded.max_context_tokens,
+        feature_layers=default_feature_layers(text.num_hidden_layers),
+        target_model=loaded.model_id,
+        tokenizer_fingerprint=loaded.fingerprint,
     )
-    head.set_draft_vocabulary(draft_token_ids)
-    _initialise(head, loaded.model)
-    return head
 
 
 def needed_layers(request: TrainingRequest, num_layers: int) -> Sequence[int]:

@@ -12,6 +12,7 @@ from pilotfish.drafters.early_exit.module import ExitHead, run_layer
 from pilotfish.models.attention.paged import AttentionBatch
 from pilotfish.models.attention.rows import StepRows
 from pilotfish.models.attention.sdpa import SdpaBatch
+from pilotfish.models.capture import name_of_layers
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.decoder_transformers import TensorPool, TransformersDecoder
 from pilotfish.models.graphs.runner import GraphRunner
@@ -30,7 +31,8 @@ class TorchExit:
         body: Any = decoder.model.get_decoder()
         self._body: Any = copy.copy(body)
         self._body._modules = dict(body._modules)  # all but its layers and norm are the decoder's
-        layers = list(body.layers[:num_layers])
+        name = name_of_layers(body)
+        layers = list(getattr(body, name)[:num_layers])
         if head is None:
             self.draft_token_ids = torch.arange(decoder.vocab_size, device=decoder.device)
             self._output: nn.Module = decoder.model.get_output_embeddings()
@@ -41,7 +43,7 @@ class TorchExit:
             self._output = head.lm_head
             self._body.norm = head.norm
             layers.append(head.block)
-        self._body.layers = nn.ModuleList(layers)
+        setattr(self._body, name, nn.ModuleList(layers))
         self._own: list[Tensor] = []
         self._num_key_heads = max(layer.num_kv_heads for layer in decoder.layers)
         self._graphs: GraphRunner | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 
 from pilotfish.errors import ModelError, ModelNotFoundError, UnsupportedModelError
 
+_CONTEXT_NAMES = ("max_seq_len", "seq_length")
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 
@@ -85,9 +87,26 @@ def _require_no_head(folder: Path, config: dict[str, Any]) -> None:
         )
 
 
+@functools.cache
+def _defaults() -> dict[str, dict[str, Any]]:
+    """By model_type and field: transformers' default, or the architecture's own name of the field and the default."""
+    table: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "config_defaults.json").read_bytes())
+    return table
+
+
 def text_fields(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What a config.json says of the language model: multimodal models keep its fields one level down."""
-    return {**config, **(config.get("text_config") or {})}
+    """What a config.json says of the language model, as transformers' `get_text_config()` does: multimodal models keep
+    its fields one level down, some architectures have names of their own for sizes, and sizes that are not there have
+    defaults (scripts/config_defaults.py)."""
+    fields = {**config, **(config.get("text_config") or {})}
+    for name, default in _defaults().get(str(fields.get("model_type")), {}).items():
+        own, value = default if isinstance(default, list) else (name, default)
+        value = fields.get(own, value)
+        if name not in fields and value is not None:
+            fields[name] = value
+    for name in _CONTEXT_NAMES:  # of architectures that set no limit to it
+        fields.setdefault("max_position_embeddings", fields.get(name))
+    return fields
 
 
 def read_metadata(folder: Path) -> ModelMetadata:
@@ -99,11 +118,11 @@ def read_metadata(folder: Path) -> ModelMetadata:
     config = read_json(folder / "config.json")
     _require_decoder(folder, config)
     fields = text_fields(config)
-    vocab_size, max_context_tokens = fields.get("vocab_size"), fields.get("max_position_embeddings")
+    vocab_size, max_context_tokens = fields.get("vocab_size"), _context_tokens(fields)
     if not isinstance(vocab_size, int) or not isinstance(max_context_tokens, int):
         raise UnsupportedModelError(
             f"the config.json of {folder} (architecture {config.get('model_type')!r}) lacks vocab_size or "
-            "max_position_embeddings, which all models that can be served name: take another one (docs/models.md)"
+            "max_position_embeddings, which have no defaults for it: take another model (docs/models.md)"
         )
     generation_path = folder / "generation_config.json"
     generation = read_json(generation_path) if generation_path.is_file() else {}
@@ -114,6 +133,16 @@ def read_metadata(folder: Path) -> ModelMetadata:
         eos_token_ids=frozenset({*_token_ids(fields.get("eos_token_id")), *_token_ids(generation.get("eos_token_id"))}),
         config=config,
     )
+
+
+def _context_tokens(fields: Mapping[str, Any]) -> int | None:
+    """Of a longrope (2402.13753) those that it was trained for: beyond, all angles change, and cached keys cannot."""
+    longest: int | None = fields.get("max_position_embeddings")
+    rope = fields.get("rope_parameters") or fields.get("rope_scaling") or {}
+    if longest is None or "short_factor" not in rope:
+        return longest
+    trained = fields.get("original_max_position_embeddings") or rope.get("original_max_position_embeddings")
+    return min(longest, trained or longest)
 
 
 def read_json(path: Path) -> dict[str, Any]:

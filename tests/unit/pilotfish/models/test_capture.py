@@ -24,7 +24,7 @@ def tiny(kind: str, dtype: torch.dtype) -> PreTrainedModel:
     return tiny_model(kind, dtype, num_hidden_layers=4)
 
 
-@pytest.fixture(scope="module", params=["llama", "gemma3", "native"])
+@pytest.fixture(scope="module", params=["llama", "gemma3", "gpt2", "native"])
 def pair(request: pytest.FixtureRequest, kernel_cache: Path) -> tuple[PreTrainedModel, Decoder]:
     """A float32 model and a decoder of it that captures LAYERS."""
     if request.param == "native":

@@ -48,7 +48,10 @@ def pieces(draw: st.DrawFn) -> tuple[list[int], list[int], list[int]]:
     return tokens, cuts, blocks[: sum(cuts) // 16 + 1]
 
 
-@pytest.fixture(scope="module", params=["llama", "llama3-rope", "qwen2", "qwen3", "mistral", "gemma3", "gpt_oss"])
+@pytest.fixture(
+    scope="module",
+    params=[*("llama", "llama3-rope", "qwen2", "qwen3", "mistral", "gemma3", "gpt_oss"), *("gpt2", "phi3", "stablelm")],
+)
 def transformers_pair(request: pytest.FixtureRequest) -> tuple[PreTrainedModel, Decoder]:
     model = tiny_model(request.param, torch.float32)
     decoder = TransformersDecoder(copy.deepcopy(model), deterministic=False, max_context_tokens=256)

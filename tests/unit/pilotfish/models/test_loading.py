@@ -9,6 +9,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from pilotfish.errors import ModelError, ModelNotFoundError, UnsupportedModelError
 from pilotfish.models.loading import load_model
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
+from tests.support.tiny_models import tiny_model
 
 
 @pytest.fixture
@@ -31,6 +32,20 @@ def test_loads_for_inference(llama_folder: Path, tmp_path: Path, dtype: torch.dt
     assert loaded.model(torch.tensor([[1, 5]])).logits.shape == (1, 2, 300)
 
 
+@pytest.mark.parametrize("kind", ["gpt2", "phi3"])
+def test_a_model_whose_sizes_have_other_names_or_defaults(tokenizer_folder: Path, tmp_path: Path, kind: str) -> None:
+    model = tiny_model(kind, torch.float32, vocab_size=300)
+    model.save_pretrained(tokenizer_folder)
+    if kind == "phi3":
+        config = json.loads((tokenizer_folder / "config.json").read_bytes())
+        del config["max_position_embeddings"]
+        (tokenizer_folder / "config.json").write_text(json.dumps(config))
+    loaded = load_model(str(tokenizer_folder), cache_dir=tmp_path, dtype=torch.float32)
+    assert (loaded.vocab_size, loaded.max_context_tokens) == (300, {"gpt2": 256, "phi3": 4096}[kind])
+    tokens = torch.tensor([[1, 5, 9]])
+    assert torch.equal(loaded.model(tokens).logits, model(tokens).logits)
+
+
 def edit_config(folder: Path, **changes: object) -> None:
     path = folder / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_bytes()), **changes}))
@@ -45,7 +60,7 @@ def edit_config(folder: Path, **changes: object) -> None:
         ),
         ({"model_type": "made_up"}, "unknown architecture 'made_up'"),
         ({"model_type": "falcon_h1"}, "'falcon_h1' cannot be served"),
-        ({"model_type": "phi3"}, "'phi3' cannot be served"),
+        ({"model_type": "bloom"}, "'bloom' cannot be served"),
         ({"model_type": "made_up", "auto_map": {"AutoModelForCausalLM": "code.Model"}}, "never run"),
     ],
 )

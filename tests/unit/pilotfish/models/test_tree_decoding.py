@@ -25,7 +25,7 @@ SIZES = {"hidden_size": 96, "num_hidden_layers": 2, "num_attention_heads": 6, "h
 NUM_BLOCKS = 80
 TREE_BLOCKS = [7, 3, 21, 14, 2, 9, 30, 5, 11, 40, 23, 6]
 CHAIN_BLOCKS = [8, 4, 22, 15, 1, 10, 31, 16, 12, 41, 24, 17]
-KINDS = ("llama", "qwen3", "mistral", "gemma3")
+KINDS = ("llama", "qwen3", "mistral", "gemma3", "gpt2", "phi3", "stablelm")
 
 
 def tiny(kind: str, dtype: torch.dtype) -> PreTrainedModel:

@@ -158,3 +158,10 @@ def test_a_mixture_of_experts_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "mixtral", **sizes, **heads}))
     with pytest.raises(UnsupportedModelError, match="MixtralForCausalLM cannot be cut"):
         shard(tmp_path)
+
+
+def test_merged_projections_are_refused(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "vocab_size": 64}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt_neox", **sizes, "num_attention_heads": 4}))
+    with pytest.raises(UnsupportedModelError, match="queries, keys and values come from one matrix"):
+        shard(tmp_path)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import CONFIG_MAPPING
 
 from pilotfish.errors import UnsupportedModelError
 from pilotfish.models.store.folder import read_json
@@ -48,13 +49,18 @@ def test_an_output_projection_of_its_own_is_counted() -> None:
     assert untied.num_parameters - plan(1).num_parameters == 80
 
 
-@pytest.mark.parametrize(
-    ("fields", "said"), [({"model_type": "mixtral"}, "'mixtral'"), ({"vocab_size": None}, "lacks")]
-)
-def test_what_would_be_counted_wrong_is_refused(fields: dict[str, Any], said: str) -> None:
-    config = {name: value for name, value in {**TINY, **fields}.items() if value is not None}
-    with pytest.raises(UnsupportedModelError, match=said):
-        ModelShape.of_config(config)
+def test_what_would_be_counted_wrong_is_refused() -> None:
+    with pytest.raises(UnsupportedModelError, match="'mixtral'"):
+        ModelShape.of_config({**TINY, "model_type": "mixtral"})
+
+
+@pytest.mark.parametrize("model_type", ["llama", "mistral", "qwen2", "qwen3", "gemma3", "gemma3_text"])
+def test_sizes_that_are_left_out_are_transformers_defaults(model_type: str) -> None:
+    theirs = CONFIG_MAPPING[model_type]().get_text_config()
+    ours = ModelShape.of_config({"model_type": model_type, "num_hidden_layers": 2})
+    assert (ours.num_layers, ours.hidden_size, ours.vocab_size) == (2, theirs.hidden_size, theirs.vocab_size)
+    assert (ours.num_heads, ours.num_kv_heads) == (theirs.num_attention_heads, theirs.num_key_value_heads)
+    assert ours.intermediate_size == theirs.intermediate_size
 
 
 def test_the_drafter_is_told_as_a_share_of_the_target() -> None:

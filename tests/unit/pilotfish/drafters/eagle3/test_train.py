@@ -1,5 +1,7 @@
 """The batched loss of an EAGLE-3 head against a draft that is unrolled token by token."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor
@@ -7,9 +9,11 @@ from torch.nn import functional
 from transformers import LlamaForCausalLM
 
 from pilotfish.drafters.eagle3.module import Eagle3Head, Rotary
-from pilotfish.drafters.eagle3.train import DEPTH_DECAY, Eagle3Objective
+from pilotfish.drafters.eagle3.train import DEPTH_DECAY, Eagle3Objective, new_head
+from pilotfish.errors import UnsupportedModelError
+from pilotfish.models.loading import LoadedModel
 from pilotfish.training.data.samples import Sample
-from tests.support.tiny_models import tiny_eagle3_config
+from tests.support.tiny_models import tiny_eagle3_config, tiny_model
 
 HIDDEN, VOCAB, DEPTHS = 16, 30, 3
 DRAFT_TOKENS = torch.tensor([0, 3, 4, 7, 9, 12, 20, 25, 28])
@@ -134,3 +138,10 @@ def test_agreement_counts_drafts(head: Eagle3Head, tiny_target: LlamaForCausalLM
     assert single[1] < 7
     both = objective.agreement([matched, sample(6, 1, seed=2), matched]).tolist()
     assert both[0] == 7 + 3 + 7
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "phi3"])
+def test_a_target_of_other_layers_is_refused(tmp_path: Path, kind: str) -> None:
+    target = LoadedModel(tiny_model(kind, torch.float32), tmp_path, kind, 96, 256, "")
+    with pytest.raises(UnsupportedModelError, match=r"another form \(.*: train medusa or draft"):
+        new_head(target, torch.arange(50))

@@ -19,6 +19,7 @@ from pilotfish.drafters.early_exit.in_target import Exit
 from pilotfish.drafters.early_exit.module import ExitHead
 from pilotfish.errors import ConfigError, ModelError, PilotfishError, UnsupportedModelError
 from pilotfish.models.attention.paged import SequenceSlice
+from pilotfish.models.capture import name_of_layers
 from pilotfish.models.decoder import Decoder, StepInput
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.graphs.runner import GraphPlan
@@ -58,8 +59,8 @@ def random_head(target: PreTrainedModel) -> ExitHead:
 
 def reference_of(target: PreTrainedModel, head: ExitHead | None) -> PreTrainedModel:
     model = copy.deepcopy(target).float()
-    body: Any = model.model
-    del body.layers[EXIT_LAYER + (head is not None) :]
+    body: Any = model.get_decoder()
+    del getattr(body, name_of_layers(body))[EXIT_LAYER + (head is not None) :]
     if head is not None:
         body.layers[EXIT_LAYER].load_state_dict(head.block.state_dict())
         body.norm.load_state_dict(head.norm.state_dict())
@@ -70,7 +71,10 @@ def reference_of(target: PreTrainedModel, head: ExitHead | None) -> PreTrainedMo
 RUNTIMES = ("torch-llama", "packed-llama", "recorded-llama", "native-llama", "native-qwen3", "native-mistral")
 
 
-@pytest.fixture(params=["torch-gemma3-bare", *(f"{each}-{way}" for each in RUNTIMES for way in ("bare", "trained"))])
+BARE = ("torch-gemma3-bare", "torch-gpt2-bare", "torch-stablelm-bare")
+
+
+@pytest.fixture(params=[*BARE, *(f"{each}-{way}" for each in RUNTIMES for way in ("bare", "trained"))])
 def case(request: pytest.FixtureRequest, kernel_cache: Path) -> Case:
     runtime, kind, way = request.param.split("-")
     is_trained = way == "trained"

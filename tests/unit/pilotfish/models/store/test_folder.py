@@ -5,7 +5,7 @@ import pytest
 
 from pilotfish.errors import ModelError, ModelNotFoundError, UnsupportedModelError
 from pilotfish.models.store.catalogue import LocalFolder, resolve
-from pilotfish.models.store.folder import check_model_folder, count_parameters, folder_bytes, read_metadata
+from pilotfish.models.store.folder import check_model_folder, count_parameters, folder_bytes, read_metadata, text_fields
 
 
 def test_sound_folder(model_folder: Path) -> None:
@@ -98,6 +98,38 @@ def test_broken_config(model_folder: Path, text: str) -> None:
     (model_folder / "config.json").write_text(text)
     with pytest.raises(ModelNotFoundError, match="JSON"):
         read_metadata(model_folder)
+
+
+def test_sizes_that_config_json_leaves_out_are_transformers_defaults(model_folder: Path) -> None:
+    """As gemma-3-4b-it's is published."""
+    text_config = {"model_type": "gemma3_text", "hidden_size": 2560, "num_hidden_layers": 34}
+    (model_folder / "config.json").write_text(json.dumps({"model_type": "gemma3", "text_config": text_config}))
+    metadata = read_metadata(model_folder)
+    assert (metadata.vocab_size, metadata.max_context_tokens) == (262208, 131072)
+    fields = text_fields(metadata.config)
+    assert (fields["hidden_size"], fields["num_key_value_heads"], fields["head_dim"]) == (2560, 4, 256)
+
+
+def test_sizes_under_an_architectures_own_names(model_folder: Path) -> None:
+    config = {"model_type": "gpt2", "n_embd": 1280, "n_layer": 36, "n_head": 20, "n_positions": 512}
+    (model_folder / "config.json").write_text(json.dumps(config))
+    metadata = read_metadata(model_folder)
+    assert (metadata.vocab_size, metadata.max_context_tokens) == (50257, 512)
+    fields = text_fields(metadata.config)
+    assert (fields["hidden_size"], fields["num_hidden_layers"], fields["num_attention_heads"]) == (1280, 36, 20)
+
+
+@pytest.mark.parametrize("where", ["rope_scaling", "rope_parameters"])
+def test_the_context_of_a_longrope_ends_where_its_angles_change(model_folder: Path, where: str) -> None:
+    """As Phi-3.5-mini and Phi-4-mini are published."""
+    rope = {"type": "longrope", "short_factor": [1.0] * 48, "long_factor": [4.0] * 48}
+    config: dict[str, object] = {"model_type": "phi3", "max_position_embeddings": 131072}
+    if where == "rope_parameters":
+        config |= {"rope_parameters": rope, "original_max_position_embeddings": 4096}
+    else:
+        config |= {"rope_scaling": rope}
+    (model_folder / "config.json").write_text(json.dumps(config))
+    assert read_metadata(model_folder).max_context_tokens == 4096
 
 
 def test_config_without_a_context_length(model_folder: Path) -> None:
