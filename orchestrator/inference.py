@@ -75,7 +75,7 @@ class Answer:
     @property
     def has_more_at_hand(self) -> bool:
         """Whether the next chunk comes without waiting."""
-        return self.session.chunks.has_chunks
+        return self.session.has_more_at_hand
 
     def summary(self) -> Summary:
         """The account of a finished answer."""

@@ -31,7 +31,7 @@ class Session:
         self._exchange = exchange
         self._writer = machine.steps if isinstance(machine.steps, StepRounds) else None
         """What writes the machine's steps of reasoning; None: it has none."""
-        self.chunks = ChunkQueue(max_unread_tokens)
+        self.chunks = ChunkQueue(max_unread_tokens, on_awaited=exchange.hurry)
         """What the client has not taken."""
 
     @property
@@ -54,6 +54,11 @@ class Session:
             num_accepted_steps=self.steps.num_accepted_steps,
             num_step_tokens=self.sequence.num_step_tokens,
         )
+
+    @property
+    def has_more_at_hand(self) -> bool:
+        """Whether the next chunk comes without waiting."""
+        return self.chunks.has_chunks or self._exchange.has_events
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[ChunkQueue]:
@@ -93,7 +98,9 @@ class Session:
         if self._machine.awaits_step:
             assert self._writer is not None
             return StepWritten(await self._writer.next(self.sequence))
-        return await self._exchange.next()
+        # What comes while the client's writer is busy goes to it together.
+        is_urgent = self.chunks.is_awaited or self._writer is not None
+        return await self._exchange.next(0 if is_urgent else self._machine.num_idle_tokens)
 
     def _close(self) -> None:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 
 from orchestrator.answers.output import OutputChunk, join_chunks
 
@@ -11,7 +12,9 @@ from orchestrator.answers.output import OutputChunk, join_chunks
 class ChunkQueue:
     """Bounded in tokens: whoever fills it waits for a client that does not read."""
 
-    def __init__(self, max_tokens: int) -> None:
+    def __init__(self, max_tokens: int, on_awaited: Callable[[], None] = lambda: None) -> None:
+        """on_awaited: called when the next chunk is asked for and not here."""
+        self._on_awaited = on_awaited
         self._max_tokens = max_tokens
         self._chunks: deque[OutputChunk] = deque()
         self._num_tokens = 0
@@ -23,6 +26,11 @@ class ChunkQueue:
     @property
     def has_chunks(self) -> bool:
         return bool(self._chunks)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether the next chunk is waited for, or the first one will be."""
+        return not self._filled.is_set()
 
     async def put(self, chunk: OutputChunk) -> None:
         """Wait for room, which there is as long as fewer than max_tokens are here, or none."""
@@ -48,6 +56,7 @@ class ChunkQueue:
             if self._is_ended:
                 return None
             self._filled.clear()
+            self._on_awaited()
             await self._filled.wait()
         chunks = list(self._chunks)
         self._chunks.clear()

@@ -28,10 +28,11 @@ class ChunkBuffer:
         self._chunks.append(chunk)
         self._num_tokens += len(chunk.token_ids)
 
-    def is_due(self, *, more_waits: bool) -> bool:
-        """Whether to send what is there. more_waits: the next chunk can be had at once."""
+    @property
+    def is_due(self) -> bool:
+        """Whether to send what is there."""
         is_last = bool(self._chunks) and self._chunks[-1].finish_reason is not None
-        return is_last or (self._num_tokens >= self._num_tokens_due and not more_waits)
+        return is_last or self._num_tokens >= self._num_tokens_due
 
     def take(self) -> OutputChunk:
         """All chunks as one; there must be some."""
@@ -67,7 +68,7 @@ async def write_chunks(
     async with contextlib.aclosing(answer.chunks()) as chunks:
         async for chunk in chunks:
             buffer.add(chunk)
-            if not buffer.is_due(more_waits=answer.has_more_at_hand):
+            if not buffer.is_due:
                 continue
             if not has_turn and not turns.take_free():
                 await turns.take()

@@ -69,6 +69,8 @@ class Exchange:
         self._arrival: asyncio.Future[None] | None = None
         """Done when an event has come; `next` waits for it."""
         self._waits_since_s = 0.0
+        self._num_idle_tokens = 0
+        """Tokens of plain steps that may come before `next` returns."""
         self._mailboxes: dict[Peer, Mailbox] = {}
         self._acquire: Acquire | None = None
         self._target: Link | None = None
@@ -95,8 +97,11 @@ class Exchange:
                 case Wake():
                     self._wake_at(command.at_s)
 
-    async def next(self) -> Event:
-        """The next event; plain steps that wait together are one. Cancelling loses nothing."""
+    async def next(self, num_idle_tokens: int = 0) -> Event:
+        """The next event; plain steps that wait together are one. Cancelling loses nothing.
+
+        num_idle_tokens: tokens of plain steps for which nobody waits: they stay until more, something else, or `hurry`.
+        """
         acquire = self._acquire
         if acquire is not None:
             assert self._targets is not None
@@ -114,6 +119,7 @@ class Exchange:
             self._acquire = None
             return Acquired(self._target)
         while not self._events:
+            self._num_idle_tokens = num_idle_tokens
             self._arrival = asyncio.get_running_loop().create_future()
             self._waits_since_s = time.monotonic()
             await self._arrival
@@ -130,14 +136,30 @@ class Exchange:
             self._on_event(event)
             return
         self._events.append(event)
-        if self._arrival is not None and not self._arrival.done():
+        if self._num_idle_tokens > 0 and isinstance(event, Arrived) and isinstance(event.message, Verdict):
+            verdict = event.message
+            is_plain = verdict.num_draft_tokens == 0 and verdict.finish_reason is None
+            self._num_idle_tokens -= len(verdict.token_ids) if is_plain else self._num_idle_tokens
+            if self._num_idle_tokens > 0:
+                return
+        self.hurry()
+
+    @property
+    def has_events(self) -> bool:
+        """Whether events have come that `next` has not returned."""
+        return bool(self._events)
+
+    def hurry(self) -> None:
+        """Let `next` return what has come, as soon as anything has."""
+        self._num_idle_tokens = 0
+        if self._events and self._arrival is not None and not self._arrival.done():
             self._arrival.set_result(None)
 
     def fail_if_overdue(self, mailbox: Mailbox) -> None:
         """Called every few seconds: cheaper than a timer for each event."""
         if self._targets is not None and mailbox.link is not self._target:
             return  # drafts have deadlines of their own
-        is_waiting = self._arrival is not None and not self._arrival.done()
+        is_waiting = self._arrival is not None and not self._arrival.done() and not self._events
         if is_waiting and time.monotonic() - self._waits_since_s > ANSWER_DEADLINE_S:
             replica_id = mailbox.peer.replica.replica_id
             mailbox.fail(DeadlineExceededError(f"replica {replica_id} sent nothing for {ANSWER_DEADLINE_S:.0f} s"))

@@ -80,6 +80,14 @@ class RoundMachine:
         self._draft = NO_DRAFT
         """What the round verifies, or why it verifies nothing."""
 
+    @property
+    def num_idle_tokens(self) -> int:
+        """Plain tokens that may come before there is anything to decide: they may as well be committed together."""
+        run = self.target.round
+        if not isinstance(run, PlainRun) or self.drafter.has_lookup:
+            return 0
+        return run.num_idle_tokens(self.sequence.length, self.sequence.num_remaining_tokens)
+
     def start(self, now_s: float) -> Progress:
         """The first commands."""
         sequence, controller = self.sequence, self.controller

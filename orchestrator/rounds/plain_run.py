@@ -14,6 +14,8 @@ _MIN_EXTENDED_TOKENS = 8
 """A shorter run is not extended: too little would be left to send the command in time."""
 _EARLY_TOKENS, _EARLY_S = 16, 0.05
 """Extend a run when 16 tokens or 50 ms are left; earlier decides on stale data."""
+_MAX_IDLE_TOKENS = 32
+"""At most so many tokens come before the request looks whether its replica drains."""
 
 
 def nears_end(num_run_tokens: int, num_coming_tokens: int, token_s: float = 0.0) -> bool:
@@ -86,6 +88,12 @@ class PlainRun:
         num_coming = self.num_coming_tokens(length)
         num_run = self._goal_length - self.base_length
         return nears_end(num_run, num_coming, self.timing.token_s) and num_remaining_tokens > num_coming
+
+    def num_idle_tokens(self, length: int, num_remaining_tokens: int) -> int:
+        """Tokens that may come before it runs out or is over."""
+        num_coming = self.num_coming_tokens(length)
+        num_late = (self._goal_length - self.base_length) // 4 if num_remaining_tokens > num_coming else 0
+        return max(0, min(num_coming - 1 - num_late, _MAX_IDLE_TOKENS))
 
     def extend(self, length: int, num_tokens: int, now: Mark) -> None:
         """Decode num_tokens more. What is measured and counted begins anew: the run so far is another one."""

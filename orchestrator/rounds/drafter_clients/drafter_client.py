@@ -14,6 +14,9 @@ class DrafterClient:
     is_in_target = False
     """Whether the target drafts for itself, in the steps of its runs."""
 
+    has_lookup = False
+    """Whether `glance` may have an idea."""
+
     @property
     def peer(self) -> Peer | None:
         """The replica that has the sequence; None: there is none."""

@@ -18,6 +18,8 @@ _TOKENS_PER_SLICE = 128
 class LookupDrafter(DrafterClient):
     """One per request. Reads a long prompt in slices: each asks to be woken for the next."""
 
+    has_lookup = True
+
     def __init__(
         self,
         lookup: SequenceLookup,

@@ -21,6 +21,8 @@ class LookupFirst(DrafterClient):
     as the next round is the lookup's. While the replica cannot be had, the lookup drafts alone, whatever it promises.
     """
 
+    has_lookup = True
+
     def __init__(
         self, name: str, lookup: LookupDrafter, other: RemoteDrafter, *, min_accepted_tokens: float, max_tokens: int = 0
     ) -> None:

@@ -18,6 +18,23 @@ async def test_what_waits_is_taken_as_one() -> None:
     assert not queue.has_chunks
 
 
+async def test_it_says_when_the_next_chunk_is_waited_for() -> None:
+    calls: list[str] = []
+    queue = ChunkQueue(9, on_awaited=lambda: calls.append("awaited"))
+    assert queue.is_awaited  # an answer's first chunk is waited for by everybody
+    await queue.put(output_chunk("a"))
+    assert not queue.is_awaited
+    await queue.take()
+    assert not queue.is_awaited
+    assert calls == []
+    waiting = asyncio.create_task(queue.take())
+    await asyncio.sleep(0)
+    assert queue.is_awaited
+    assert calls == ["awaited"]
+    await queue.put(output_chunk("b"))
+    assert (await waiting).text == "b"  # type: ignore[union-attr]
+
+
 async def test_whoever_fills_it_waits_for_the_client() -> None:
     queue = ChunkQueue(2)
     await queue.put(output_chunk("ab"))

@@ -7,13 +7,13 @@ import pytest
 
 from orchestrator.answers.chunk_writer import write_chunks
 from orchestrator.answers.loop_turns import LoopTurns
-from orchestrator.answers.output import OutputChunk
+from orchestrator.answers.output import OutputChunk, join_chunks
 from pilotfish.types import FinishReason
 from tests.support.output import output_chunk
 
 
 class Answer:
-    """Its chunks wait in a queue, as verdicts do in a mailbox."""
+    """Its chunks wait in a queue; what is there is taken as one."""
 
     def __init__(self) -> None:
         self.waiting: asyncio.Queue[OutputChunk] = asyncio.Queue()
@@ -26,7 +26,10 @@ class Answer:
     async def chunks(self) -> AsyncGenerator[OutputChunk, None]:
         try:
             while True:
-                latest = await self.waiting.get()
+                found = [await self.waiting.get()]
+                while not self.waiting.empty():
+                    found.append(self.waiting.get_nowait())
+                latest = join_chunks(found)
                 yield latest
                 if latest.finish_reason is not None:
                     return

@@ -90,6 +90,27 @@ async def test_plain_steps_that_wait_together_are_one(link, sequence) -> None:
     assert len((await sequence.receive()).token_ids) == 8
 
 
+@pytest.mark.parametrize("ended_by", ["more", "something else", "the end", "hurry"])
+async def test_plain_steps_for_which_nobody_waits_stay(link, sequence, ended_by, monkeypatch) -> None:
+    waiting = asyncio.create_task(sequence.exchange.next(3))
+    await asyncio.sleep(0)
+    deliver(link, plain(3, 10), plain(4, 11))
+    monkeypatch.setattr(exchange, "ANSWER_DEADLINE_S", -1.0)
+    link.mailboxes[1].fail_if_overdue()  # nothing is: the replica has answered
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    assert sequence.exchange.has_events
+    num_tokens = 2
+    if ended_by == "hurry":
+        sequence.exchange.hurry()
+    elif ended_by == "something else":
+        deliver(link, Verdict(1, 5, 2, 2, (12, 13)))
+    else:
+        num_tokens = 3
+        deliver(link, plain(5, 12, finish=FinishReason.LENGTH if ended_by == "the end" else None))
+    assert len((await waiting).message.token_ids) == num_tokens
+
+
 async def test_other_events_and_gaps_are_kept_apart(link, sequence) -> None:
     features = Features(0, 1, b"12")
     events = [

@@ -115,6 +115,16 @@ def test_what_follows_is_decided_once_and_near_the_end() -> None:
     assert not run.is_running_out(15, 500)
 
 
+def test_before_something_is_to_be_decided_tokens_may_come_unseen() -> None:
+    run = run_of(16)  # until 19, decided on from 15 on
+    for num_remaining, limit in ((500, 15), (16, 19)):
+        num_idle = run.num_idle_tokens(3, num_remaining)
+        assert 3 + num_idle == limit - 1
+        assert not run.is_running_out(3 + num_idle, num_remaining - num_idle)
+    assert run.num_idle_tokens(15, 500) == run.num_idle_tokens(19, 500) == 0
+    assert run_of(400).num_idle_tokens(3, 400) == 32
+
+
 def test_a_short_run_is_not_extended() -> None:
     assert not any(run_of(7).is_running_out(length, 500) for length in range(3, 11))
 

@@ -24,6 +24,25 @@ async def test_every_mode_yields_the_targets_own_tokens(world, toy_continuation,
     world.assert_nothing_is_left()
 
 
+async def test_what_comes_while_the_client_is_busy_is_one_chunk_after_the_next(world, toy_continuation) -> None:
+    """A target decodes step by step; the client is busy from its second chunk until nothing more comes by itself."""
+    world.target_a.decodes_step_by_step = True
+    session = world.session(mode="off", max_tokens=30)
+    async with session.running() as chunks:
+        found = [await chunks.take(), await chunks.take()]
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert session.has_more_at_hand
+        num_committed = session.sequence.num_output_tokens
+        while (chunk := await chunks.take()) is not None:
+            found.append(chunk)
+    assert [len(chunk.token_ids) for chunk in found[:2]] == [1, 1]
+    assert num_committed == 2
+    assert len(found[2].token_ids) > 8
+    assert world.tokens_of(found) == toy_continuation(PROMPT, 30)
+    world.assert_nothing_is_left()
+
+
 async def test_speculation_saves_rounds_and_its_statistics_add_up(world) -> None:
     session = world.session(k=4, max_tokens=40)
     chunks = await world.collect(session)
