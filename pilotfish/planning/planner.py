@@ -149,7 +149,7 @@ class Planner:
         sample = list(self.workload.requests(MIN_REQUESTS))
         for request in sample:
             require_room(self.profile, request)
-        prefills_s = [rates.prefill(0, request.num_prompt_tokens)[0] + self.round_trip_s for request in sample]
+        prefills_s = [rates.prefill(0, request.num_prompt_tokens, 1)[0] + self.round_trip_s for request in sample]
         prefill_s = quantile(prefills_s, goals.share)
         if prefill_s > goals.first_token_s:
             raise ConfigError(

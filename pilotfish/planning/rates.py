@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from pilotfish.engine.core.scheduler import PREFILL_SHARE
+from functools import partial
+
+from pilotfish.engine.core.scheduler import PREFILL_SHARE, num_prefill_rows
 from pilotfish.planning.decoding import DecodingModel
 from pilotfish.planning.workload import Workload
+
+_MANY = 16
+"""Prompts that wait where a replica is full: they are read as fast as can be."""
 
 
 class ReplicaRates:
@@ -21,10 +26,16 @@ class ReplicaRates:
         """Time from token to token of one sequence, on average."""
         self.num_rows = [0, *(batch * (self.num_draft_tokens[batch] + 1) for batch in batches)]
         """Rows of an ordinary step, if all sequences are in it."""
-        limit = model.profile.max_batch_tokens
-        reserved = max(1, int(PREFILL_SHARE * limit))
-        self.num_chunk_tokens = [max(reserved, limit - rows) for rows in self.num_rows]
-        """Prompt tokens that a step takes along, at most."""
+        self._num_chunk_tokens: dict[tuple[int, int], int] = {}
+
+    def num_chunk_tokens(self, batch: int, num_waiting: int) -> int:
+        """Prompt tokens that a step takes along, at most, where so many prompts wait."""
+        if (batch, num_waiting) not in self._num_chunk_tokens:
+            limit, num_rows = self.model.profile.max_batch_tokens, self.num_rows[batch]
+            room = max(1, int(PREFILL_SHARE * limit), limit - num_rows)
+            step_s = partial(self.model.step_s, max(1, batch))
+            self._num_chunk_tokens[batch, num_waiting] = num_prefill_rows(step_s, num_rows, num_waiting, room)
+        return self._num_chunk_tokens[batch, num_waiting]
 
     @property
     def crossover_batch(self) -> int | None:
@@ -32,10 +43,10 @@ class ReplicaRates:
         last = max((batch for batch, k in enumerate(self.num_draft_tokens) if k), default=0)
         return last + 1 if last < self.model.profile.max_sequences else None
 
-    def prefill(self, batch: int, num_prompt_tokens: int) -> tuple[float, float]:
+    def prefill(self, batch: int, num_prompt_tokens: int, num_waiting: int) -> tuple[float, float]:
         """Seconds until prompts of so many tokens in all are read, in steps that go on decoding for the batch; and how
-        many times as long the batch's tokens take meanwhile."""
-        chunk, num_rows = self.num_chunk_tokens[batch], self.num_rows[batch]
+        many times as long the batch's tokens take meanwhile. num_waiting: prompts that wait, these included."""
+        chunk, num_rows = self.num_chunk_tokens(batch, num_waiting), self.num_rows[batch]
         num_mixed_rows = min(num_rows, max(1, self.model.profile.max_batch_tokens - chunk))
         num_full, rest = divmod(num_prompt_tokens, chunk)
         num_steps = num_full + bool(rest)
@@ -61,7 +72,7 @@ class ReplicaRates:
         room = int(profile.kv_cache_tokens // (workload.mean_prompt_tokens + workload.mean_output_tokens))
         best = 0.0
         for batch in range(1, min(profile.max_sequences, room) + 1):
-            prefill_s, slowdown = self.prefill(batch, num_prompt_tokens)
+            prefill_s, slowdown = self.prefill(batch, num_prompt_tokens, _MANY)
             rate = batch / (num_gaps * self.token_s[batch] + batch * prefill_s * (1 - 1 / slowdown))
             if batch / (rate * num_gaps) <= token_s:
                 best = max(best, min(rate, 1 / prefill_s))

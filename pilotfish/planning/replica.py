@@ -109,13 +109,13 @@ class Replica:
 
     def _begin_prefill(self) -> None:
         """Begin to read as many prompts as fit a step, at least one."""
-        batch = len(self._decoding)
-        budget = self._rates.num_chunk_tokens[batch]
+        batch, num_waiting = len(self._decoding), len(self._waiting)
+        budget = self._rates.num_chunk_tokens(batch, num_waiting)
         num_tokens = 0
         while self._waiting and (not num_tokens or num_tokens + self._waiting[0].request.num_prompt_tokens <= budget):
             running = self._waiting.popleft()
             num_tokens += running.request.num_prompt_tokens
             self._prefilling.append(running)
         # Decodes go on, in steps that the prompts make longer.
-        duration_s, self._slowdown = self._rates.prefill(batch, num_tokens)
+        duration_s, self._slowdown = self._rates.prefill(batch, num_tokens, num_waiting)
         self._prefill_end_s = self._now_s + duration_s

@@ -130,17 +130,9 @@ class Scheduler:
     def _num_prefill_rows(
         self, room: int, num_awaited: int, scheduled: Sequence[ScheduledRows], sequences: Iterable[EngineSequence]
     ) -> int:
-        """Rows that prefills may have beside what is scheduled, at most `room`.
-
-        For each prefill that somebody waits for, num_awaited of them, the step may be twice as long as without: one
-        prompt hardly slows those that decode, and where many wait, they are read as fast as can be.
-        """
+        """Rows that prefills may have beside what is scheduled, at most `room`."""
         num_rows = sum(rows.num_rows for rows in scheduled) or self._num_between_rounds(sequences)
-        if not num_rows:
-            return room
-        longest_ns = 2.0 ** max(1, num_awaited) * self._step_ns(num_rows)
-        num_fitting = bisect_right(range(room + 1), longest_ns, key=lambda more: self._step_ns(num_rows + more)) - 1
-        return min(room, max(MIN_PREFILL_ROWS, num_fitting))
+        return num_prefill_rows(self._step_ns, num_rows, num_awaited, room)
 
     def _by_length(
         self, ready: Iterable[tuple[EngineSequence, int]]
@@ -265,3 +257,17 @@ class Scheduler:
         self._kv_cache.release(victim)
         victim.is_preempted = True
         del holders[victim.sequence_id]
+
+
+def num_prefill_rows(step_cost: Callable[[float], float], num_rows: int, num_awaited: int, room: int) -> int:
+    """Rows that prefills may have in a step beside num_rows of those that decode, at most `room`.
+
+    For each prefill that somebody waits for, num_awaited of them, the step may be twice as long as without: one prompt
+    hardly slows those that decode, and where many wait, they are read as fast as can be. step_cost: what a step of so
+    many rows takes, in any unit; 0 as long as nothing is known.
+    """
+    if not num_rows:
+        return room
+    longest = 2.0 ** max(1, num_awaited) * step_cost(num_rows)
+    num_fitting = bisect_right(range(room + 1), longest, key=lambda more: step_cost(num_rows + more)) - 1
+    return min(room, max(MIN_PREFILL_ROWS, num_fitting))
