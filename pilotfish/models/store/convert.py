@@ -78,9 +78,14 @@ def _splits_digits(gguf: Path) -> bool:
     """Whether its tokenizer takes GPT-2's rule, but digits one by one: transformers takes GPT-2's for whatever it does
     not know, and "\\n\\n12" would become other tokens than those the model was trained on.
 
-    Raises UnsupportedModelError for a rule that neither knows.
+    Raises UnsupportedModelError for a rule that neither knows, and for a broken file.
     """
-    reader = GGUFReader(gguf)
+    try:
+        reader = GGUFReader(gguf)
+    except (ValueError, IndexError) as error:
+        raise UnsupportedModelError(
+            f"{gguf.name} is no GGUF file, or only a part of one ({error}): get it anew"
+        ) from error
     kind, rule = (
         None if (field := reader.get_field(f"tokenizer.ggml.{key}")) is None else field.contents()
         for key in ("model", "pre")

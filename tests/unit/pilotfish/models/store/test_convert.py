@@ -106,3 +106,11 @@ def test_an_architecture_that_transformers_cannot_read_is_refused(model: Qwen2Fo
     write(tmp_path / "tiny.gguf", model, "qwen2", architecture="martian")
     with pytest.raises(UnsupportedModelError, match=r"tiny\.gguf cannot be read.*martian"):
         convert_gguf(tmp_path / "tiny.gguf", tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"hello", b"GGUF\3\0\0\0" + 2 * (1).to_bytes(8, "little")])
+def test_a_broken_file_is_named(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "broken.gguf"
+    file.write_bytes(content)
+    with pytest.raises(UnsupportedModelError, match=r"broken\.gguf is no GGUF file, or only a part of one"):
+        convert_gguf(file, tmp_path)
