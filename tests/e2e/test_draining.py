@@ -86,6 +86,7 @@ def start() -> Iterator[Callable[..., Services]]:
     for process in (each for services in started for each in services.processes):
         if process.process.poll() is None:
             process.stop(signal.SIGKILL)
+        print(*process.lines, sep="\n")  # shown where the test fails
 
 
 class Client:
