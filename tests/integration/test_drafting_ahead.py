@@ -22,7 +22,7 @@ from pilotfish.emulation.factory import start_emulated_engine
 from pilotfish.engine.core.engine import Engine
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.process.factory import build_engine
-from pilotfish.messages import Event, Verdict
+from pilotfish.messages import Command, Event, Predrafted, Verdict
 from pilotfish.rpc.v1 import types_pb2
 from pilotfish.rpc.v1.inference_pb2 import SPECULATION_MODE_OFF
 from tests.support.stack import Answer, Stack, running_stack
@@ -93,24 +93,43 @@ def count_going_on(core: Engine) -> list[Verdict]:
     return going_on
 
 
-def make_slower(target: EngineCore, draft: EngineCore) -> None:
-    """A step of the target takes as long as the drafter has something to do, as a much larger model's would."""
-    is_idle = threading.Event()
+def slower(target: EngineCore, draft: EngineCore) -> ThreadedEngine:
+    """The target's engine: a step takes as long as the drafter has something to do, and until that has come, as a much
+    larger model's would."""
+    is_idle, has_come = threading.Event(), threading.Event()
     is_idle.set()
+    has_drafted = False
     draft_step, target_step = draft.step, target.step
 
     def step_of_draft() -> list[Event]:
+        nonlocal has_drafted
         is_idle.clear()
+        has_drafted = True
         events = draft_step()
         if not draft.has_work:
             is_idle.set()
         return events
 
     def step_of_target() -> list[Event]:
+        nonlocal has_drafted
         is_idle.wait(1.0)
+        if has_drafted:
+            has_come.wait(0.3)
+        has_come.clear()
+        has_drafted = False
         return target_step()
 
     draft.step, target.step = step_of_draft, step_of_target  # type: ignore[method-assign]
+    engine = ThreadedEngine(target)
+    send = engine.send
+
+    def heard(commands: Sequence[Command]) -> None:
+        send(commands)
+        if any(isinstance(command, Predrafted) for command in commands):
+            has_come.set()
+
+    engine.send = heard  # type: ignore[method-assign]
+    return engine
 
 
 @pytest.fixture
@@ -132,9 +151,8 @@ def head_config(config: Config, head_folder: Path) -> Config:
 async def test_a_real_drafter_drafts_ahead(request: pytest.FixtureRequest, drafter: str) -> None:
     config: Config = request.getfixturevalue(drafter)
     draft, target = build_engine(config, "draft"), build_engine(config, "target")
-    make_slower(target, draft)
     going_on = count_going_on(target)
-    engines = {"target_engine": ThreadedEngine(target), "draft_engine": ThreadedEngine(draft)}
+    engines = {"target_engine": slower(target, draft), "draft_engine": ThreadedEngine(draft)}
     async with running_stack(ahead("on", config), **engines) as stack:
         off = {"max_tokens": 60, "seed": 5, "speculation": {"mode": SPECULATION_MODE_OFF}}
         # First: once it has drafted, the drafter may be left with work, for which the target's steps wait.
