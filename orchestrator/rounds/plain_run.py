@@ -14,6 +14,8 @@ _MIN_EXTENDED_TOKENS = 8
 """A shorter run is not extended: too little would be left to send the command in time."""
 _EARLY_TOKENS, _EARLY_S = 16, 0.05
 """Extend a run when 16 tokens or 50 ms are left; earlier decides on stale data."""
+_LAST_PART = 4
+"""It is extended in its last quarter at the earliest."""
 _MAX_IDLE_TOKENS = 32
 """At most so many tokens come before the request looks whether its replica drains."""
 
@@ -24,7 +26,7 @@ def nears_end(num_run_tokens: int, num_coming_tokens: int, token_s: float = 0.0)
     token_s: time of one of them; 0: not known.
     """
     num_early = _EARLY_TOKENS if token_s <= 0 else max(_EARLY_TOKENS, int(_EARLY_S / token_s))
-    return num_run_tokens >= _MIN_EXTENDED_TOKENS and num_coming_tokens <= min(num_run_tokens // 4, num_early)
+    return num_run_tokens >= _MIN_EXTENDED_TOKENS and num_coming_tokens <= min(num_run_tokens // _LAST_PART, num_early)
 
 
 class PlainRun:
@@ -92,7 +94,7 @@ class PlainRun:
     def num_idle_tokens(self, length: int, num_remaining_tokens: int) -> int:
         """Tokens that may come before it runs out or is over."""
         num_coming = self.num_coming_tokens(length)
-        num_late = (self._goal_length - self.base_length) // 4 if num_remaining_tokens > num_coming else 0
+        num_late = (self._goal_length - self.base_length) // _LAST_PART if num_remaining_tokens > num_coming else 0
         return max(0, min(num_coming - 1 - num_late, _MAX_IDLE_TOKENS))
 
     def extend(self, length: int, num_tokens: int, now: Mark) -> None:

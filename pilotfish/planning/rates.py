@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from pilotfish.engine.core.scheduler import PREFILL_SHARE, num_prefill_rows
+from pilotfish.engine.core.scheduler import MANY_PREFILLS, PREFILL_SHARE, num_prefill_rows
 from pilotfish.planning.decoding import DecodingModel
 from pilotfish.planning.workload import Workload
-
-_MANY = 16
-"""Prompts that wait where a replica is full: they are read as fast as can be."""
 
 
 class ReplicaRates:
@@ -72,7 +69,7 @@ class ReplicaRates:
         room = int(profile.kv_cache_tokens // (workload.mean_prompt_tokens + workload.mean_output_tokens))
         best = 0.0
         for batch in range(1, min(profile.max_sequences, room) + 1):
-            prefill_s, slowdown = self.prefill(batch, num_prompt_tokens, _MANY)
+            prefill_s, slowdown = self.prefill(batch, num_prompt_tokens, MANY_PREFILLS)
             rate = batch / (num_gaps * self.token_s[batch] + batch * prefill_s * (1 - 1 / slowdown))
             if batch / (rate * num_gaps) <= token_s:
                 best = max(best, min(rate, 1 / prefill_s))

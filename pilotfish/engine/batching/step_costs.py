@@ -65,12 +65,10 @@ class StepCosts:
             return
         cell = ROWS[bisect_right(ROWS, num_rows) - 1]
         at = bisect_left(self._rows, cell)
-        expected_ns = self.step_ns(num_rows)
-        if expected_ns > 0:
-            step_ns = min(step_ns, _LONGEST * expected_ns)
         if at == len(self._rows) or self._rows[at] != cell:
+            expected_ns = self.step_ns(num_rows)
             # The step, as if it had the rows of its cell.
-            cell_ns = step_ns * self.step_ns(cell) / expected_ns if expected_ns > 0 else step_ns
+            cell_ns = min(step_ns / expected_ns, _LONGEST) * self.step_ns(cell) if expected_ns > 0 else step_ns
             self._rows.insert(at, cell)
             self._cell_ns.insert(at, cell_ns / self._scale)
         else:

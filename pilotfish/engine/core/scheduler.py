@@ -23,6 +23,9 @@ PREFILL_SHARE = 0.25
 MIN_PREFILL_ROWS = 16
 """Rows that prefills have all the same, since every step has a price of its own."""
 
+MANY_PREFILLS = 16
+"""So many that wait are read as fast as can be, and more no faster."""
+
 MAX_CATCH_UP_ROWS = 16
 """A drafter that computes no more rows of a sequence follows its rounds; more are a prompt or a longer absence."""
 
@@ -268,6 +271,6 @@ def num_prefill_rows(step_cost: Callable[[float], float], num_rows: int, num_awa
     """
     if not num_rows:
         return room
-    longest = 2.0 ** max(1, num_awaited) * step_cost(num_rows)
+    longest = 2 ** min(max(1, num_awaited), MANY_PREFILLS) * step_cost(num_rows)
     num_fitting = bisect_right(range(room + 1), longest, key=lambda more: step_cost(num_rows + more)) - 1
     return min(room, max(MIN_PREFILL_ROWS, num_fitting))

@@ -7,7 +7,7 @@ import pytest
 from pilotfish.engine.core.block_pool import BlockPool
 from pilotfish.engine.core.drafts import Drafts
 from pilotfish.engine.core.kv_cache import KVCache
-from pilotfish.engine.core.scheduler import LONG_IDLE_NS, PATIENCE_NS, Scheduler
+from pilotfish.engine.core.scheduler import LONG_IDLE_NS, PATIENCE_NS, Scheduler, num_prefill_rows
 from pilotfish.engine.core.sequence import EngineSequence
 from pilotfish.messages import Decode, OpenSequence
 from pilotfish.types import SamplingParams
@@ -106,6 +106,10 @@ def test_each_prompt_that_waits_makes_the_steps_of_others_at_most_twice_as_long(
     prompts = [sequence(100 + order, 400) for order in range(num_prompts)]
     prefills = [rows for rows in scheduler.schedule([*decoding, *prompts]) if rows.sequence in prompts]
     assert sum(rows.num_rows for rows in prefills) == num_prefill_rows
+
+
+def test_any_number_of_prompts_may_wait() -> None:
+    assert num_prefill_rows(step_ns, 1, 5000, 512) == 512
 
 
 def test_a_prompt_minds_a_sequence_that_is_between_two_rounds() -> None:
