@@ -13,7 +13,8 @@ from transformers.utils import logging
 
 from pilotfish.errors import ModelError, UnsupportedModelError
 from pilotfish.models.file_pages import move_weights
-from pilotfish.models.self_check import require_served_right
+from pilotfish.models.self_check import serving_path_of
+from pilotfish.models.serving_path import ServingPath
 from pilotfish.models.store.catalogue import model_id, resolve
 from pilotfish.models.store.folder import ModelMetadata, read_metadata
 from pilotfish.models.store.pull import pull_model
@@ -33,8 +34,8 @@ class LoadedModel:
     max_context_tokens: int
     fingerprint: str
     """The tokenizer's."""
-    is_checked: bool = False
-    """Whether `require_supported` has passed."""
+    path: ServingPath | None = None
+    """What `require_supported` found; None: it was not asked."""
 
 
 def load_model(
@@ -52,7 +53,7 @@ def load_model(
     source = resolve(name_or_path)
     folder = pull_model(name_or_path, cache_dir)
     metadata = read_metadata(folder)
-    require_supported(metadata, folder)
+    path = require_supported(metadata, folder)
     model = read_weights(folder, dtype).eval().requires_grad_(False)
     move_weights(model, torch.device(device))
     return LoadedModel(
@@ -62,7 +63,7 @@ def load_model(
         vocab_size=metadata.vocab_size,
         max_context_tokens=metadata.max_context_tokens,
         fingerprint=tokenizer_fingerprint(folder),
-        is_checked=True,
+        path=path,
     )
 
 
@@ -101,9 +102,12 @@ def _quantizer(folder: Path) -> str:
     return f" (they were quantised by {method})" if method else ""
 
 
-def require_supported(metadata: ModelMetadata, folder: Path) -> None:
-    """Raise UnsupportedModelError unless it is a causal language model that transformers knows and that our decoder
-    computes as transformers does. Reads no weights. Raises ModelError for a config.json that makes no model."""
+def require_supported(metadata: ModelMetadata, folder: Path) -> ServingPath:
+    """The path on which it is computed. Reads no weights.
+
+    Raises UnsupportedModelError unless it is a causal language model that transformers knows and that a decoder of ours
+    computes as transformers does; ModelError for a config.json that makes no model.
+    """
     if metadata.model_type not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
         raise UnsupportedModelError(
             f"{folder} holds an unknown architecture {metadata.model_type!r}: transformers has no causal language "
@@ -114,7 +118,7 @@ def require_supported(metadata: ModelMetadata, folder: Path) -> None:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except Exception as error:  # each architecture checks its own fields in its own way
         raise ModelError(f"{folder / 'config.json'} makes no model: {error}") from error
-    require_served_right(config)
+    return serving_path_of(config)
 
 
 def silence_transformers() -> None:

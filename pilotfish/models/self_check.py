@@ -1,6 +1,6 @@
-"""Refuses a model that would be answered wrongly, by its config.json alone.
+"""Decides by its config.json alone which decoder computes a model, and refuses one that would be answered wrongly.
 
-The model's twin says what is right, by transformers' own forward over whole texts. Our decoder must agree in the steps
+The model's twin says what is right, by transformers' own forward over whole texts. A decoder must agree in the steps
 that a service takes: prompts in pieces, single tokens, two texts in one step, a tree of drafts, all beyond the lengths
 at which the model changes its ways.
 
@@ -14,6 +14,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -24,6 +25,9 @@ from pilotfish.models.attention.modules import unsupported
 from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import Decoder, StepInput
 from pilotfish.models.decoder_transformers import TransformersDecoder, check_rotary_scaling
+from pilotfish.models.own_cache.decoder import OwnCacheDecoder
+from pilotfish.models.own_cache.text_cache import Rows
+from pilotfish.models.serving_path import ServingPath
 from pilotfish.models.twin import CONTEXT, NUM_TOKENS, twin_of
 from pilotfish.speculation.trees.tree import DraftTree
 
@@ -44,8 +48,14 @@ _LENGTHS, _BLOCKS = (52, 24), ((3, 1, 6, 4), (2, 5))
 _TREE = DraftTree((-1, -1, 1, 1, 3))
 _NUM_BLOCKS = 7
 
+_OTHER_WITH_CACHE = "transformers gives it other logits with its cache than over the whole text"
+
 Forward = Callable[[Sequence[int]], Tensor]
 """Token ids [T] to logits [T, V]."""
+_Steps = Sequence[tuple[StepInput, Tensor]]
+"""Steps in their order, each with the logits [R, V] that are right."""
+FaultOf = Callable[[PreTrainedModel, _Steps, int], str | None]
+"""A twin, which may be changed, its steps and its seed to what a decoder of it does wrong; None: nothing."""
 
 
 @dataclass(frozen=True)
@@ -68,17 +78,20 @@ def _one_thread() -> Iterator[None]:
 
 
 @_one_thread()
-def require_served_right(config: PreTrainedConfig, kind: type[PreTrainedModel] | None = None) -> None:
-    """Raise UnsupportedModelError, which names the architecture, unless our decoder computes a model of this config
-    as transformers does. kind: see twin_of."""
-    for seed in _SEEDS:
-        # Rounding decides between experts whose scores are all but equal: it may do so in one twin, not in each.
-        deviation, own_deviation = _twin_deviations(config, seed, kind)
-        if max(deviation, own_deviation) < TOLERANCE:
-            return
-    if deviation < TOLERANCE:
-        raise unsupported(config, "transformers gives it other logits with its cache than over the whole text")
-    raise unsupported(config, f"on a paged KV cache its logits differ by {deviation:.2g} of their standard deviation")
+def serving_path_of(config: PreTrainedConfig, kind: type[PreTrainedModel] | None = None) -> ServingPath:
+    """The first path that computes a model of this config as transformers does. kind: see twin_of.
+
+    Raises UnsupportedModelError, which names the architecture, where none does.
+    """
+    check_rotary_scaling(config)
+    paged = _fault(config, kind, _paged_fault)
+    if paged is None:
+        return ServingPath()
+    for rows in (Rows.ANY, Rows.SINGLE):
+        own = _fault(config, kind, partial(_own_cache_fault, config, kind, rows))
+        if own is None:
+            return ServingPath(rows, paged)
+    raise unsupported(config, own if own == paged else f"{paged}, and {own}")
 
 
 @_one_thread()
@@ -92,33 +105,58 @@ def bfloat16_deviation(config: PreTrainedConfig, take_over: Callable[[PreTrained
     return _deviation(decoder, steps)
 
 
-def _twin_deviations(config: PreTrainedConfig, seed: int, kind: type[PreTrainedModel] | None) -> tuple[float, float]:
-    """Deviation from the twin's own logits over whole texts, in standard deviations: of our decoder's, and, where these
-    are right, of transformers' with its cache. Raises UnsupportedModelError where any cannot be computed."""
-    try:
-        check_rotary_scaling(config)
-        twin = twin_of(config, seed, kind)
-        steps = list(_steps(_forward_of(twin), seed))
-        if not all(right.isfinite().all() for _, right in steps):
-            raise ValueError("its logits are not finite")
-    except UnsupportedModelError:
-        raise
-    except Exception as error:
-        raise unsupported(
-            config, f"transformers cannot compute a small one to compare with ({_short(error)})"
-        ) from error
+def _fault(config: PreTrainedConfig, kind: type[PreTrainedModel] | None, fault_of: FaultOf) -> str | None:
+    """What a decoder of the config's twin does wrong; None: it is right with one of the seeds."""
+    fault: str | None = None
+    for seed in _SEEDS:
+        # Rounding decides between experts whose scores are all but equal: it may do so in one twin, not in each.
+        try:
+            twin = twin_of(config, seed, kind)
+            steps = list(_steps(_forward_of(twin), seed))
+            if not all(right.isfinite().all() for _, right in steps):
+                raise ValueError("its logits are not finite")
+        except Exception as error:
+            raise unsupported(
+                config, f"transformers cannot compute a small one to compare with ({_short(error)})"
+            ) from error
+        fault = fault_of(twin, steps, seed)
+        if fault is None:
+            return None
+    return fault
+
+
+def _paged_fault(twin: PreTrainedModel, steps: _Steps, seed: int) -> str | None:
     try:
         decoder = TransformersDecoder(twin, deterministic=False, max_context_tokens=CONTEXT)
         decoder.allocate(_NUM_BLOCKS)
         deviation = _deviation(decoder, steps)
-    except UnsupportedModelError:
-        raise
+    except UnsupportedModelError as error:
+        return error.reason
     except Exception as error:
-        raise unsupported(config, f"it does not run on a paged KV cache ({_short(error)})") from error
+        return f"it does not run on a paged KV cache ({_short(error)})"
+    if not deviation < TOLERANCE:
+        return f"on a paged KV cache its logits differ by {deviation:.2g} of their standard deviation"
     try:
-        return deviation, _cache_deviation(twin, seed) if deviation < TOLERANCE else 0.0
+        return None if _cache_deviation(twin, seed) < TOLERANCE else _OTHER_WITH_CACHE
     except Exception as error:
-        raise unsupported(config, f"transformers cannot compute it with its cache ({_short(error)})") from error
+        return f"transformers cannot compute it with its cache ({_short(error)})"
+
+
+def _own_cache_fault(
+    config: PreTrainedConfig,
+    kind: type[PreTrainedModel] | None,
+    rows: Rows,
+    _: PreTrainedModel,
+    steps: _Steps,
+    seed: int,
+) -> str | None:
+    try:
+        twin = twin_of(config, seed, kind, attention=None)  # what a model is loaded with
+        decoder = OwnCacheDecoder(twin, rows=rows, max_context_tokens=CONTEXT, max_texts=2)
+        decoder.allocate(_NUM_BLOCKS)
+        return None if _deviation(decoder, steps) < TOLERANCE else _OTHER_WITH_CACHE
+    except Exception as error:
+        return f"transformers cannot compute it with its cache ({_short(error)})"
 
 
 def _forward_of(model: PreTrainedModel) -> Forward:
@@ -150,7 +188,7 @@ def deviation_of(logits: Tensor, right: Tensor) -> float:
     return math.inf if math.isnan(deviation) else deviation  # max() and comparisons would pass over NaN
 
 
-def _deviation(decoder: Decoder, steps: Sequence[tuple[StepInput, Tensor]]) -> float:
+def _deviation(decoder: Decoder, steps: _Steps) -> float:
     """The largest of the steps, which are run in their order."""
     return max(deviation_of(decoder.forward(step), right) for step, right in steps)
 

@@ -31,16 +31,23 @@ _ROTARY_PARTS = 8
 """Parts of a narrow head, an even number of dimensions each."""
 
 
-def twin_of(config: PreTrainedConfig, seed: int, kind: type[PreTrainedModel] | None = None) -> PreTrainedModel:
+def twin_of(
+    config: PreTrainedConfig,
+    seed: int,
+    kind: type[PreTrainedModel] | None = None,
+    *,
+    attention: str | None = "eager",
+) -> PreTrainedModel:
     """The twin of a model with this config, in float32 on the CPU, in eval mode.
 
-    kind: its class; None: the one that transformers takes for a causal language model of this config.
+    kind: its class; None: the one that transformers takes for a causal language model of this config. attention: an
+    implementation of transformers; None: its default.
     Raises whatever transformers does for a config that makes no model.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         build = AutoModelForCausalLM.from_config if kind is None else kind._from_config
-        model: PreTrainedModel = build(twin_config(config), dtype=torch.float32, attn_implementation="eager")
+        model: PreTrainedModel = build(twin_config(config), dtype=torch.float32, attn_implementation=attention)
         spread_weights(model)
     return model.eval().requires_grad_(False)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,9 +20,11 @@ from pilotfish.errors import PilotfishError
 from pilotfish.messages import CloseSequence, Decode, OpenSequence, Verify
 from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import Decoder, StepInput
-from pilotfish.models.factory import build_decoder
+from pilotfish.models.factory import BuiltDecoder, build_decoder
 from pilotfish.models.loading import LoadedModel
-from pilotfish.models.self_check import deviation_of, require_served_right
+from pilotfish.models.own_cache.decoder import OwnCacheDecoder
+from pilotfish.models.self_check import deviation_of, serving_path_of
+from pilotfish.models.serving_path import ServingPath
 from pilotfish.models.twin import CONTEXT, NUM_TOKENS, twin_of
 from pilotfish.types import BLOCK_SIZE, ModelInfo, SamplingParams
 from tests.support.engine_events import errors_of, settle, text_of, verdicts_of
@@ -32,6 +34,7 @@ NUM_OUTPUT_TOKENS = 48
 TOLERANCE = 3e-3
 """Of the logits, in standard deviations of them."""
 
+_ENGINE = EngineConfig(compile=False, kv_cache_tokens=1024, max_draft_tokens=8)
 _WINDOW = {"use_sliding_window": True, "sliding_window": 4096}
 _YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 8192}
 _LONGROPE = {"rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0] * 48, "long_factor": [4.0] * 48}
@@ -81,6 +84,8 @@ class Finding:
     """Why it is refused, or what is wrong."""
     deviation: float | None = None
     """Of the logits, in standard deviations; None: none were computed."""
+    path: str = ""
+    """Who computes it: `paged`, or `own cache` with how many rows at a time in float32 and bfloat16."""
 
 
 def names() -> Iterator[str]:
@@ -120,26 +125,45 @@ def _compare(config: PreTrainedConfig) -> Finding:
     try:
         model = twin_of(config, seed=11)
     except Exception:
-        require_served_right(config)  # says why not
+        serving_path_of(config)  # says why not
         raise
     prompt = torch.randint(0, NUM_TOKENS, (40,), generator=torch.Generator().manual_seed(3)).tolist()
-    loaded = LoadedModel(
-        copy.deepcopy(model), Path(), config.model_type, model.config.get_text_config().vocab_size, CONTEXT, ""
-    )
-    engine = EngineConfig(dtype="float32", deterministic=False, compile=False, kv_cache_tokens=1024, max_draft_tokens=8)
-    with tempfile.TemporaryDirectory() as folder:
-        built = build_decoder(loaded, engine, num_threads=torch.get_num_threads(), cache_dir=Path(folder))
+    path = serving_path_of(config)
+    built = _built(copy.deepcopy(model), path, "float32")
     tokens, logits = generated(model, prompt)
     deviation = _deviation(built.decoder, [*prompt, *tokens], logits)
-    info = ModelInfo(model_id="", tokenizer_fingerprint="", vocab_size=loaded.vocab_size, max_context_tokens=CONTEXT)
-    core = EngineCore(built.decoder, engine, info)
-    for way, text in {"plainly": _decoded(core, prompt), "with drafts": _drafted(core, prompt, tokens)}.items():
-        if text != tokens:
-            same = next(index for index, pair in enumerate(zip(text, tokens, strict=True)) if pair[0] != pair[1])
+    halves = _built(copy.deepcopy(model).bfloat16(), path, "bfloat16")
+    core, half_core = _core(built), _core(halves)
+    half_tokens = _decoded(half_core, prompt)
+    ways = {
+        "plainly": (_decoded(core, prompt), tokens),
+        "with drafts": (_drafted(core, prompt, tokens), tokens),
+        "in bfloat16 with drafts": (_drafted(half_core, prompt, half_tokens), half_tokens),
+    }
+    for way, (text, right) in ways.items():
+        if text != right:
+            same = next(index for index, pair in enumerate(zip(text, right, strict=True)) if pair[0] != pair[1])
             return Finding("wrong", f"decoded {way}, the text differs from token {same} on", deviation)
     if deviation > TOLERANCE:
         return Finding("wrong", "the text is right, the logits differ", deviation)
-    return Finding("right", deviation=deviation)
+    rows = [built.decoder.rows.value for built in (built, halves) if isinstance(built.decoder, OwnCacheDecoder)]
+    return Finding("right", path.reason, deviation, f"own cache, {', '.join(rows)}" if rows else "paged")
+
+
+def _built(model: PreTrainedModel, path: ServingPath, dtype: Literal["bfloat16", "float32"]) -> BuiltDecoder:
+    """The decoder, as a service on a CPU without native kernels makes it."""
+    vocab_size = model.config.get_text_config().vocab_size
+    loaded = LoadedModel(model, Path(), model.config.model_type, vocab_size, CONTEXT, "", path)
+    engine = replace(_ENGINE, dtype=dtype)
+    with tempfile.TemporaryDirectory() as folder:
+        return build_decoder(loaded, engine, num_threads=torch.get_num_threads(), cache_dir=Path(folder))
+
+
+def _core(built: BuiltDecoder) -> EngineCore:
+    vocab_size = built.decoder.vocab_size
+    info = ModelInfo(model_id="", tokenizer_fingerprint="", vocab_size=vocab_size, max_context_tokens=CONTEXT)
+    prefix_caching = not isinstance(built.decoder, OwnCacheDecoder)
+    return EngineCore(built.decoder, replace(_ENGINE, prefix_caching=prefix_caching), info)
 
 
 def generated(model: PreTrainedModel, prompt: Sequence[int]) -> tuple[list[int], Tensor]:
