@@ -33,13 +33,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "Which architectures are answered right?",
         {"transformers": transformers.__version__, "torch": torch.__version__, "output tokens": NUM_OUTPUT_TOKENS},
     )
-    report.columns = {"architecture": "architecture", "outcome": "outcome", "reason": "why"}
+    report.columns = {"architecture": "architecture", "outcome": "outcome", "path": "by", "reason": "why"}
     for name in options.only or list(names())[:: QUICK_EVERY if options.quick else 1]:
         start = time.perf_counter()
         finding = examine(name)
         report.row(
             architecture=name,
             outcome=finding.outcome,
+            path=finding.path,
             reason=finding.reason,
             deviation=finding.deviation,
             seconds=round(time.perf_counter() - start, 1),

@@ -83,7 +83,6 @@ def serving_path_of(config: PreTrainedConfig, kind: type[PreTrainedModel] | None
 
     Raises UnsupportedModelError, which names the architecture, where none does.
     """
-    check_rotary_scaling(config)
     paged = _fault(config, kind, _paged_fault)
     if paged is None:
         return ServingPath()
@@ -111,10 +110,13 @@ def _fault(config: PreTrainedConfig, kind: type[PreTrainedModel] | None, fault_o
     for seed in _SEEDS:
         # Rounding decides between experts whose scores are all but equal: it may do so in one twin, not in each.
         try:
+            check_rotary_scaling(config)
             twin = twin_of(config, seed, kind)
             steps = list(_steps(_forward_of(twin), seed))
             if not all(right.isfinite().all() for _, right in steps):
                 raise ValueError("its logits are not finite")
+        except UnsupportedModelError:
+            raise
         except Exception as error:
             raise unsupported(
                 config, f"transformers cannot compute a small one to compare with ({_short(error)})"
@@ -154,7 +156,10 @@ def _own_cache_fault(
         twin = twin_of(config, seed, kind, attention=None)  # what a model is loaded with
         decoder = OwnCacheDecoder(twin, rows=rows, max_context_tokens=CONTEXT, max_texts=2)
         decoder.allocate(_NUM_BLOCKS)
-        return None if _deviation(decoder, steps) < TOLERANCE else _OTHER_WITH_CACHE
+        deviation = _deviation(decoder, steps)
+        if not deviation < TOLERANCE:
+            return f"with transformers' own cache they differ by {deviation:.2g} from those over the whole text"
+        return None if _cache_deviation(twin, seed) < TOLERANCE else _OTHER_WITH_CACHE
     except Exception as error:
         return f"transformers cannot compute it with its cache ({_short(error)})"
 

@@ -54,7 +54,12 @@ def twin_of(
 
 @torch.no_grad()
 def spread_weights(model: PreTrainedModel) -> None:
-    """Random weights of such a size that attention, norms and biases all matter. Draws from torch's own generator."""
+    """Random weights of such a size that attention, norms and biases all matter. Draws from torch's own generator.
+
+    What enters the first layer is larger the more layers there are, as each adds to it: else deep recurrent models make
+    a last bit's difference as large as a fault's.
+    """
+    num_layers = getattr(model.config.get_text_config(), "num_hidden_layers", 1)
     for parameter in model.parameters():
         if parameter.dim() > 1:
             parameter.normal_(std=parameter.shape[-1] ** -0.5)
@@ -62,7 +67,7 @@ def spread_weights(model: PreTrainedModel) -> None:
             parameter.add_(torch.randn_like(parameter) * 0.2)
     for module in model.modules():
         if isinstance(module, nn.Embedding):
-            module.weight.normal_()
+            module.weight.normal_(std=num_layers**0.5)
 
 
 def twin_config(config: PreTrainedConfig) -> PreTrainedConfig:

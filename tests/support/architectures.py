@@ -46,6 +46,8 @@ CHANGES: dict[str, dict[str, Any]] = {
     "nemotron": {"num_key_value_heads": 8, "head_dim": 128},
     "deepseek_v2": {"num_experts_per_tok": 6},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"] * (NUM_LAYERS // 2)},
+    "bamba": {"attn_layer_indices": [1, 4]},
+    "granitemoehybrid": {"layer_types": ["linear_attention", "full_attention", "linear_attention"] * (NUM_LAYERS // 3)},
     "gemma3n_text": {"num_kv_shared_layers": 2},
     "reformer": {"is_decoder": True},
 }
@@ -169,7 +171,7 @@ def _core(built: BuiltDecoder) -> EngineCore:
 def generated(model: PreTrainedModel, prompt: Sequence[int]) -> tuple[list[int], Tensor]:
     """transformers' own greedy continuation, and the logits [NUM_OUTPUT_TOKENS, V] that it was chosen by."""
     assert model.generation_config is not None
-    model.generation_config.eos_token_id = None
+    model.generation_config.eos_token_id = model.generation_config.forced_eos_token_id = None
     rows = torch.tensor([list(prompt)])
     result: Any = model.generate(
         rows,
