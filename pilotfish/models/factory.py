@@ -10,7 +10,7 @@ import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from pilotfish.config import CpuKernels, EngineConfig
-from pilotfish.errors import ConfigError
+from pilotfish.errors import ConfigError, UnsupportedModelError
 from pilotfish.models.decoder import Decoder
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.determinism import blocks_needed, is_batch_invariant
@@ -110,9 +110,16 @@ def _own_cache(
 
     assert path.own_cache_rows is not None
     plain = decoder(path.own_cache_rows)
+    try:
+        is_cuttable = plain.is_cuttable
+    except Exception as error:  # the check computed in float32
+        raise UnsupportedModelError(
+            f"transformers cannot compute {loaded.model_id} in {engine.dtype} ({type(error).__name__}: {error}): set "
+            "engine.dtype to float32"
+        ) from error
     if not engine.deterministic or plain.rows is Rows.SINGLE:
         return BuiltDecoder(decoder=plain, deterministic=False)
-    if plain.is_cuttable:
+    if is_cuttable:
         tiled = probed(decoder(Rows.TILES), deterministic=True)
         if tiled.deterministic:
             return tiled

@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 
 from pilotfish.errors import UnsupportedModelError
 from pilotfish.models.attention.modules import unsupported
@@ -47,6 +48,7 @@ _PIECES = (
 _LENGTHS, _BLOCKS = (52, 24), ((3, 1, 6, 4), (2, 5))
 _TREE = DraftTree((-1, -1, 1, 1, 3))
 _NUM_BLOCKS = 7
+_NUM_GENERATED = 3
 
 _OTHER_WITH_CACHE = "transformers gives it other logits with its cache than over the whole text"
 
@@ -159,7 +161,7 @@ def _own_cache_fault(
         deviation = _deviation(decoder, steps)
         if not deviation < TOLERANCE:
             return f"with transformers' own cache they differ by {deviation:.2g} from those over the whole text"
-        return None if _cache_deviation(twin, seed) < TOLERANCE else _OTHER_WITH_CACHE
+        return None if _generate_deviation(twin, seed) < TOLERANCE else _OTHER_WITH_CACHE
     except Exception as error:
         return f"transformers cannot compute it with its cache ({_short(error)})"
 
@@ -184,6 +186,22 @@ def _cache_deviation(model: PreTrainedModel, seed: int) -> float:
         return 0.0
     cached = model(input_ids=token_ids[:, -1:], past_key_values=cache, use_cache=True).logits[0, -1]
     return deviation_of(cached, model(input_ids=token_ids, use_cache=False).logits[0, -1])
+
+
+def _generate_deviation(model: PreTrainedModel, seed: int) -> float:
+    """Deviation of the logits by which transformers' `generate` goes on with a text."""
+    generator = torch.Generator().manual_seed(seed)
+    prompt = torch.randint(0, NUM_TOKENS, (1, _LENGTHS[0]), generator=generator)
+    greedy = GenerationConfig(
+        max_new_tokens=_NUM_GENERATED,
+        do_sample=False,
+        pad_token_id=0,
+        return_dict_in_generate=True,
+        output_logits=True,
+    )
+    result: Any = model.generate(prompt, generation_config=greedy, attention_mask=torch.ones_like(prompt))
+    right = _forward_of(model)(result.sequences[0, :-1].tolist())[-_NUM_GENERATED:]
+    return deviation_of(torch.cat(result.logits), right)
 
 
 def deviation_of(logits: Tensor, right: Tensor) -> float:

@@ -154,6 +154,8 @@ class _Sizes:
                 r"(kv|key_value)_(n_)?heads?$|query_groups",
                 _HEADS if self.kv_heads == self.heads else min(2, self.kv_heads),
             ),
+            (r"^n_mamba_heads$", _HEADS),
+            (r"n_groups$", min(value, 2)),
             (r"heads?(_per_layer)?$", max(1, _HEADS * value // self.heads)),
             (r"layer", value),
             (r"_(id|ids|index)$", NUM_TOKENS + value % _NUM_MARKS),

@@ -37,6 +37,10 @@ class OwnCacheDecoder:
     """See Decoder. No hidden states can be captured. Blocks that several sequences share are computed for each."""
 
     name = "transformers' own cache"
+    features: Tensor
+    """Never set."""
+    last_hidden: Tensor
+    """Never set."""
 
     def __init__(self, model: PreTrainedModel, *, rows: Rows, max_context_tokens: int, max_texts: int) -> None:
         """max_texts: caches that are kept, and no more tokens of them than the pool has."""
@@ -53,17 +57,18 @@ class OwnCacheDecoder:
     @cached_property
     def is_cuttable(self) -> bool:
         """Whether a text's cache can be cut back."""
-        return is_cuttable(self._example(1).state)
+        return is_cuttable(self._example(3).state)
 
     def capture(self, layers: Sequence[int]) -> None:
         raise UnsupportedModelError(
-            f"hidden states of layers {list(layers)} are wanted, which a model that transformers runs with its own cache "
-            "does not give: set target.drafter.proposer and target.drafter.lookup, or target.feature_layers, to none"
+            f"hidden states of layers {list(layers)} are wanted, which a model with transformers' own cache does not "
+            "give: take a drafter that needs none of them (target.drafter.proposer, draft.proposer), as docs/models.md "
+            "says"
         )
 
     def allocate(self, num_blocks: int) -> TokenPool:
         self._caches.clear()
-        short, long = (num_bytes(self._example(length).state) for length in (1, 1 + BLOCK_SIZE))
+        short, long = (num_bytes(self._example(length).state) for length in (BLOCK_SIZE, 2 * BLOCK_SIZE))
         self._pool = TokenPool(num_blocks, max(0, long - short) // BLOCK_SIZE)
         return self._pool
 
@@ -124,8 +129,10 @@ class OwnCacheDecoder:
             self._caches.popitem(last=False)
 
     def _example(self, num_tokens: int) -> TextCache:
-        cache = TextCache(self._model, Rows.ANY, self.max_context_tokens)
-        cache.logits([0] * min(num_tokens, self.max_context_tokens), 1)
+        """A text's cache, as a step leaves it that follows another one."""
+        cache = TextCache(self._model, self.rows, self.max_context_tokens)
+        for length in (2, num_tokens):
+            cache.logits([0] * min(length, self.max_context_tokens), 1)
         return cache
 
 

@@ -40,9 +40,7 @@ class StatefulModel:
         if not self.model._supports_default_dynamic_cache():
             return {}  # the model makes it in its first forward
         cache = DynamicCache(config=self.model.config.get_text_config(decoder=True))
-        cache.layers = [
-            DynamicLayer() if type(layer) is DynamicSlidingWindowLayer else layer for layer in cache.layers
-        ]
+        cache.layers = [DynamicLayer() if type(layer) is DynamicSlidingWindowLayer else layer for layer in cache.layers]
         return {"cache_params" if "mamba" in type(self.model).__name__.lower() else "past_key_values": cache}
 
     @torch.inference_mode()
