@@ -25,6 +25,7 @@ from pilotfish.models.loading import LoadedModel, read_weights
 from pilotfish.models.own_cache.decoder import OwnCacheDecoder
 from pilotfish.models.self_check import deviation_of, serving_path_of
 from pilotfish.models.serving_path import ServingPath
+from pilotfish.models.store.folder import read_metadata
 from pilotfish.models.twin import CONTEXT, NUM_TOKENS, twin_of
 from pilotfish.types import BLOCK_SIZE, ModelInfo, SamplingParams
 from tests.support.engine_events import errors_of, settle, text_of, verdicts_of
@@ -107,11 +108,19 @@ def examine(name: str) -> Finding:
     except Exception as error:
         return Finding("refused", f"transformers has no default config of it: {_line(error)}")
     try:
+        _require_described(config)
         return _compare(config)
     except PilotfishError as error:
         return Finding("refused", str(error))
     except Exception as error:
         return Finding("crash", _line(error))
+
+
+def _require_described(config: PreTrainedConfig) -> None:
+    """Raise UnsupportedModelError where the config.json alone keeps a start from serving it."""
+    with tempfile.TemporaryDirectory() as folder:
+        config.save_pretrained(folder)
+        read_metadata(Path(folder))
 
 
 def _config(model_type: str, changes: dict[str, Any]) -> PreTrainedConfig:

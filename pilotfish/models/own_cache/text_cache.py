@@ -108,11 +108,7 @@ class TextCache:
             del now.token_ids[common:]
             return
         kept = self._copy
-        if (
-            kept is not None
-            and len(kept.token_ids) <= common
-            and kept.token_ids == now.token_ids[: len(kept.token_ids)]
-        ):
+        if kept is not None and kept.token_ids == list(text[: min(len(kept.token_ids), length)]):
             self._now = _Kept(list(kept.token_ids), copied(kept.state))
         else:
             self._now, self._copy = _Kept(state=self._model.new_state()), None
