@@ -59,6 +59,11 @@ class OwnCacheDecoder:
         """Whether a text's cache can be cut back."""
         return is_cuttable(self._example(3).state)
 
+    @property
+    def num_kept_tokens(self) -> int:
+        """Of all caches."""
+        return sum(map(len, self._caches.values()))
+
     def capture(self, layers: Sequence[int]) -> None:
         raise UnsupportedModelError(
             f"hidden states of layers {list(layers)} are wanted, which a model with transformers' own cache does not "
@@ -125,7 +130,7 @@ class OwnCacheDecoder:
         """Keep no more than there is room for."""
         assert self._pool is not None
         room = self._pool.num_blocks * BLOCK_SIZE
-        while len(self._caches) > self._max_texts or sum(map(len, self._caches.values())) > room:
+        while len(self._caches) > self._max_texts or self.num_kept_tokens > room:
             self._caches.popitem(last=False)
 
     def _example(self, num_tokens: int) -> TextCache:

@@ -61,22 +61,22 @@ class TextCache:
 
     def logits(self, text: Sequence[int], num_wanted: int) -> Tensor:
         """Logits [num_wanted, V] of the text's last tokens; the cache holds the text then."""
-        first = len(text) - num_wanted
         if self._rows is Rows.TILES:
             return self._tiled(text, num_wanted)
+        first = len(text) - num_wanted
         self._cut_back(text, min(first, len(text) - 1))
-        if self._rows is Rows.ANY and (is_cuttable(self.state) or num_wanted == 0):
+        if self._rows is Rows.ANY and is_cuttable(self.state):
             return self._extend(text, len(text), num_wanted)
-        known = len(self)
-        ends = [first] if known == 0 or self._rows is Rows.ANY else range(known + 1, first + 1)
-        for end in ends:
-            if end > len(self):
-                self._extend(text, end, 0)
+        is_single = self._rows is Rows.SINGLE
+        before = range(len(self) + 1, first + 1) if is_single and len(self) else [first]
+        parts = [self._extend(text, end, 0) for end in before if end > len(self)]
         if num_wanted > 1:
             self._copy = _Kept(list(self._now.token_ids), copied(self.state))
-        if self._rows is Rows.ANY:
-            return self._extend(text, len(text), num_wanted)
-        return torch.cat([self._extend(text, end, 1) for end in range(first + 1, len(text) + 1)])
+        if is_single:
+            parts += [self._extend(text, end, 1) for end in range(first + 1, len(text) + 1)]
+        elif num_wanted:
+            parts.append(self._extend(text, len(text), num_wanted))
+        return torch.cat(parts)
 
     def _tiled(self, text: Sequence[int], num_wanted: int) -> Tensor:
         self._cut_back(text, min(len(text) - num_wanted, len(text) - 1))
