@@ -8,15 +8,15 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils import logging
 
 from pilotfish.errors import ModelError, UnsupportedModelError
+from pilotfish.models.architecture import auto_class
 from pilotfish.models.file_pages import move_weights
 from pilotfish.models.self_check import serving_path_of
 from pilotfish.models.serving_path import ServingPath
 from pilotfish.models.store.catalogue import model_id, resolve
-from pilotfish.models.store.folder import ModelMetadata, read_metadata
+from pilotfish.models.store.folder import ModelMetadata, read_json, read_metadata
 from pilotfish.models.store.pull import pull_model
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
 
@@ -74,8 +74,9 @@ def read_weights(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
     installed.
     """
     silence_transformers()
+    kind = auto_class(str(read_json(folder / "config.json").get("model_type"))) or AutoModelForCausalLM
     try:
-        model, report = AutoModelForCausalLM.from_pretrained(
+        model, report = kind.from_pretrained(
             folder,
             dtype=dtype,
             use_safetensors=True,
@@ -108,7 +109,7 @@ def require_supported(metadata: ModelMetadata, folder: Path) -> ServingPath:
     Raises UnsupportedModelError unless it is a causal language model that transformers knows and that a decoder of ours
     computes as transformers does; ModelError for a config.json that makes no model.
     """
-    if metadata.model_type not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+    if auto_class(metadata.model_type) is None:
         raise UnsupportedModelError(
             f"{folder} holds an unknown architecture {metadata.model_type!r}: transformers has no causal language "
             "model of that name, and code that comes with a model is never run"

@@ -16,6 +16,8 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
+from pilotfish.models.architecture import auto_class
+
 LENGTH = 16
 """Tokens of a sliding window, an attention chunk and the like, at most."""
 CONTEXT = 256
@@ -40,13 +42,14 @@ def twin_of(
 ) -> PreTrainedModel:
     """The twin of a model with this config, in float32 on the CPU, in eval mode.
 
-    kind: its class; None: the one that transformers takes for a causal language model of this config. attention: an
+    kind: its class; None: the one that transformers takes for a text with this config. attention: an
     implementation of transformers; None: its default.
     Raises whatever transformers does for a config that makes no model.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        build = AutoModelForCausalLM.from_config if kind is None else kind._from_config
+        auto = auto_class(config.model_type) or AutoModelForCausalLM
+        build = auto.from_config if kind is None else kind._from_config
         model: PreTrainedModel = build(twin_config(config), dtype=torch.float32, attn_implementation=attention)
         spread_weights(model)
     return model.eval().requires_grad_(False)

@@ -39,6 +39,7 @@ _ENGINE = EngineConfig(compile=False, kv_cache_tokens=1024, max_draft_tokens=8)
 _WINDOW = {"use_sliding_window": True, "sliding_window": 4096}
 _YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 8192}
 _LONGROPE = {"rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0] * 48, "long_factor": [4.0] * 48}
+_MROPE = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [16, 24, 24]}
 CHANGES: dict[str, dict[str, Any]] = {
     "hunyuan_v1_dense": {"head_dim": 128},
     "hunyuan_v1_moe": {"head_dim": 128},
@@ -54,8 +55,17 @@ CHANGES: dict[str, dict[str, Any]] = {
         "layer_types": ["sliding_attention", "full_attention"] * (NUM_LAYERS // 2),
     },
     "reformer": {"is_decoder": True},
+    "qwen2_vl": {"text_config": {"rope_parameters": _MROPE, "num_hidden_layers": NUM_LAYERS}},
+    "qwen2_5_vl": {"text_config": {"rope_parameters": _MROPE, "num_hidden_layers": NUM_LAYERS}},
 }
 """What a config cannot do without and has no default for."""
+MULTIMODAL = (
+    *("llava", "llava_next", "llava_onevision", "video_llava", "vipllava", "qwen2_vl", "qwen2_5_vl", "qwen3_vl"),
+    *("qwen3_vl_moe", "smolvlm", "idefics2", "idefics3", "internvl", "mistral3", "paligemma", "aya_vision", "aria"),
+    *("lfm2_vl", "cohere2_vision", "deepseek_vl", "glm4v", "kosmos-2", "blip-2", "instructblip"),
+)
+"""Architectures that write text about images and have no causal language model of that name: text alone is asked of
+them."""
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2, window": ("qwen2", {**_WINDOW, "max_window_layers": 3}),
     "qwen2_moe, window": ("qwen2_moe", {**_WINDOW, "max_window_layers": 3}),
@@ -95,8 +105,10 @@ class Finding:
 
 
 def names() -> Iterator[str]:
-    """Every architecture of the installed transformers that has a causal language model, and the variants."""
+    """Every architecture of the installed transformers that has a causal language model, then those that see images
+    and the variants."""
     yield from MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    yield from MULTIMODAL
     yield from VARIANTS
 
 
@@ -126,9 +138,11 @@ def _require_described(config: PreTrainedConfig) -> None:
 def _config(model_type: str, changes: dict[str, Any]) -> PreTrainedConfig:
     """As large as it is published, but of few layers where that is possible."""
     kind = CONFIG_MAPPING[model_type]
-    depth = {"num_hidden_layers": NUM_LAYERS}
+    depth: dict[str, Any] = {"num_hidden_layers": NUM_LAYERS}
     if "decoder_layers" in kind.__dataclass_fields__:
         depth = {"encoder_layers": NUM_LAYERS, "decoder_layers": NUM_LAYERS}
+    elif "text_config" in kind.sub_configs:
+        depth = {"text_config": {"num_hidden_layers": NUM_LAYERS}}
     try:
         return kind(**{**depth, **changes})
     except Exception:  # lists of all layers
