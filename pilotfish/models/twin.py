@@ -25,6 +25,7 @@ CONTEXT = 256
 NUM_TOKENS = 96
 """Size of the vocabulary that texts are drawn from; later tokens mean more to a model than themselves."""
 
+_MAX_PARAMETERS = 10**8
 _NUM_MARKS = 32
 _HEADS, _HEAD_DIM, _INTERMEDIATE, _EXPERTS = 4, 16, 96, 16
 _HIDDEN = _HEADS * _HEAD_DIM
@@ -44,12 +45,17 @@ def twin_of(
 
     kind: its class; None: the one that transformers takes for a text with this config. attention: an
     implementation of transformers; None: its default.
-    Raises whatever transformers does for a config that makes no model.
+    Raises whatever transformers does for a config that makes no model, and ValueError where the twin would be large.
     """
+    auto = auto_class(config.model_type) or AutoModelForCausalLM
+    build = auto.from_config if kind is None else kind._from_config
+    if auto is not AutoModelForCausalLM:  # what looks at images has sizes of its own
+        with torch.device("meta"):
+            num_parameters = build(twin_config(config)).num_parameters()
+        if num_parameters > _MAX_PARAMETERS:
+            raise ValueError(f"it would have {num_parameters / 1e6:.0f} million parameters")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        auto = auto_class(config.model_type) or AutoModelForCausalLM
-        build = auto.from_config if kind is None else kind._from_config
         model: PreTrainedModel = build(twin_config(config), dtype=torch.float32, attn_implementation=attention)
         spread_weights(model)
     return model.eval().requires_grad_(False)
