@@ -10,21 +10,19 @@ import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from pilotfish.config import CpuKernels, EngineConfig
-from pilotfish.errors import ConfigError, UnsupportedModelError
+from pilotfish.errors import ConfigError
 from pilotfish.models.decoder import Decoder
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.determinism import blocks_needed, is_batch_invariant
 from pilotfish.models.device import require_fp8
-from pilotfish.models.file_pages import move_weights
 from pilotfish.models.gpu_factory import build_gpu_decoder
 from pilotfish.models.loading import LoadedModel
 from pilotfish.models.native.build import NativeKernelsUnavailableError, variants_here
 from pilotfish.models.native.decoder import NativeDecoder
 from pilotfish.models.native.layout import unsupported_reason
-from pilotfish.models.own_cache.decoder import OwnCacheDecoder
+from pilotfish.models.own_cache.build import build_own_cache_decoder
 from pilotfish.models.own_cache.text_cache import Rows
 from pilotfish.models.self_check import BFLOAT16_TOLERANCE, bfloat16_deviation, serving_path_of
-from pilotfish.models.serving_path import ServingPath
 from pilotfish.models.twin import CONTEXT
 
 logger = logging.getLogger(__name__)
@@ -56,7 +54,9 @@ def build_decoder(
     path = loaded.path or serving_path_of(loaded.model.config, type(loaded.model))
     max_context_tokens = engine.max_context_tokens or loaded.max_context_tokens
     if not path.is_paged:
-        return _own_cache(loaded, engine, path, max_context_tokens, num_threads, device)
+        torch.set_num_threads(num_threads)
+        own = build_own_cache_decoder(loaded, engine, path, device, max_context_tokens=max_context_tokens)
+        return BuiltDecoder(decoder=own, deterministic=own.rows is Rows.TILES)
     if device.type == "cuda":
         if engine.deterministic:
             logger.info("logits may depend on the batch: deterministic is not attempted on a GPU")
@@ -82,49 +82,6 @@ def probed(decoder: Decoder, *, deterministic: bool) -> BuiltDecoder:
     if not is_invariant:
         logger.warning("logits depend on how tokens are cut into steps (%s, %s)", decoder.name, decoder.dtype)
     return BuiltDecoder(decoder=decoder, deterministic=is_invariant)
-
-
-def _own_cache(
-    loaded: LoadedModel,
-    engine: EngineConfig,
-    path: ServingPath,
-    max_context_tokens: int,
-    num_threads: int,
-    device: torch.device,
-) -> BuiltDecoder:
-    """The decoder that transformers computes. Where `deterministic` is asked for, rows are computed in tiles, or singly
-    where their logits depend on other rows even so."""
-    if engine.quantization not in ("none", "lossless"):
-        raise ConfigError(
-            f"engine.quantization is {engine.quantization}, and {loaded.model_id} is served {path}; that computes with "
-            "its weights as they are: set engine.quantization to none"
-        )
-    logger.warning("%s is served %s", loaded.model_id, path)
-    torch.set_num_threads(num_threads)
-    move_weights(loaded.model, device)
-
-    def decoder(rows: Rows) -> OwnCacheDecoder:
-        return OwnCacheDecoder(
-            loaded.model, rows=rows, max_context_tokens=max_context_tokens, max_texts=engine.max_sequences
-        )
-
-    assert path.own_cache_rows is not None
-    plain = decoder(path.own_cache_rows)
-    try:
-        is_cuttable = plain.is_cuttable
-    except Exception as error:  # the check computed in float32
-        raise UnsupportedModelError(
-            f"transformers cannot compute {loaded.model_id} in {engine.dtype} ({type(error).__name__}: {error}): set "
-            "engine.dtype to float32"
-        ) from error
-    if not engine.deterministic or plain.rows is Rows.SINGLE:
-        return BuiltDecoder(decoder=plain, deterministic=False)
-    if is_cuttable:
-        tiled = probed(decoder(Rows.TILES), deterministic=True)
-        if tiled.deterministic:
-            return tiled
-    logger.warning("rows are computed singly, so that drafts change no text: they do not pay (engine.deterministic)")
-    return BuiltDecoder(decoder=decoder(Rows.SINGLE), deterministic=False)
 
 
 def _native(

@@ -97,34 +97,32 @@ class OwnCacheDecoder:
             self._forget_old()
         return torch.stack(logits) if logits else torch.empty(0, self.vocab_size, dtype=self.dtype, device=self.device)
 
-    def _logits(self, part: SequenceSlice, wanted: Sequence[int]) -> Iterator[Tensor]:
+    def _logits(self, part: SequenceSlice, wanted: Sequence[int]) -> list[Tensor]:
         """Logits [V] of the wanted rows of a slice, whose tokens are in the pool."""
+        key = part.block_ids[0]
+        cache = self._caches.pop(key, None) or TextCache(self._model, self.rows, self.max_context_tokens)
+        logits = list(self._computed(cache, part, wanted))
+        self._caches[key] = cache  # a step that fails leaves none behind: nobody knows what it holds
+        return logits
+
+    def _computed(self, cache: TextCache, part: SequenceSlice, wanted: Sequence[int]) -> Iterator[Tensor]:
         assert self._pool is not None
         text = [self._pool.token_ids[slot] for slot in slots_of(part.block_ids, range(part.places.stop))]
-        cache = self._cache(part)
         if not wanted:
             # Where rows are computed singly a prompt's pieces wait for the last one: they are read together.
             if self.rows is not Rows.SINGLE and part.tree is None:
                 cache.logits(text, 0)
-            return
-        if part.tree is None:
+        elif part.tree is None:
             logits = cache.logits(text, part.num_rows - wanted[0])
             yield from (logits[row - wanted[0]] for row in wanted)
-            return
-        by_place: dict[int, Tensor] = {}
-        first = part.first_position + wanted[0]
-        for places in _paths(part):
-            text_of_path = [text[place] for place in places]
-            num_before = sum(place < min(first, part.root_position) for place in places)
-            logits = cache.logits(text_of_path, len(places) - num_before)
-            by_place |= dict(zip(places[num_before:], logits, strict=True))
-        yield from (by_place[part.first_position + row] for row in wanted)
-
-    def _cache(self, part: SequenceSlice) -> TextCache:
-        key = part.block_ids[0]
-        cache = self._caches.pop(key, None) or TextCache(self._model, self.rows, self.max_context_tokens)
-        self._caches[key] = cache
-        return cache
+        else:
+            by_place: dict[int, Tensor] = {}
+            first = min(part.first_position + wanted[0], part.root_position)
+            for places in _paths(part):
+                new = [place for place in places if place >= first]
+                logits = cache.logits([text[place] for place in places], len(new))
+                by_place |= dict(zip(new, logits, strict=True))
+            yield from (by_place[part.first_position + row] for row in wanted)
 
     def _forget_old(self) -> None:
         """Keep no more than there is room for."""

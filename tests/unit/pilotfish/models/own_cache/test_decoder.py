@@ -3,6 +3,7 @@
 import pytest
 import torch
 from transformers import CONFIG_MAPPING
+from transformers.models.falcon.modeling_falcon import FalconMLP
 
 from pilotfish.errors import UnsupportedModelError
 from pilotfish.models.attention.paged import SequenceSlice
@@ -45,6 +46,17 @@ def test_no_more_tokens_are_kept_than_the_pool_has() -> None:
     for first in range(1, 7):
         made.forward(StepInput(TEXTS[0], range(24), [SequenceSlice(0, 24, 0, (first, 7 - first))], [23]))
     assert made.num_kept_tokens <= 7 * 16
+
+
+def test_a_step_that_fails_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, other = decoder(), decoder()
+    made.forward(step(0, 10))
+    with monkeypatch.context() as patch:
+        patch.setattr(FalconMLP, "forward", lambda *_: 1 / 0)  # the first layer's keys are cached by then
+        with pytest.raises(ZeroDivisionError):
+            made.forward(step(10, 11))
+    other.forward(step(0, 10))
+    assert deviation_of(made.forward(step(10, 11)), other.forward(step(10, 11))) < TOLERANCE
 
 
 @pytest.mark.parametrize("rows", [Rows.ANY, Rows.TILES, Rows.SINGLE])
