@@ -72,6 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     report.conditions |= {outcome: counts[outcome] for outcome in ("right", "refused", "wrong", "crash")}
     report.conditions |= counts_of(report.rows)
+    report.check("architectures that are answered right", report.conditions["architectures right"], 120, "", "at least")
     report.finish(options, has_shown_rows=True)
     print(report.conditions)
     return 0

@@ -16,12 +16,12 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from pilotfish.config import EngineConfig
 from pilotfish.engine.core.engine_core import EngineCore
-from pilotfish.errors import PilotfishError
+from pilotfish.errors import PilotfishError, UnsupportedModelError
 from pilotfish.messages import CloseSequence, Decode, OpenSequence, Verify
 from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import Decoder, StepInput
 from pilotfish.models.factory import BuiltDecoder, build_decoder
-from pilotfish.models.loading import LoadedModel, read_weights
+from pilotfish.models.loading import LoadedModel
 from pilotfish.models.own_cache.decoder import OwnCacheDecoder
 from pilotfish.models.self_check import deviation_of, serving_path_of
 from pilotfish.models.serving_path import ServingPath
@@ -132,7 +132,10 @@ def _require_described(config: PreTrainedConfig) -> None:
     """Raise UnsupportedModelError where the config.json alone keeps a start from serving it."""
     with tempfile.TemporaryDirectory() as folder:
         config.save_pretrained(folder)
-        read_metadata(Path(folder))
+        try:
+            read_metadata(Path(folder))
+        except UnsupportedModelError as error:
+            raise UnsupportedModelError(str(error).replace(folder, config.model_type)) from None
 
 
 def _config(model_type: str, changes: dict[str, Any]) -> PreTrainedConfig:
@@ -182,7 +185,8 @@ def _in_bfloat16(model: PreTrainedModel) -> PreTrainedModel:
     """The model as it is loaded: some keep a few weights in float32."""
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
-        return read_weights(Path(folder), torch.bfloat16).eval().requires_grad_(False)
+        loaded: PreTrainedModel = type(model).from_pretrained(folder, dtype=torch.bfloat16)
+        return loaded.eval().requires_grad_(False)
 
 
 def _built(model: PreTrainedModel, path: ServingPath, dtype: Literal["bfloat16", "float32"]) -> BuiltDecoder:
