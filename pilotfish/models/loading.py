@@ -14,7 +14,7 @@ from transformers.utils import logging
 from pilotfish.errors import ModelError, UnsupportedModelError
 from pilotfish.models.file_pages import move_weights
 from pilotfish.models.self_check import require_served_right
-from pilotfish.models.store.catalogue import model_id, resolve
+from pilotfish.models.store.catalogue import merged_id
 from pilotfish.models.store.folder import ModelMetadata, read_metadata
 from pilotfish.models.store.pull import pull_model
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
@@ -41,16 +41,16 @@ def load_model(
     name_or_path: str,
     *,
     cache_dir: Path | str,
+    adapter: str = "",
     dtype: torch.dtype = torch.bfloat16,
     device: torch.device | str = "cpu",
 ) -> LoadedModel:
     """Load a model (catalogue name, hub id or local folder), pulling it into the cache if it is not there.
 
-    Only safetensors are read and no code of the model runs.
+    Only safetensors are read and no code of the model runs. adapter: see pull_model.
     Raises: ModelNotFoundError, ModelDownloadError, UnsupportedModelError, ModelError.
     """
-    source = resolve(name_or_path)
-    folder = pull_model(name_or_path, cache_dir)
+    folder = pull_model(name_or_path, cache_dir, adapter=adapter)
     metadata = read_metadata(folder)
     require_supported(metadata, folder)
     model = read_weights(folder, dtype).eval().requires_grad_(False)
@@ -58,7 +58,7 @@ def load_model(
     return LoadedModel(
         model=model,
         folder=folder,
-        model_id=model_id(source),
+        model_id=merged_id(name_or_path, adapter),
         vocab_size=metadata.vocab_size,
         max_context_tokens=metadata.max_context_tokens,
         fingerprint=tokenizer_fingerprint(folder),

@@ -152,9 +152,20 @@ def _decoder(config: Config, role: Role, meeting: Meeting | None) -> tuple[Loade
     device = _enter(engine)
     # What is to be rounded is loaded to the CPU, so that a GPU never holds it whole.
     loading_device = torch.device("cpu") if engine.quantization in ("int8", "fp8") else device
-    loaded = load_model(service.model, cache_dir=config.cache_dir, dtype=DTYPES[engine.dtype], device=loading_device)
     cache_dir = Path(config.cache_dir)
+    loaded = load_model(
+        service.model,
+        cache_dir=cache_dir,
+        adapter=_adapter(config, role),
+        dtype=DTYPES[engine.dtype],
+        device=loading_device,
+    )
     return loaded, build_decoder(loaded, engine, num_threads=num_threads, cache_dir=cache_dir, device=device)
+
+
+def _adapter(config: Config, role: Role) -> str:
+    """What is merged into the model of that role."""
+    return config.target.lora if role == "target" else ""
 
 
 def _with_weight_format(config: Config, role: Role) -> Config:
@@ -166,7 +177,7 @@ def _with_weight_format(config: Config, role: Role) -> Config:
     num_ranks = config.target.tensor_parallel_size if role == "target" else 1
     wanted = config.target.drafter
     drafter = head_folder(wanted.model) if role == "target" and wanted.model else None
-    folder = pull_model(service.model, Path(config.cache_dir))
+    folder = pull_model(service.model, Path(config.cache_dir), adapter=_adapter(config, role))
     num_layers = text_fields(read_metadata(folder).config).get("num_hidden_layers", 0)
     kept = kept_layers(config, num_layers) if role == "target" else ()
     needs = MemoryNeeds.of_model(folder, engine, num_ranks=num_ranks, drafter=drafter, num_feature_layers=len(kept))
