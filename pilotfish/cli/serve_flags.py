@@ -111,6 +111,11 @@ FLAGS = (
     ),
     Flag("target.tensor_parallel_size", ("--tensor-parallel-size", "-tp"), int),
     Flag("orchestrator.chat_template", ("--chat-template",)),
+    Flag(
+        "orchestrator.generation_config",
+        ("--generation-config",),
+        settings=lambda name: {"orchestrator.generation_config": "none" if name == "vllm" else name},
+    ),
     Flag("orchestrator.http.reasoning_parser", ("--reasoning-parser",)),
     Flag("orchestrator.http.tool_call_parser", ("--tool-call-parser",)),
     Flag(
