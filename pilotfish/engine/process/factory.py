@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -44,15 +45,18 @@ from pilotfish.parallel.ranks import Meeting, meet
 from pilotfish.speculation.lookup.index import lookup_of
 from pilotfish.types import BLOCK_SIZE, ModelInfo
 
+Watch = Callable[[InTargetDrafter], InTargetDrafter]
+"""Puts something around a drafter."""
 
-def build_engine(config: Config, role: Role, *, rank_folder: Path | None = None) -> Engine:
+
+def build_engine(config: Config, role: Role, *, rank_folder: Path | None = None, watch: Watch | None = None) -> Engine:
     """The engine of the configuration's target or draft section, warmed up. Raises PilotfishError kinds of loading.
 
-    rank_folder: of a target in several ranks, see pilotfish.parallel.ranks.meet.
+    rank_folder: of a target in several ranks, see pilotfish.parallel.ranks.meet. watch: for the drafter in a target.
     """
     if role == "draft" and DRAFTERS[config.draft.drafter].needs is Needs.FEATURES:
         return _head_engine(config)
-    return _model_engine(config, role, rank_folder)
+    return _model_engine(config, role, rank_folder, watch)
 
 
 def build_in_target_drafter(config: Config, loaded: LoadedModel, decoder: Decoder) -> InTargetDrafter | None:
@@ -73,7 +77,7 @@ def build_in_target_drafter(config: Config, loaded: LoadedModel, decoder: Decode
     return InTargetLookup(name, make_index, drafter, config.draft.lookup_min_accepted_tokens)
 
 
-def _model_engine(config: Config, role: Role, rank_folder: Path | None) -> EngineCore:
+def _model_engine(config: Config, role: Role, rank_folder: Path | None, watch: Watch | None) -> EngineCore:
     has_ranks = role == "target" and config.target.tensor_parallel_size > 1
     with meet(rank_folder) if has_ranks else nullcontext() as meeting:
         config = _with_weight_format(config, role)
@@ -81,6 +85,8 @@ def _model_engine(config: Config, role: Role, rank_folder: Path | None) -> Engin
     engine = (config.target if role == "target" else config.draft).engine
     decoder = built.decoder
     drafter = build_in_target_drafter(config, loaded, decoder) if role == "target" else None
+    if drafter is not None and watch is not None:
+        drafter = watch(drafter)
     features = build_feature_store(config, loaded, decoder) if role == "target" else None
     engine = with_kv_cache_tokens(engine, decoder, _bytes_beside(loaded, decoder, drafter, features))
     info = ModelInfo(
