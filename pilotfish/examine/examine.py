@@ -5,13 +5,14 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pilotfish.bench.machine import this_machine
 from pilotfish.bench.prompts import Prompt
 from pilotfish.chat import ChatMessage
 from pilotfish.config import Config
+from pilotfish.drafter_registry import DRAFTERS, Needs
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.in_target_drafting import InTargetDrafter
 from pilotfish.engine.process.calibration import calibrate
@@ -19,11 +20,12 @@ from pilotfish.engine.process.factory import build_engine
 from pilotfish.errors import ConfigError
 from pilotfish.examine.acceptance import acceptance_of
 from pilotfish.examine.costs import RoundCosts, measure_draft_model, measure_in_target
+from pilotfish.examine.diagnosis import diagnose, template_fault
 from pilotfish.examine.drafted_answer import DraftedAnswer
 from pilotfish.examine.drafters import NamedDrafter, configured_for
 from pilotfish.examine.prediction import advise, predict
 from pilotfish.examine.rehearsal import DraftWatch, Question, answer_all, draft_all
-from pilotfish.examine.result import DrafterResult, Examination
+from pilotfish.examine.result import DrafterResult, Examination, Finding
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.step_table import StepTable
 from pilotfish.types import SamplingParams
@@ -45,8 +47,19 @@ class Order:
     """Of a second answer to each prompt; 0: there is none."""
 
 
+_MAX_TEMPLATE_PROMPTS = 12
+
 Report = Callable[[str, int, int], None]
 """Called with what is done, how much of it is done and how much there is to do."""
+
+
+@dataclass(frozen=True)
+class _Measured:
+    answers: Sequence[DraftedAnswer]
+    costs: RoundCosts
+    max_context_tokens: int = 0
+    """Of a draft model."""
+    findings: Sequence[Finding] = ()
 
 
 @dataclass
@@ -63,11 +76,13 @@ class _Examiner:
     def examine(self, drafter: NamedDrafter) -> DrafterResult:
         """Raises PilotfishError kinds of loading and ConfigError."""
         config = configured_for(self.order.config, drafter)
-        answers, costs = self._in_target(config, drafter) if drafter.is_in_target else self._apart(config, drafter)
+        measured = self._in_target(config, drafter) if drafter.is_in_target else self._apart(config, drafter)
         gc.collect()  # the engine is gone: the next one needs the memory
-        return _result(drafter, config, answers, costs, self.order.num_draft_tokens)
+        self.report(f"{drafter.name}: experiments", 0, 0)
+        findings = diagnose(config, drafter, self.questions, measured.answers, measured.max_context_tokens)
+        return _result(drafter, config, measured, [*measured.findings, *findings], self.order.num_draft_tokens)
 
-    def _in_target(self, config: Config, drafter: NamedDrafter) -> tuple[Sequence[DraftedAnswer], RoundCosts]:
+    def _in_target(self, config: Config, drafter: NamedDrafter) -> _Measured:
         watches: list[DraftWatch] = []
 
         def watch(wrapped: InTargetDrafter) -> DraftWatch:
@@ -78,9 +93,25 @@ class _Examiner:
         answers = self._answer(core, drafter.name, watches[0])
         self._time_steps(core, config, drafter.name)
         max_rows = config.target.engine.max_batch_tokens
-        return answers, measure_in_target(core, watches[0], self.order.num_draft_tokens, self.steps, max_rows)
+        costs = measure_in_target(core, watches[0], self.order.num_draft_tokens, self.steps, max_rows)
+        is_trained = DRAFTERS[drafter.kind].needs is not Needs.TEXT
+        fault = self._template_fault(core, watches[0], answers, drafter.name) if is_trained else None
+        return _Measured(answers, costs, findings=[fault] if fault else [])
 
-    def _apart(self, config: Config, drafter: NamedDrafter) -> tuple[Sequence[DraftedAnswer], RoundCosts]:
+    def _template_fault(
+        self, core: EngineCore, watch: DraftWatch, answers: Sequence[DraftedAnswer], name: str
+    ) -> Finding | None:
+        """Ask some prompts once more: with the model's own chat template if there is another, else without any."""
+        chosen = replace(self.order, prompts=self.order.prompts[:_MAX_TEMPLATE_PROMPTS], temperature=0.0)
+        is_replaced = bool(self.order.config.orchestrator.chat_template)
+        how = "with the model's own template" if is_replaced else "without a chat template"
+        questions = _questions(core, chosen, uses_template=is_replaced, template="")
+        progress = self._progress(f"{name}: prompts {how}", len(questions) * chosen.max_tokens)
+        others = answer_all(core, questions, chosen.max_tokens, 1, watch, progress)
+        served = [answer for answer in answers if answer.temperature == 0][: len(others)]
+        return template_fault(acceptance_of(served, 1), acceptance_of(others, 1), how)
+
+    def _apart(self, config: Config, drafter: NamedDrafter) -> _Measured:
         if not self.answers:
             core = self._target(config, drafter.name, None)
             self._answer(core, drafter.name, None)
@@ -93,14 +124,16 @@ class _Examiner:
         progress = self._progress(f"{drafter.name}: drafts", sum(len(each.token_ids) - 1 for each in self.answers))
         answers = draft_all(drafts, self.questions, self.answers, self.order.num_draft_tokens, progress)
         self.report(f"{drafter.name}: timing", 0, 0)
-        return answers, measure_draft_model(drafts, self.steps, config.target.engine.max_batch_tokens)
+        costs = measure_draft_model(drafts, self.steps, config.target.engine.max_batch_tokens)
+        return _Measured(answers, costs, max_context_tokens=drafts.model.max_context_tokens)
 
     def _target(self, config: Config, name: str, watch: Callable[[InTargetDrafter], DraftWatch] | None) -> EngineCore:
         self.report(f"{name}: the target loads", 0, 0)
         core = build_engine(config, "target", watch=watch)
         assert isinstance(core, EngineCore)
         self.fingerprint = core.model.tokenizer_fingerprint
-        self.questions = self.questions or _questions(core, self.order)
+        template = self.order.config.orchestrator.chat_template
+        self.questions = self.questions or _questions(core, self.order, template=template)
         return core
 
     def _answer(self, core: EngineCore, name: str, watch: DraftWatch | None) -> Sequence[DraftedAnswer]:
@@ -146,16 +179,19 @@ def examine(order: Order, report: Report = lambda *_: None) -> Examination:
     )
 
 
-def _questions(core: EngineCore, order: Order) -> list[Question]:
-    """Each prompt as a chat, once greedily and once sampled; the longest that leave room for an answer."""
-    tokenizer = Tokenizer.load(Path(core.model.tokenizer_path), order.config.orchestrator.chat_template)
+def _questions(core: EngineCore, order: Order, *, template: str, uses_template: bool = True) -> list[Question]:
+    """Each prompt, as a chat where the model has a template: greedily, and all once more sampled.
+
+    template: a file in place of the model's own. Raises ConfigError for a prompt that leaves no room for an answer.
+    """
+    tokenizer = Tokenizer.load(Path(core.model.tokenizer_path), template)
     limit = core.model.max_context_tokens - order.max_tokens - order.num_draft_tokens - 1
     questions = []
     for temperature in (0.0, *([order.temperature] if order.temperature else [])):
         for seed, prompt in enumerate(order.prompts):
             text = (
                 tokenizer.apply_chat_template((ChatMessage("user", prompt.text),))
-                if tokenizer.chat_template
+                if uses_template and tokenizer.chat_template
                 else tokenizer.encode(prompt.text)
             )
             if len(text) > limit:
@@ -170,8 +206,13 @@ def _questions(core: EngineCore, order: Order) -> list[Question]:
 
 
 def _result(
-    drafter: NamedDrafter, config: Config, answers: Sequence[DraftedAnswer], costs: RoundCosts, num_draft_tokens: int
+    drafter: NamedDrafter,
+    config: Config,
+    measured: _Measured,
+    findings: Sequence[Finding],
+    num_draft_tokens: int,
 ) -> DrafterResult:
+    answers = measured.answers
     greedy = [answer for answer in answers if answer.temperature == 0]
     sampled = [answer for answer in answers if answer.temperature > 0]
     categories = dict.fromkeys(answer.category for answer in answers)
@@ -187,5 +228,6 @@ def _result(
             category: acceptance_of([answer for answer in answers if answer.category == category], num_draft_tokens)
             for category in categories
         },
-        speeds=predict(overall, costs),
+        speeds=predict(overall, measured.costs),
+        findings=findings,
     )

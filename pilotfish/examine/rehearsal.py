@@ -21,7 +21,7 @@ from pilotfish.engine.core.kept_rows import KeptRows
 from pilotfish.errors import ConfigError
 from pilotfish.examine.drafted_answer import Draft, DraftedAnswer
 from pilotfish.messages import CloseSequence, Decode, Event, OpenSequence, Proposal, Propose, SequenceError, Verdict
-from pilotfish.types import SamplingParams
+from pilotfish.types import SamplingParams, SequenceErrorCode
 
 _PATIENT = Thresholds(round=0.0, node=0.0)
 """Drafts go on to their full length, however little the drafter trusts them."""
@@ -144,20 +144,22 @@ def draft_all(
 ) -> list[DraftedAnswer]:
     """The answers with what a draft model's idle engine drafts after each of their tokens.
 
-    Raises ConfigError when the engine refuses a question.
+    Raises ConfigError when the engine fails.
     """
     drafts: list[dict[int, Draft]] = [{} for _ in answers]
-    waiting, under_way = list(range(len(answers)))[::-1], dict[int, int]()
+    waiting, under_way = list(range(len(answers)))[::-1], set[int]()
     while waiting or under_way:
         while waiting and len(under_way) < core.limits.max_sequences:
             index = waiting.pop()
             sampling = msgspec.structs.replace(questions[index].sampling, max_tokens=len(answers[index].token_ids) + 64)
             core.submit(OpenSequence(index, questions[index].token_ids, sampling))
-            under_way[index] = 0
+            under_way.add(index)
             _propose(core, index, questions[index], answers[index], 1, num_draft_tokens)
         for event in core.step():
             if isinstance(event, SequenceError):
-                raise ConfigError(f"the draft model refuses a prompt: {event.message}")
+                if event.code is not SequenceErrorCode.INVALID:
+                    raise ConfigError(f"the draft model cannot draft: {event.message}")
+                under_way.discard(event.sequence_id)  # too long for it, as in service: no drafts from here on
             if not isinstance(event, Proposal):
                 continue
             index = event.sequence_id
@@ -168,7 +170,7 @@ def draft_all(
                 _propose(core, index, questions[index], answers[index], place + 1, num_draft_tokens)
             else:
                 core.submit(CloseSequence(index))
-                del under_way[index]
+                under_way.discard(index)
     return [replace(answer, drafts=own) for answer, own in zip(answers, drafts, strict=True)]
 
 

@@ -17,7 +17,7 @@ def speculation_settings(advice: Advice) -> dict[str, Any]:
     """Keys of orchestrator.speculation: between two loads that were examined the nearer one counts."""
     if not advice.drafter:
         return {"mode": "off"}
-    settings: dict[str, Any] = {"num_speculative_tokens": max(advice.num_draft_tokens.values()), "tree_nodes": 0}
+    settings: dict[str, Any] = {"num_speculative_tokens": max(advice.num_draft_tokens.values())}
     loads = sorted(advice.num_draft_tokens)
     ends = [(load + after) // 2 for load, after in pairwise(loads)]
     bounds = zip(loads, [1, *(end + 1 for end in ends)], [*ends, _MANY], strict=True)

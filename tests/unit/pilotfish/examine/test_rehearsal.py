@@ -50,9 +50,9 @@ def head() -> Eagle3Head:
 
 
 def core_of(
-    model: LlamaForCausalLM, head: Eagle3Head | str | None = None, *, is_watched: bool = True
+    model: LlamaForCausalLM, head: Eagle3Head | str | None = None, *, is_watched: bool = True, context: int = CONTEXT
 ) -> tuple[EngineCore, list[DraftWatch]]:
-    decoder = TransformersDecoder(copy.deepcopy(model), deterministic=False, max_context_tokens=CONTEXT)
+    decoder = TransformersDecoder(copy.deepcopy(model), deterministic=False, max_context_tokens=context)
     watches: list[DraftWatch] = []
     drafter: InTargetDrafter | None = None
     if isinstance(head, Eagle3Head):
@@ -64,7 +64,7 @@ def core_of(
         watches.append(DraftWatch(drafter, itertools.count().__next__))
         drafter = watches[0]
     engine = EngineConfig(kv_cache_tokens=1024, max_batch_tokens=48, dtype="float32", max_sequences=4)
-    info = ModelInfo(model_id="tiny", tokenizer_fingerprint="none", vocab_size=VOCAB, max_context_tokens=CONTEXT)
+    info = ModelInfo(model_id="tiny", tokenizer_fingerprint="none", vocab_size=VOCAB, max_context_tokens=context)
     return EngineCore(decoder, engine, info, drafter=drafter), watches
 
 
@@ -143,6 +143,16 @@ def test_a_copy_of_the_target_is_always_right(model: LlamaForCausalLM, sampling:
     acceptance = acceptance_of(drafted, DEPTH)
     assert acceptance.rates == (1.0,) * DEPTH
     assert replay(drafted, DEPTH)[0] == pytest.approx(DEPTH + 1, rel=0.2)
+
+
+def test_a_draft_model_of_a_shorter_context_drafts_as_far_as_it_reaches(model: LlamaForCausalLM) -> None:
+    asked = questions(GREEDY, 2)
+    answers = answer_all(core_of(model)[0], asked, LENGTH, DEPTH)
+    drafted = draft_all(core_of(model, context=20)[0], asked, answers, DEPTH)
+    for question, answer in zip(asked, drafted, strict=True):
+        reach = 20 - len(question.token_ids)
+        assert answer.num_accepted(1) == DEPTH
+        assert not any(answer.draft_after(place).token_ids for place in range(reach, LENGTH))
 
 
 def test_an_answer_that_ends_is_whole(model: LlamaForCausalLM) -> None:

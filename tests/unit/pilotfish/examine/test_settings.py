@@ -8,7 +8,6 @@ ADVICE = Advice("eagle3", {1: 4, 4: 3, 8: 2, 16: 0, 64: 0}, 16)
 def test_the_nearer_load_counts() -> None:
     assert speculation_settings(ADVICE) == {
         "num_speculative_tokens": 4,
-        "tree_nodes": 0,
         "num_speculative_tokens_per_batch_size": [[1, 2, 4], [3, 6, 3], [7, 12, 2]],
         "disable_by_batch_size": 13,
     }
