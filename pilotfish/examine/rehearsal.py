@@ -21,7 +21,7 @@ from pilotfish.engine.core.kept_rows import KeptRows
 from pilotfish.errors import ConfigError
 from pilotfish.examine.drafted_answer import Draft, DraftedAnswer
 from pilotfish.messages import CloseSequence, Decode, Event, OpenSequence, Proposal, Propose, SequenceError, Verdict
-from pilotfish.types import SamplingParams, SequenceErrorCode
+from pilotfish.types import SamplingParams
 
 _PATIENT = Thresholds(round=0.0, node=0.0)
 """Drafts go on to their full length, however little the drafter trusts them."""
@@ -147,7 +147,9 @@ def draft_all(
     Raises ConfigError when the engine fails.
     """
     drafts: list[dict[int, Draft]] = [{} for _ in answers]
-    waiting, under_way = list(range(len(answers)))[::-1], set[int]()
+    reach = [core.model.max_context_tokens - len(question.token_ids) for question in questions]
+    waiting = [index for index, answer in enumerate(answers) if min(len(answer.token_ids), reach[index]) > 1][::-1]
+    under_way = set[int]()
     while waiting or under_way:
         while waiting and len(under_way) < core.limits.max_sequences:
             index = waiting.pop()
@@ -157,16 +159,15 @@ def draft_all(
             _propose(core, index, questions[index], answers[index], 1, num_draft_tokens)
         for event in core.step():
             if isinstance(event, SequenceError):
-                if event.code is not SequenceErrorCode.INVALID:
-                    raise ConfigError(f"the draft model cannot draft: {event.message}")
-                under_way.discard(event.sequence_id)  # too long for it, as in service: no drafts from here on
+                raise ConfigError(f"the draft model cannot draft: {event.message}")
             if not isinstance(event, Proposal):
                 continue
             index = event.sequence_id
             place = event.base_length - len(questions[index].token_ids)
             drafts[index][place] = Draft(event.draft_token_ids)
             on_progress(1)
-            if place + 1 < len(answers[index].token_ids):
+            # As in service, nothing is drafted beyond its context.
+            if place + 1 < min(len(answers[index].token_ids), reach[index]):
                 _propose(core, index, questions[index], answers[index], place + 1, num_draft_tokens)
             else:
                 core.submit(CloseSequence(index))
