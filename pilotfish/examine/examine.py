@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import msgspec
+
 from pilotfish.bench.machine import this_machine
 from pilotfish.bench.prompts import Prompt
 from pilotfish.chat import ChatMessage
@@ -26,6 +28,7 @@ from pilotfish.examine.drafters import NamedDrafter, configured_for
 from pilotfish.examine.prediction import advise, predict
 from pilotfish.examine.rehearsal import DraftWatch, Question, answer_all, draft_all
 from pilotfish.examine.result import DrafterResult, Examination, Finding
+from pilotfish.models.store.generation_config import sampling_defaults
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.step_table import StepTable
 from pilotfish.types import SamplingParams
@@ -180,11 +183,14 @@ def examine(order: Order, report: Report = lambda *_: None) -> Examination:
 
 
 def _questions(core: EngineCore, order: Order, *, template: str, uses_template: bool = True) -> list[Question]:
-    """Each prompt, as a chat where the model has a template: greedily, and all once more sampled.
+    """Each prompt, as a chat where the model has a template: greedily, and all once more sampled; else as the model's
+    generation_config.json says.
 
     template: a file in place of the model's own. Raises ConfigError for a prompt that leaves no room for an answer.
     """
-    tokenizer = Tokenizer.load(Path(core.model.tokenizer_path), template)
+    folder, orchestrator = Path(core.model.tokenizer_path), order.config.orchestrator
+    tokenizer = Tokenizer.load(folder, template)
+    own = sampling_defaults(folder) if orchestrator.generation_config == "auto" else {}
     limit = core.model.max_context_tokens - order.max_tokens - order.num_draft_tokens - 1
     questions = []
     for temperature in (0.0, *([order.temperature] if order.temperature else [])):
@@ -199,9 +205,9 @@ def _questions(core: EngineCore, order: Order, *, template: str, uses_template: 
                     f"the prompt {prompt.text[:60]!r}... has {len(text)} tokens; beside answers of {order.max_tokens} "
                     f"the target takes {limit}"
                 )
-            questions.append(
-                Question(prompt.category, tuple(text), SamplingParams(temperature=temperature, seed=seed, max_tokens=1))
-            )
+            sampling = msgspec.structs.replace(SamplingParams(seed=seed), **own)
+            sampling = msgspec.structs.replace(sampling, temperature=temperature)
+            questions.append(Question(prompt.category, tuple(text), sampling))
     return questions
 
 
