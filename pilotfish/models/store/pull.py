@@ -65,8 +65,11 @@ def pull_model(
     Raises: ModelNotFoundError, ModelDownloadError, UnsupportedModelError, ModelError.
     """
     cache, progress, steps = ModelCache(Path(cache_dir).expanduser()), progress or ignore_progress, steps or PullSteps()
-    base = pull(resolve(name), cache, progress, steps)
-    return _merge(base, adapter, cache, progress, steps) if adapter else base
+    folder = _pull(resolve(name), cache, progress, steps)
+    if adapter:
+        folder = _merge(folder, adapter, cache, progress, steps)
+    progress(PullProgress(PullStage.DONE))
+    return folder
 
 
 def pull_tokenizer(name: str, cache_dir: Path | str, snapshot: Snapshotter = snapshot_without_weights) -> Path:
@@ -83,6 +86,12 @@ def pull_tokenizer(name: str, cache_dir: Path | str, snapshot: Snapshotter = sna
 
 def pull(source: ModelSource, cache: ModelCache, progress: ProgressCallback, steps: PullSteps) -> Path:
     """As pull_model, for a resolved source."""
+    folder = _pull(source, cache, progress, steps)
+    progress(PullProgress(PullStage.DONE))
+    return folder
+
+
+def _pull(source: ModelSource, cache: ModelCache, progress: ProgressCallback, steps: PullSteps) -> Path:
     if isinstance(source, LocalFolder):
         folder = source.folder
     elif isinstance(source, HubModel):
@@ -95,7 +104,6 @@ def pull(source: ModelSource, cache: ModelCache, progress: ProgressCallback, ste
     else:
         folder = _pull_from_catalogue(source, cache, progress, steps)
     check_model_folder(folder)
-    progress(PullProgress(PullStage.DONE))
     return folder
 
 
@@ -140,7 +148,6 @@ def _merge(base: Path, adapter: str, cache: ModelCache, progress: ProgressCallba
                 steps.merge(base, folder, being_written)
                 progress(PullProgress(PullStage.PUBLISH))
                 cache.publish(name, being_written, {"name": name, "base": str(base), "adapter": str(folder)})
-    progress(PullProgress(PullStage.DONE))
     return cache.folder(name)
 
 

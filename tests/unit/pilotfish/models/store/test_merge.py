@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 
 from pilotfish.errors import ModelError, ModelNotFoundError, UnsupportedModelError
 from pilotfish.models.loading import load_model
+from pilotfish.models.store.progress import PullProgress, PullStage
 from pilotfish.models.store.pull import merge_in_subprocess, pull_model
 from tests.support.tiny_models import tiny_model
 
@@ -101,10 +102,16 @@ def test_an_adapter_is_merged_once_and_anew_when_it_has_changed(
     folder, model = base
     adapter = write_adapter(tmp_path / "style", adapted(model, ["lm_head"], 6.0))
 
+    stages: list[PullStage] = []
+
     def pulled() -> Path:
-        return pull_model(str(folder), tmp_path / "cache", adapter=str(adapter))
+        def progress(report: PullProgress) -> None:
+            stages.append(report.stage)
+
+        return pull_model(str(folder), tmp_path / "cache", progress, adapter=str(adapter))
 
     first = pulled()
+    assert stages == [PullStage.MERGE, PullStage.PUBLISH, PullStage.DONE]
     written_ns = (first / "model.safetensors").stat().st_mtime_ns
     assert pulled() == first
     assert (first / "model.safetensors").stat().st_mtime_ns == written_ns
