@@ -32,10 +32,13 @@ def diagnose(
     questions: Sequence[Question],
     answers: Sequence[DraftedAnswer],
     max_context_tokens: int = 0,
+    *,
+    is_explained: bool = False,
 ) -> Iterator[Finding]:
     """What is wrong with a drafter that was trained; a lookup does what it can. config: with this drafter.
 
-    max_context_tokens: of a draft model; 0: nobody knows.
+    max_context_tokens: of a draft model; 0: nobody knows. is_explained: a cause is known, of which differences between
+    answers may come; they are looked at where there is none.
     """
     if DRAFTERS[drafter.kind].needs is Needs.TEXT:
         return
@@ -44,7 +47,9 @@ def diagnose(
         head, findings = _examine_head(config, questions, answers)
         max_context_tokens = head.config.max_position_embeddings
         yield from findings
-    yield from suspicions(answers, max_context_tokens)
+        is_explained = is_explained or bool(findings)
+    if not is_explained:
+        yield from suspicions(answers, max_context_tokens)
 
 
 def _examine_head(

@@ -82,7 +82,14 @@ class _Examiner:
         measured = self._in_target(config, drafter) if drafter.is_in_target else self._apart(config, drafter)
         gc.collect()  # the engine is gone: the next one needs the memory
         self.report(f"{drafter.name}: experiments", 0, 0)
-        findings = diagnose(config, drafter, self.questions, measured.answers, measured.max_context_tokens)
+        findings = diagnose(
+            config,
+            drafter,
+            self.questions,
+            measured.answers,
+            measured.max_context_tokens,
+            is_explained=bool(measured.findings),
+        )
         return _result(drafter, config, measured, [*measured.findings, *findings], self.order.num_draft_tokens)
 
     def _in_target(self, config: Config, drafter: NamedDrafter) -> _Measured:

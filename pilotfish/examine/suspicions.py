@@ -26,6 +26,9 @@ def least_gain(num_positions: int) -> float:
 
 def suspicions(answers: Sequence[DraftedAnswer], max_context_tokens: int) -> Iterator[Finding]:
     """Of a drafter that was trained. max_context_tokens: those that it was made for; 0: nobody knows."""
+    if (too_long := _context(answers, max_context_tokens)) is not None:
+        yield too_long  # other differences may come of it
+        return
     first = _first(acceptance_of(answers, 1))
     if first is not None and first < _LEAST:
         yield Finding(
@@ -36,7 +39,6 @@ def suspicions(answers: Sequence[DraftedAnswer], max_context_tokens: int) -> Ite
         return
     yield from _domains(answers)
     yield from _temperature(answers)
-    yield from _context(answers, max_context_tokens)
 
 
 def _first(acceptance: Acceptance) -> float | None:
@@ -75,20 +77,21 @@ def _temperature(answers: Sequence[DraftedAnswer]) -> Iterator[Finding]:
         )
 
 
-def _context(answers: Sequence[DraftedAnswer], max_context_tokens: int) -> Iterator[Finding]:
+def _context(answers: Sequence[DraftedAnswer], max_context_tokens: int) -> Finding | None:
     if not max_context_tokens:
-        return
+        return None
     rights: Mapping[bool, list[bool]] = {True: [], False: []}
     for answer in answers:
         for place in range(1, len(answer.token_ids)):
             is_beyond = answer.num_prompt_tokens + place > max_context_tokens
             rights[is_beyond].append(answer.num_accepted(place) > 0)
     if min(map(len, rights.values())) < MIN_POSITIONS:
-        return
+        return None
     beyond, within = (sum(rights[part]) / len(rights[part]) for part in (True, False))
-    if beyond < _CONTEXT * within:
-        yield Finding(
-            "texts are longer than the drafter's context",
-            f"beyond {max_context_tokens} tokens {beyond:.0%} of first drafts are accepted, {within:.0%} before",
-            "Use a drafter of a longer context, or a lookup for long prompts",
-        )
+    if beyond >= _CONTEXT * within:
+        return None
+    return Finding(
+        "texts are longer than the drafter's context",
+        f"beyond {max_context_tokens} tokens {beyond:.0%} of first drafts are accepted, {within:.0%} before",
+        "Use a drafter of a longer context, or a lookup for long prompts",
+    )

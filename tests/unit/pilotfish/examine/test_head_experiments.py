@@ -20,7 +20,7 @@ from pilotfish.models.store.catalogue import DEFAULT_MODEL
 from pilotfish.models.store.model_store import ModelCache
 from pilotfish.models.tokens.tokenizer import Tokenizer
 
-NUM_PROMPTS, NUM_TOKENS = 6, 40
+NUM_PROMPTS, NUM_TOKENS = 5, 32
 
 
 @pytest.fixture(scope="module")

@@ -50,6 +50,12 @@ def test_each_fault_is_named_with_its_evidence(fault: list[DraftedAnswer], cause
     assert finding.advice
 
 
+def test_what_comes_of_a_short_context_is_not_named_as_well() -> None:
+    long = answers(0.0, category="summaries", num_prompt_tokens=300)
+    (finding,) = suspicions([*answers(0.6), *long], 200)
+    assert "longer than the drafter's context" in finding.cause
+
+
 def test_a_drafter_of_another_model() -> None:
     (finding,) = suspicions([*answers(0.02), *answers(0.09, category="chat")], 0)
     assert "hardly ever agrees" in finding.cause
