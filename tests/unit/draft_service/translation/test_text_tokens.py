@@ -12,7 +12,7 @@ from tests.support.trained_tokenizers import KINDS, Kind, backend, random_text
 @pytest.mark.parametrize("kind", KINDS)
 def test_they_are_those_of_the_whole_text(kind: Kind) -> None:
     continuation, numbers = Continuation(backend(kind)), random.Random(7)
-    for _ in range(60):
+    for _ in range(100):
         tokens, text = TextTokens(continuation), ""
         for _ in range(25):
             kept = len(text) - numbers.choice((0, 0, 0, min(len(text), numbers.randrange(20))))
