@@ -162,11 +162,13 @@ async def translated(engine: EngineClient, config: Config) -> EngineClient:
         raise
     if vocabularies is None:
         return engine
+    num_common, num_tokens = len(vocabularies.target_ids), vocabularies.target.vocab_size
     logger.info(
-        "the draft model has another vocabulary than %s: it has %d of its %d tokens",
+        "the draft model has %d of the %d tokens of %s: its drafts are translated (draft.vocabulary %s)",
+        num_common,
+        num_tokens,
         config.target.model,
-        len(vocabularies.target_ids),
-        vocabularies.target.vocab_size,
+        config.draft.vocabulary,
     )
     return TranslatingEngine(engine, vocabularies, config.draft.vocabulary)
 
