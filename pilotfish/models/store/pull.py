@@ -84,6 +84,12 @@ def pull_tokenizer(name: str, cache_dir: Path | str, snapshot: Snapshotter = sna
         return snapshot(source.repo_id, cache.hub, ignore_progress)
 
 
+def tokenizer_folder(name: str, cache_dir: Path | str) -> Path:
+    """As pull_tokenizer, for a drafter that needs the tokenizer alone: a local folder is taken as it is."""
+    folder = Path(name)
+    return folder if folder.is_dir() else pull_tokenizer(name, cache_dir)
+
+
 def pull(source: ModelSource, cache: ModelCache, progress: ProgressCallback, steps: PullSteps) -> Path:
     """As pull_model, for a resolved source."""
     folder = _pull(source, cache, progress, steps)
