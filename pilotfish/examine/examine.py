@@ -130,7 +130,10 @@ class _Examiner:
         self.report(f"{drafter.name}: loads", 0, 0)
         drafts = build_engine(config, "draft")
         if drafts.model.tokenizer_fingerprint != self.fingerprint:
-            raise ConfigError(f"{drafter.name} has another tokenizer than the target: it cannot draft for it")
+            raise ConfigError(
+                f"{drafter.name} has another vocabulary than the target, which is not examined: measure it with "
+                "`pilotfish bench --proposers model=MODEL`"
+            )
         progress = self._progress(f"{drafter.name}: drafts", sum(len(each.token_ids) - 1 for each in self.answers))
         answers = draft_all(drafts, self.questions, self.answers, self.order.num_draft_tokens, progress)
         self.report(f"{drafter.name}: timing", 0, 0)
