@@ -1,7 +1,9 @@
 """What is each proposer worth, over our own plain decoding?
 
 Every proposer gets a stack of its own; within it, plain decoding and each draft length answer every prompt in turn.
-Speed-ups are ratios to plain decoding in the same turns.
+Speed-ups are ratios to plain decoding in the same turns. `auto` is what the orchestrator chooses: with a head in the
+draft service (`--set draft.proposer=eagle3 --set draft.head=...`) beside the default one in the target, and those two
+named as well, it is judged against the better of them.
 """
 
 import sys
@@ -67,6 +69,26 @@ def add_checks(report: Report, result: Result, variants: dict[str, Variant], *, 
     report.check("answers that differ from plain decoding's", differing, 0, "answers", "equal to")
 
 
+def add_choice_checks(report: Report, result: Result) -> None:
+    """What choosing among the drafters (`auto`) costs against the best single one of them, where both were run."""
+    speed_ups: dict[str, dict[str, float]] = {}
+    for row in (*result.overall, *result.rows):
+        name, _, length = row.arm.partition(" ")
+        if length == "auto" and row.speed_up is not None:
+            speed_ups.setdefault(name, {})[row.category] = row.speed_up
+    chosen = speed_ups.pop("auto", {})
+    if not chosen or not speed_ups:
+        return
+    shares = {
+        category: speed_up / max(each[category] for each in speed_ups.values() if category in each)
+        for category, speed_up in chosen.items()
+    }
+    overall = shares.pop(result.overall[0].category)
+    report.check("auto over the best single drafter", overall, 0.98, kind="at least")
+    category, worst = min(shares.items(), key=lambda item: item[1])
+    report.check(f"the same in the worst category ({category})", worst, 0.95, kind="at least")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     drafters_parser = options_parser(__doc__, lengths=(3, 6))
     drafters_parser.add_argument("--proposers", nargs="+", default=None, metavar="NAME[=FOLDER]")
@@ -82,6 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     result = result_of(run, settings, prompts_from=str(options.dataset or "our own set"), overrides=options.set)
     report = report_of("What is each proposer worth?", result)
     add_checks(report, result, run.variants)
+    add_choice_checks(report, result)
     report.finish(options, has_shown_rows=True)
     return 0
 

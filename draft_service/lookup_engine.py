@@ -6,7 +6,6 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from pilotfish.config import Config
 from pilotfish.engine.process.process_engine import EventQueue
@@ -23,11 +22,11 @@ from pilotfish.messages import (
 )
 from pilotfish.models.store.catalogue import model_id, resolve
 from pilotfish.models.store.folder import read_metadata
-from pilotfish.models.store.pull import pull_tokenizer
+from pilotfish.models.store.pull import tokenizer_folder
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
 from pilotfish.speculation.lookup.index import MakeIndex, lookup_of, one_hot_probs
 from pilotfish.speculation.lookup.sequence import SequenceLookup
-from pilotfish.types import Limits, LoadReport, ModelInfo, SamplingParams, SequenceErrorCode
+from pilotfish.types import Limits, LoadReport, ModelInfo, SamplingParams
 
 TOKENS_PER_TURN = 256
 """Tokens indexed before the event loop turns to others: a millisecond at most."""
@@ -99,11 +98,7 @@ class LookupEngine:
         sequence = self._sequences.get(command.sequence_id)
         start = command.base_length - len(command.new_token_ids)
         if sequence is None or not 0 <= start <= sequence.lookup.length:
-            message = (
-                "unknown sequence, or tokens before the stated ones are missing: open it with all committed tokens"
-            )
-            code = SequenceErrorCode.UNKNOWN_SEQUENCE
-            self._queue.put([SequenceError(command.sequence_id, code, message, command.base_length)])
+            self._queue.put([SequenceError.unknown(command.sequence_id, command.base_length)])
             return
         is_behind = sequence.lookup.num_waiting > 0 or sequence.request is not None
         sequence.lookup.replace_from(start, command.new_token_ids)
@@ -147,7 +142,7 @@ class LookupEngine:
 async def start_lookup_engine(config: Config, name: str) -> LookupEngine:
     """Look up in sequences of config.draft.model's tokens. Raises ModelError kinds when its folder cannot be had."""
     draft = config.draft
-    folder = await asyncio.to_thread(_tokenizer_folder, draft.model, config.cache_dir)
+    folder = await asyncio.to_thread(tokenizer_folder, draft.model, config.cache_dir)
     metadata = await asyncio.to_thread(read_metadata, folder)
     model = ModelInfo(
         # As the model loader of the target names it.
@@ -161,9 +156,3 @@ async def start_lookup_engine(config: Config, name: str) -> LookupEngine:
     )
     limits = Limits(max_draft_tokens=draft.engine.max_draft_tokens, max_sequences=draft.engine.max_sequences)
     return LookupEngine(model, limits, lookup_of(name)(draft))
-
-
-def _tokenizer_folder(name: str, cache_dir: str) -> Path:
-    """A lookup needs no weights: none are downloaded from the hub, and a local folder is taken as it is."""
-    folder = Path(name)
-    return folder if folder.is_dir() else pull_tokenizer(name, cache_dir)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from draft_service.lookup_engine import start_lookup_engine
+from draft_service.translation.engine import translated
 from pilotfish.config import Config
 from pilotfish.drafter_registry import DRAFTERS, Location, Needs
 from pilotfish.emulation.factory import start_engine
@@ -20,7 +21,8 @@ async def start_proposer(config: Config) -> EngineClient:
 
     It answers OpenSequence with Opened and Propose with Proposal (or SequenceError). Rewind by statement: a Propose
     forgets every token past base_length - len(new_token_ids). In rejection mode a Proposal carries one
-    SparseDistribution per token, the one it was sampled from. It is a tree only where the Propose asks for one.
+    SparseDistribution per token, the one it was sampled from. It is a tree only where the Propose asks for one. A draft
+    model of another vocabulary than target.model's drafts in the target's (see draft_service.translation).
 
     Raises: ConfigError for an unknown one; ModelError kinds.
     """
@@ -32,7 +34,10 @@ async def start_proposer(config: Config) -> EngineClient:
             raise ConfigError(f"draft.proposer is {name!r}; known are {', '.join(known)}")
         if kind.needs is Needs.TEXT:
             return await start_lookup_engine(config, name)
-    return await start_engine(config, "draft")
+    engine = await start_engine(config, "draft")
+    if config.emulation.is_on or config.draft.drafter != "model" or config.draft.vocabulary == "same":
+        return engine
+    return await translated(engine, config)
 
 
 async def start_draft(config: Config, *, engine: EngineClient | None = None) -> ReplicaServer:

@@ -6,11 +6,10 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from orchestrator.requests.options import options_of
+from orchestrator.requests.options import RequestDefaults, options_of
 from orchestrator.requests.prompt import ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from orchestrator.requests.request import GenerationOptions, Mode, check_request_bytes
 from pilotfish.chat import ChatMessage
-from pilotfish.config import SpeculationConfig
 from pilotfish.errors import InvalidRequestError
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.rpc.conversion import enum_from_proto, grammar_from_proto
@@ -53,7 +52,7 @@ def prompt_from_proto(
 
 
 def options_from_proto(
-    request: inference_pb2.GenerateRequest, defaults: SpeculationConfig, tokenizer: Tokenizer
+    request: inference_pb2.GenerateRequest, defaults: RequestDefaults, tokenizer: Tokenizer
 ) -> GenerationOptions:
     """Everything but the prompt. Raises InvalidRequestError for values out of range."""
     given = {**_given(request), **_given(request.speculation)}

@@ -21,6 +21,7 @@ from orchestrator.requests.fair_threads import FairThreads
 from orchestrator.requests.grammar_check import GrammarCheck
 from orchestrator.requests.kind import Kind, kind_of
 from orchestrator.requests.model_limits import ServedModel
+from orchestrator.requests.options import RequestDefaults
 from orchestrator.requests.prompt import ChatPrompt, Prompt, Run, token_ids_of
 from orchestrator.requests.request import GenerationOptions, bind_request, lossy_by_of
 from orchestrator.requests.request_queue import RequestQueue, actual_cost, estimated_cost, grammar_cost
@@ -28,6 +29,7 @@ from orchestrator.session import Session
 from orchestrator.session_factory import SessionFactory
 from pilotfish.config import Config
 from pilotfish.drafter_registry import LOOKUPS
+from pilotfish.models.store.generation_config import sampling_defaults
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.rpc.answer import Summary
 from pilotfish.security.allowance import Allowance
@@ -109,6 +111,10 @@ class InferenceService:
         self.targets = targets
         self.drafts = drafts
         self._config = config.orchestrator
+        uses_models_own = config.orchestrator.generation_config == "auto"
+        self.defaults = RequestDefaults(
+            config.orchestrator.speculation, sampling_defaults(tokenizer.folder) if uses_models_own else {}
+        )
         self._own_proposer = config.default_proposer
         self.observer = RequestObserver(config)
         self.request_queue = RequestQueue(config.orchestrator, lambda: targets.num_places)

@@ -47,7 +47,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
     ) -> None:
         async with self._call(context) as caller:
             check_request(request, self._config.max_prompt_bytes)
-            options = options_from_proto(request, self._config.speculation, self._service.tokenizer)
+            options = options_from_proto(request, self._service.defaults, self._service.tokenizer)
             prompt = prompt_from_proto(request, request.WhichOneof("prompt"))
             async with self._service.serving(prompt, options, caller) as answer:
                 await write_chunks(

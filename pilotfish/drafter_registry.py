@@ -57,6 +57,8 @@ class DrafterKind:
     feature_layers: Callable[[int], tuple[int, ...]] | None = None
     """Layers whose inputs it takes, of a target with so many, whose number stands for what leaves the last one, normed;
     None where it needs no features."""
+    reads_text: bool = True
+    """Whether features of the whole text make its drafts better; else those of the last token are all it looks at."""
     trained_as: str = ""
     """Name in `pilotfish train`; empty: it is not trained there."""
 
@@ -87,6 +89,7 @@ DRAFTERS: Mapping[str, DrafterKind] = MappingProxyType(
             runs_in=(Location.TARGET, Location.DRAFT_SERVICE),
             gives_trees=True,
             feature_layers=lambda num_layers: (num_layers,),
+            reads_text=False,
             trained_as="medusa",
         ),
         "early_exit": DrafterKind(

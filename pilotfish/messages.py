@@ -251,6 +251,12 @@ class SequenceError(msgspec.Struct, frozen=True, tag=True):
     param: str = ""
     """The sampling parameter that is at fault; empty when it is none."""
 
+    @classmethod
+    def unknown(cls, sequence_id: int, base_length: int) -> SequenceError:
+        """The sequence is not there, or not all of it: who asked opens it anew."""
+        message = "unknown sequence, or tokens before the stated ones are missing: open it with all committed tokens"
+        return cls(sequence_id, SequenceErrorCode.UNKNOWN_SEQUENCE, message, base_length)
+
     def error(self, peer: str) -> PilotfishError:
         """What to raise for it. peer: who sent it, for the message."""
         error = _ERRORS[self.code](f"{peer}: {self.message}")

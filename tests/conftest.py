@@ -36,6 +36,7 @@ LONG = (
 NOT_QUICK = (
     *(f"{UNIT}pilotfish/{name}/" for name in ("cli", "engine", "launch", "models", "parallel", "training")),
     f"{UNIT}benchmarks/test_gpu_pools.py",
+    f"{UNIT}pilotfish/examine/test_head_experiments.py",
     f"{UNIT}pilotfish/planning/",
     f"{UNIT}pilotfish/rpc/test_hosting.py",
     f"{UNIT}pilotfish/structured/test_guard",

@@ -53,7 +53,7 @@ async def find_tokenizer(config: Config, directory: ReplicaDirectory, security: 
         if not folder:
             raise
         try:
-            return await asyncio.to_thread(Tokenizer.load, folder, config.orchestrator.chat_template)
+            return await asyncio.to_thread(Tokenizer.load, folder, _chat_template(config))
         except PilotfishError:
             raise ModelError(f"{error}; the target's own folder {folder} cannot be read either") from error
 
@@ -65,7 +65,13 @@ def _configured_tokenizer(config: Config) -> Tokenizer:
     elif not folder.is_dir():
         folder = pull_tokenizer(config.target.model, config.cache_dir)
     # A tokenizer needs no weights, so a local folder is taken as it is.
-    return Tokenizer.load(folder, config.orchestrator.chat_template)
+    return Tokenizer.load(folder, _chat_template(config))
+
+
+def _chat_template(config: Config) -> str:
+    """The file of the chat template in place of the model's: an adapter was trained with its own."""
+    own = Path(config.target.lora) / "chat_template.jinja"
+    return config.orchestrator.chat_template or (str(own) if config.target.lora and own.is_file() else "")
 
 
 async def _folder_of_a_target(directory: ReplicaDirectory, security: LinkSecurity, timeout_s: float) -> str:

@@ -19,19 +19,33 @@ _ANSWER = ["ignore_eos", *(each.name for each in dataclasses.fields(AnswerOption
 _SPECULATION = [each.name for each in dataclasses.fields(SpeculationOptions)]
 
 
-def options_of(given: Mapping[str, Any], defaults: SpeculationConfig, tokenizer: Tokenizer) -> GenerationOptions:
+@dataclasses.dataclass(frozen=True)
+class RequestDefaults:
+    """What requests get that do not say."""
+
+    speculation: SpeculationConfig
+    sampling: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """By the names of SamplingParams: the model's own (orchestrator.generation_config)."""
+
+
+def options_of(given: Mapping[str, Any], defaults: RequestDefaults, tokenizer: Tokenizer) -> GenerationOptions:
     """given: what the request sets, by the names of SamplingParams, SpeculationOptions and GenerationOptions; bad_words
     are text, and a seed may be negative. Other names are of no interest.
 
     Raises InvalidRequestError, with the parameter, for values out of range.
     """
     given = {
+        **defaults.sampling,
         **given,
         # Negative ones are seeds of their own.
         "seed": given["seed"] % (MAX_SEED + 1) if "seed" in given else secrets.randbits(_SEED_BITS),
         "bad_words": bad_word_tokens(given.get("bad_words", ()), tokenizer),
     }
-    speculation = {"mode": defaults.mode, "proposer": defaults.proposer, **_named(_SPECULATION, given)}
+    speculation = {
+        "mode": defaults.speculation.mode,
+        "proposer": defaults.speculation.proposer,
+        **_named(_SPECULATION, given),
+    }
     return GenerationOptions(
         sampling=SamplingParams(**_named(SamplingParams.__struct_fields__, given)),
         speculation=SpeculationOptions(**speculation),

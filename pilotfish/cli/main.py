@@ -12,6 +12,7 @@ from pilotfish.cli.commands.bench_load import load
 from pilotfish.cli.commands.chat import chat
 from pilotfish.cli.commands.demo import demo
 from pilotfish.cli.commands.doctor import doctor
+from pilotfish.cli.commands.examine import examine
 from pilotfish.cli.commands.generate import generate
 from pilotfish.cli.commands.health import health
 from pilotfish.cli.commands.keys import keys_app
@@ -63,6 +64,7 @@ app.command("up")(serve)
 app.command()(generate)
 app.command()(chat)
 app.add_typer(bench_app, name="bench")
+app.command()(examine)
 app.command()(train)
 app.command()(plan)
 app.command()(profile)

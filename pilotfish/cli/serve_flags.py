@@ -62,12 +62,23 @@ def _api_keys(keys: list[str]) -> Mapping[str, object]:
     return {"security.public.api_key_sha256": [digest_of(key) for key in keys]}
 
 
+def _lora(text: str) -> Mapping[str, object]:
+    name, separator, folder = text.rpartition("=")
+    return {"target.lora": folder, **({"orchestrator.served_model_name": [name]} if separator else {})}
+
+
 FLAGS = (
     Flag(
         "target.model",
         (),
         settings=_model,
         help="target.model: a catalogue name, ORG/NAME@REVISION, a folder or a GGUF file.",
+    ),
+    Flag(
+        "target.lora",
+        ("--lora",),
+        settings=_lora,
+        help="target.lora: FOLDER, or NAME=FOLDER, which sets orchestrator.served_model_name as well.",
     ),
     Flag("orchestrator.host", ("--host",)),
     Flag("orchestrator.http.port", ("--port",), int),
@@ -100,6 +111,11 @@ FLAGS = (
     ),
     Flag("target.tensor_parallel_size", ("--tensor-parallel-size", "-tp"), int),
     Flag("orchestrator.chat_template", ("--chat-template",)),
+    Flag(
+        "orchestrator.generation_config",
+        ("--generation-config",),
+        settings=lambda name: {"orchestrator.generation_config": "none" if name == "vllm" else name},
+    ),
     Flag("orchestrator.http.reasoning_parser", ("--reasoning-parser",)),
     Flag("orchestrator.http.tool_call_parser", ("--tool-call-parser",)),
     Flag(

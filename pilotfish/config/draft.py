@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt
 
@@ -20,12 +20,16 @@ class DraftConfig:
     __pydantic_config__ = STRICT
 
     proposer: str = "auto"
-    """`suffix` (suffix decoding), `ngram` (prompt lookup), `model` (a causal LM with the target's tokenizer), `eagle3`
+    """`suffix` (suffix decoding), `ngram` (prompt lookup), `model` (a causal LM), `eagle3`
     or `medusa` (heads on the target's hidden states). `auto`: `suffix`, which needs no draft service where there is
     one orchestrator (see [proposers](proposers.md#choosing-one))."""
     model: ModelOrPath = ""
     """Draft model of proposer `model`: catalogue name, hub id, folder or GGUF file. Empty: the target's, whose
     tokenizer the other proposers need."""
+    vocabulary: Literal["auto", "same", "intersection", "text"] = "auto"
+    """How a draft model drafts that has another tokenizer than target.model
+    ([proposers](proposers.md#another-vocabulary)). `same`: not at all. `intersection`: with the tokens that both have.
+    `text`: as text, tokenised anew. `auto`: the first where both have 0.6 of a text's tokens, else the second."""
     head: HeadOrPath = ""
     """Heads of `eagle3` or `medusa`: a folder, or the name of one that comes with Pilotfish. Empty: the one for the
     target."""

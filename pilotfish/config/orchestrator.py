@@ -106,6 +106,10 @@ class OrchestratorConfig:
     """Names of the model in requests; answers carry the first (vLLM's name). Empty: the target's own."""
     chat_template: PathText = ""
     """Jinja file in place of the model's chat template."""
+    generation_config: Literal["auto", "none"] = "auto"
+    """Sampling of requests that leave a field out: `auto`: what the model's generation_config.json sets (temperature,
+    top_p, top_k, min_p, repetition_penalty), as vLLM does. `none`: temperature 1 and nothing else (vLLM's `vllm`). The
+    file's end tokens count with either."""
     target_addresses: tuple[str, ...] = ()
     """The `host:port` of each target replica; `dns:///NAME:PORT` is every address of a name. Leave empty under Ray and
     `pilotfish up`."""

@@ -62,6 +62,8 @@ class TargetConfig:
 
     model: ModelOrPath = "smollm2-135m-instruct"
     """Catalogue name, hub id, folder or GGUF file."""
+    lora: ModelOrPath = ""
+    """LoRA adapter (peft's folder, or a hub id), merged into the model at start ([models](models.md#lora-adapters))."""
     host: str = "127.0.0.1"
     """Address to listen on. Other than loopback needs `security.internal`."""
     port: Port = 50061

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers.quantizers import AutoHfQuantizer
 from transformers.utils import logging
 
 from pilotfish.errors import ModelError, UnsupportedModelError
@@ -15,7 +16,7 @@ from pilotfish.models.architecture import auto_class
 from pilotfish.models.file_pages import move_weights
 from pilotfish.models.self_check import serving_path_of
 from pilotfish.models.serving_path import ServingPath
-from pilotfish.models.store.catalogue import model_id, resolve
+from pilotfish.models.store.catalogue import merged_id
 from pilotfish.models.store.folder import ModelMetadata, read_json, read_metadata
 from pilotfish.models.store.pull import pull_model
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
@@ -42,16 +43,16 @@ def load_model(
     name_or_path: str,
     *,
     cache_dir: Path | str,
+    adapter: str = "",
     dtype: torch.dtype = torch.bfloat16,
     device: torch.device | str = "cpu",
 ) -> LoadedModel:
     """Load a model (catalogue name, hub id or local folder), pulling it into the cache if it is not there.
 
-    Only safetensors are read and no code of the model runs.
+    Only safetensors are read and no code of the model runs. adapter: see pull_model.
     Raises: ModelNotFoundError, ModelDownloadError, UnsupportedModelError, ModelError.
     """
-    source = resolve(name_or_path)
-    folder = pull_model(name_or_path, cache_dir)
+    folder = pull_model(name_or_path, cache_dir, adapter=adapter)
     metadata = read_metadata(folder)
     path = require_supported(metadata, folder)
     model = read_weights(folder, dtype).eval().requires_grad_(False)
@@ -59,7 +60,7 @@ def load_model(
     return LoadedModel(
         model=model,
         folder=folder,
-        model_id=model_id(source),
+        model_id=merged_id(name_or_path, adapter),
         vocab_size=metadata.vocab_size,
         max_context_tokens=metadata.max_context_tokens,
         fingerprint=tokenizer_fingerprint(folder),
@@ -70,9 +71,14 @@ def load_model(
 def read_weights(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
     """The whole model of a folder, on the CPU. Weights stored in that dtype are views of the files, see file_pages.
 
-    Raises ModelError for weights that are missing or broken, UnsupportedModelError for those whose quantiser is not
-    installed.
+    Raises ModelError for weights that are missing or broken, UnsupportedModelError for FP8 in another dtype than
+    bfloat16.
     """
+    if _quantiser(read_metadata(folder)) == "fp8" and dtype != torch.bfloat16:  # transformers would mix the two
+        raise UnsupportedModelError(
+            f"the weights in {folder} are stored in FP8, which is computed in bfloat16: set engine.dtype to bfloat16, "
+            "or take the model as it was before it was quantised"
+        )
     silence_transformers()
     kind = auto_class(str(read_json(folder / "config.json").get("model_type"))) or AutoModelForCausalLM
     try:
@@ -84,23 +90,12 @@ def read_weights(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
             local_files_only=True,
             output_loading_info=True,
         )
-    except ImportError as error:
-        raise UnsupportedModelError(
-            f"the weights in {folder} need a package that is not installed{_quantizer(folder)}: install it beside "
-            f"Pilotfish, or take the model as it was before it was quantised. transformers says: {error}"
-        ) from error
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
         raise ModelError(f"the weights in {folder} cannot be loaded: {error}") from error
     # transformers fills what is missing with random numbers.
     if missing := sorted(report["missing_keys"]):
         raise ModelError(f"the weights in {folder} lack {len(missing)} tensors that config.json asks for: {missing[0]}")
     return model
-
-
-def _quantizer(folder: Path) -> str:
-    """How the weights of a folder were quantised, for people; empty where config.json says nothing of it."""
-    method = read_metadata(folder).config.get("quantization_config", {}).get("quant_method")
-    return f" (they were quantised by {method})" if method else ""
 
 
 def require_supported(metadata: ModelMetadata, folder: Path) -> ServingPath:
@@ -119,7 +114,27 @@ def require_supported(metadata: ModelMetadata, folder: Path) -> ServingPath:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except Exception as error:  # each architecture checks its own fields in its own way
         raise ModelError(f"{folder / 'config.json'} makes no model: {error}") from error
+    _require_quantiser(metadata, folder)
     return serving_path_of(config)
+
+
+def _quantiser(metadata: ModelMetadata) -> str:
+    """transformers' name of what the weights were quantised with; empty: they are plain."""
+    return str((metadata.config.get("quantization_config") or {}).get("quant_method", ""))
+
+
+def _require_quantiser(metadata: ModelMetadata, folder: Path) -> None:
+    """Raise UnsupportedModelError for weights whose quantiser is not installed, or does not run here."""
+    if not (method := _quantiser(metadata)):
+        return
+    try:
+        AutoHfQuantizer.from_config(metadata.config["quantization_config"]).validate_environment(device_map=None)
+    except (ImportError, RuntimeError, ValueError) as error:
+        raise UnsupportedModelError(
+            f"the weights in {folder} were quantised by {method}, which needs a package that is not installed, or "
+            f"another machine: install it beside Pilotfish, or take the model as it was before. transformers says: "
+            f"{error}"
+        ) from error
 
 
 def silence_transformers() -> None:

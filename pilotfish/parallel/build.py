@@ -11,7 +11,7 @@ from pilotfish.errors import ConfigError
 from pilotfish.models.device import DTYPES, resolve_device
 from pilotfish.models.factory import BuiltDecoder, probed
 from pilotfish.models.loading import LoadedModel, require_supported
-from pilotfish.models.store.catalogue import model_id, resolve
+from pilotfish.models.store.catalogue import merged_id
 from pilotfish.models.store.folder import read_metadata
 from pilotfish.models.store.pull import pull_model
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
@@ -56,9 +56,9 @@ def build_parallel_decoder(config: Config, num_threads: int, meeting: Meeting) -
 def _described(config: Config) -> LoadedModel:
     """The target's model without weights. Raises ConfigError, UnsupportedModelError where it cannot run so."""
     target = config.target
-    folder = pull_model(target.model, config.cache_dir)
+    folder = pull_model(target.model, config.cache_dir, adapter=target.lora)
     metadata = read_metadata(folder)
-    name = model_id(resolve(target.model))
+    name = merged_id(target.model, target.lora)
     path = require_supported(metadata, folder)
     path.require_paged(f"{SETTING} {target.tensor_parallel_size}")
     ModelSizes.of_config(metadata.config).require(target.tensor_parallel_size, model=name, setting=SETTING)

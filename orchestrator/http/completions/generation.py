@@ -135,7 +135,7 @@ class GenerationApi:
             max_tokens=fields.max_output_tokens(model.max_context_tokens),
             num_logprobs=fields.num_logprobs,
             grammar=tools.framed(grammar) if grammar is not None and grammar is wanted else grammar,
-            defaults=self._config.speculation,
+            defaults=self._service.defaults,
             tokenizer=self._service.tokenizer,
         )
         splits_thoughts = fields.separate_reasoning is not False
@@ -196,7 +196,7 @@ class GenerationApi:
             max_tokens=fields.max_output_tokens(),
             num_logprobs=fields.num_logprobs,
             grammar=wanted_grammar(fields.given_format, fields.outputs),
-            defaults=self._config.speculation,
+            defaults=self._service.defaults,
             tokenizer=self._service.tokenizer,
         )
         prompts = fields.prompts()

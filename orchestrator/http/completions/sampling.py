@@ -9,9 +9,8 @@ import msgspec
 
 from orchestrator.http.completions.request_fields import RequestFields
 from orchestrator.http.completions.response_format import ResponseFormat, StructuredOutputs
-from orchestrator.requests.options import options_of
+from orchestrator.requests.options import RequestDefaults, options_of
 from orchestrator.requests.request import STEP_FIELDS, GenerationOptions, check_number
-from pilotfish.config import SpeculationConfig
 from pilotfish.errors import InvalidRequestError
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.types import MAX_LOGPROBS, MAX_SEED, MAX_TOP_K, AcceptanceMode, Grammar
@@ -156,7 +155,7 @@ def generation_options(
     max_tokens: int,
     num_logprobs: int | None,
     grammar: Grammar | None,
-    defaults: SpeculationConfig,
+    defaults: RequestDefaults,
     tokenizer: Tokenizer,
 ) -> GenerationOptions:
     """The options of the first answer. Raises InvalidRequestError, with the parameter, for values out of range."""
@@ -170,7 +169,6 @@ def generation_options(
     given = {**_given(fields), **_given(speculation)}
     given |= {
         "max_tokens": max_tokens,
-        "top_k": _top_k(fields.top_k),
         "logit_bias": _logit_bias(fields.logit_bias),
         "acceptance": AcceptanceMode[speculation.acceptance.upper()],
         "stop_token_ids": _token_ids("stop_token_ids", fields.stop_token_ids),
@@ -181,6 +179,8 @@ def generation_options(
         "include_stop": bool(fields.include_stop_str_in_output),
         "num_prompt_logprobs": fields.num_prompt_logprobs,
     }
+    if fields.top_k is not None:
+        given["top_k"] = 0 if fields.top_k == -1 else min(fields.top_k, MAX_TOP_K)  # more than any vocabulary: all
     if fields.seed is not None and not -(2**63) <= fields.seed <= MAX_SEED:
         raise InvalidRequestError(f"seed is {fields.seed}; it must be between -2^63 and 2^64 - 1", param="seed")
     if (num_tokens := speculation.num_speculative_tokens) is not None:
@@ -210,11 +210,6 @@ def check_num_choices(num_choices: int | None, num_prompts: int, max_choices: in
             f"the request asks for {num_choices * num_prompts} answers; at most {max_choices} are allowed", param="n"
         )
     return num_choices
-
-
-def _top_k(top_k: int | None) -> int:
-    """The top_k as SamplingParams has it: more than any vocabulary holds is all of it."""
-    return 0 if top_k in (None, -1) else min(top_k, MAX_TOP_K)
 
 
 def _logit_bias(logit_bias: dict[int, float] | None) -> tuple[tuple[int, float], ...]:

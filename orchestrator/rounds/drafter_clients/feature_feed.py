@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from pilotfish.drafter_registry import DRAFTERS
 from pilotfish.features import FeatureRequest, Features
 from pilotfish.types import ModelInfo
 
@@ -58,7 +59,9 @@ class FeatureFeed:
         drafter = self._drafter
         if drafter is None or not drafter.feature_layers or self.shortage(drafter):
             return None
-        return FeatureRequest(max(self.end_position, length - WINDOW_TOKENS, 0), drafter.takes_int8_features)
+        kind = DRAFTERS.get(drafter.proposer)
+        num_useful = WINDOW_TOKENS if kind is None or kind.reads_text else 1
+        return FeatureRequest(max(self.end_position, length - num_useful, 0), drafter.takes_int8_features)
 
     def add(self, features: Features) -> None:
         """Take in what came with a verdict; where it does not continue what is here, it replaces it."""

@@ -10,7 +10,8 @@ from pathlib import Path
 from pilotfish.cli.checks.finding import Finding, Severity
 from pilotfish.config import Config
 from pilotfish.errors import ModelError
-from pilotfish.models.store.catalogue import CatalogueModel, resolve
+from pilotfish.models.store.adapter import Adapter
+from pilotfish.models.store.catalogue import CatalogueModel, HubModel, LocalFolder, resolve
 from pilotfish.models.store.model_store import ModelCache
 from pilotfish.models.store.pull import cached_folder
 
@@ -32,6 +33,8 @@ def check_model_cache(config: Config) -> Iterator[Finding]:
         yield _space(root, sum(_pull_bytes(name, root) for name in models))
     for name in models:
         yield _model(name, ModelCache(root))
+    if config.target.lora and not config.emulation.is_on:
+        yield _adapter(config.target.lora)
 
 
 def _space(root: Path, needed_bytes: int) -> Finding:
@@ -54,6 +57,18 @@ def _model(name: str, cache: ModelCache) -> Finding:
         advice = f"`pilotfish up` pulls it, or now: pilotfish models pull {name}"
         return Finding("model", Severity.WARNING, f"{name} is not in the cache yet", advice)
     return Finding("model", Severity.OK, f"{name} in {folder}")
+
+
+def _adapter(name: str) -> Finding:
+    try:
+        source = resolve(name)
+        if isinstance(source, HubModel):
+            return Finding("adapter", Severity.OK, f"{name} is merged into the target when it starts")
+        folder = source.folder if isinstance(source, LocalFolder) else Path(name)
+        Adapter.read(folder)
+    except (ModelError, OSError) as error:
+        return Finding("adapter", Severity.PROBLEM, str(error), "name a LoRA adapter's folder in target.lora")
+    return Finding("adapter", Severity.OK, f"{folder} is merged into the target when it starts")
 
 
 def _pull_bytes(name: str, root: Path) -> int:

@@ -108,12 +108,12 @@ def show(name: ModelName, cache_dir: CacheDir = None, as_json: AsJson = False) -
     output_console().print(table)
 
 
-def pull_with_progress(name: str, cache_dir: Path) -> Path:
+def pull_with_progress(name: str, cache_dir: Path, adapter: str = "") -> Path:
     """`pull_model` with a bar for each stage on stderr; silent when there is nothing to do."""
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[size]}"), TimeElapsedColumn())
     bars = Progress(*columns, console=error_console())
     try:
-        return pull_model(name, cache_dir, _StageBars(bars))
+        return pull_model(name, cache_dir, _StageBars(bars), adapter=adapter)
     finally:
         if bars.tasks:  # else it would print an empty line
             bars.stop()

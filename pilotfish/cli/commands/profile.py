@@ -113,7 +113,7 @@ def _measure(config: Config, role: Literal["target", "draft"], *, quick: bool) -
     if role == "draft" and config.draft.drafter in LOOKUPS:
         return _NO_COST
     service = config.target if role == "target" else config.draft
-    pull_with_progress(service.model, Path(config.cache_dir))
+    pull_with_progress(service.model, Path(config.cache_dir), config.target.lora if role == "target" else "")
     # torch takes seconds to import, and the command line is free of it.
     from pilotfish.emulation.cost_measurement import CostMeasurement, MeasurementPlan
     from pilotfish.engine.process.factory import build_engine

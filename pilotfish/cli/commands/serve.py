@@ -106,9 +106,10 @@ def pull_models(config: Config) -> None:
     """Fetch what the services will load, with a progress bar. Emulated engines load nothing."""
     if config.emulation.is_on:
         return
-    names = {config.target.model} | ({config.draft.model} if config.draft.num_replicas else set())
-    for name in sorted(names):
-        pull_with_progress(name, Path(config.cache_dir))
+    target, cache_dir = config.target, Path(config.cache_dir)
+    pull_with_progress(target.model, cache_dir, target.lora)
+    if config.draft.num_replicas and config.draft.model != target.model:
+        pull_with_progress(config.draft.model, cache_dir)
 
 
 async def run_services(

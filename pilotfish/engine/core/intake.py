@@ -77,7 +77,7 @@ class Intake:
         """Drafts end a run if they foresaw what it has decoded since; if not, it goes on and nothing is answered."""
         sequence = self._sequences.get(command.sequence_id)
         if sequence is None:
-            return _unknown(command.sequence_id, command.base_length)
+            return SequenceError.unknown(command.sequence_id, command.base_length)
         if sequence.run is not None and command.base_length < len(sequence.tokens):
             rest = _rest_after(command, sequence.tokens[command.base_length :])
             if rest is None:
@@ -139,7 +139,7 @@ class Intake:
         """A run that overlaps the one in progress moves its goal, so that runs can be chained without a gap."""
         sequence = self._sequences.get(command.sequence_id)
         if sequence is None:
-            return _unknown(command.sequence_id, command.base_length)
+            return SequenceError.unknown(command.sequence_id, command.base_length)
         if command.base_length > len(sequence.tokens):
             return _stale(sequence, command.base_length)
         sequence.decode(command, now_ns)
@@ -150,7 +150,7 @@ class Intake:
         sequence = self._sequences.get(command.sequence_id)
         start = command.base_length - len(command.new_token_ids)
         if sequence is None or not sequence.num_prompt_tokens <= start <= sequence.num_committed_tokens:
-            return _unknown(command.sequence_id, command.base_length)
+            return SequenceError.unknown(command.sequence_id, command.base_length)
         branch = self._settle(sequence, command)
         common = start + num_common_tokens(sequence.tokens[start:], command.new_token_ids)
         if common < len(sequence.tokens):
@@ -226,11 +226,6 @@ class Intake:
             except Exception:
                 # Fail open, as all that drafters do in the target.
                 logger.exception("a lookup could not take in a sequence that has ended")
-
-
-def _unknown(sequence_id: int, base_length: int) -> SequenceError:
-    message = "unknown sequence, or tokens before the stated ones are missing: open it with all committed tokens"
-    return SequenceError(sequence_id, SequenceErrorCode.UNKNOWN_SEQUENCE, message, base_length)
 
 
 def _stale(sequence: EngineSequence, base_length: int) -> SequenceError:

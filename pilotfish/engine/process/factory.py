@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -45,15 +46,18 @@ from pilotfish.parallel.ranks import Meeting, meet
 from pilotfish.speculation.lookup.index import lookup_of
 from pilotfish.types import BLOCK_SIZE, ModelInfo
 
+Watch = Callable[[InTargetDrafter], InTargetDrafter]
+"""Puts something around a drafter."""
 
-def build_engine(config: Config, role: Role, *, rank_folder: Path | None = None) -> Engine:
+
+def build_engine(config: Config, role: Role, *, rank_folder: Path | None = None, watch: Watch | None = None) -> Engine:
     """The engine of the configuration's target or draft section, warmed up. Raises PilotfishError kinds of loading.
 
-    rank_folder: of a target in several ranks, see pilotfish.parallel.ranks.meet.
+    rank_folder: of a target in several ranks, see pilotfish.parallel.ranks.meet. watch: for the drafter in a target.
     """
     if role == "draft" and DRAFTERS[config.draft.drafter].needs is Needs.FEATURES:
         return _head_engine(config)
-    return _model_engine(config, role, rank_folder)
+    return _model_engine(config, role, rank_folder, watch)
 
 
 def build_in_target_drafter(config: Config, loaded: LoadedModel, decoder: Decoder) -> InTargetDrafter | None:
@@ -74,7 +78,7 @@ def build_in_target_drafter(config: Config, loaded: LoadedModel, decoder: Decode
     return InTargetLookup(name, make_index, drafter, config.draft.lookup_min_accepted_tokens)
 
 
-def _model_engine(config: Config, role: Role, rank_folder: Path | None) -> EngineCore:
+def _model_engine(config: Config, role: Role, rank_folder: Path | None, watch: Watch | None) -> EngineCore:
     has_ranks = role == "target" and config.target.tensor_parallel_size > 1
     with meet(rank_folder) if has_ranks else nullcontext() as meeting:
         config = _with_weight_format(config, role)
@@ -84,6 +88,8 @@ def _model_engine(config: Config, role: Role, rank_folder: Path | None) -> Engin
     if isinstance(decoder, OwnCacheDecoder):
         engine = _for_own_cache(engine, decoder, role)
     drafter = build_in_target_drafter(config, loaded, decoder) if role == "target" else None
+    if drafter is not None and watch is not None:
+        drafter = watch(drafter)
     features = build_feature_store(config, loaded, decoder) if role == "target" else None
     engine = with_kv_cache_tokens(engine, decoder, _bytes_beside(loaded, decoder, drafter, features))
     info = ModelInfo(
@@ -166,9 +172,20 @@ def _decoder(config: Config, role: Role, meeting: Meeting | None) -> tuple[Loade
     device = _enter(engine)
     # What is to be rounded is loaded to the CPU, so that a GPU never holds it whole.
     loading_device = torch.device("cpu") if engine.quantization in ("int8", "fp8") else device
-    loaded = load_model(service.model, cache_dir=config.cache_dir, dtype=DTYPES[engine.dtype], device=loading_device)
     cache_dir = Path(config.cache_dir)
+    loaded = load_model(
+        service.model,
+        cache_dir=cache_dir,
+        adapter=_adapter(config, role),
+        dtype=DTYPES[engine.dtype],
+        device=loading_device,
+    )
     return loaded, build_decoder(loaded, engine, num_threads=num_threads, cache_dir=cache_dir, device=device)
+
+
+def _adapter(config: Config, role: Role) -> str:
+    """What is merged into the model of that role."""
+    return config.target.lora if role == "target" else ""
 
 
 def _with_weight_format(config: Config, role: Role) -> Config:
@@ -180,7 +197,7 @@ def _with_weight_format(config: Config, role: Role) -> Config:
     num_ranks = config.target.tensor_parallel_size if role == "target" else 1
     wanted = config.target.drafter
     drafter = head_folder(wanted.model) if role == "target" and wanted.model else None
-    folder = pull_model(service.model, Path(config.cache_dir))
+    folder = pull_model(service.model, Path(config.cache_dir), adapter=_adapter(config, role))
     num_layers = text_fields(read_metadata(folder).config).get("num_hidden_layers", 0)
     kept = kept_layers(config, num_layers) if role == "target" else ()
     needs = MemoryNeeds.of_model(folder, engine, num_ranks=num_ranks, drafter=drafter, num_feature_layers=len(kept))

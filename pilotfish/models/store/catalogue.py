@@ -128,6 +128,12 @@ def model_id(source: ModelSource) -> str:
             return source.path.stem
 
 
+def merged_id(model: str, adapter: str = "") -> str:
+    """model_id of what the names stand for: of a model, perhaps with an adapter merged into it. Raises as resolve."""
+    name = model_id(resolve(model))
+    return f"{name}+{model_id(resolve(adapter))}" if adapter else name
+
+
 def _local(path: Path) -> LocalFolder | GgufFile:
     """Raises ModelNotFoundError for a folder without a model, or with several, and for a file that is a part of one."""
     if any((path / name).is_file() for name in ("config.json", "adapter_config.json")):

@@ -1,19 +1,15 @@
 """`python -m pilotfish.models.store.convert GGUF FOLDER`: a GGUF file as a bfloat16 safetensors folder.
 
-The weights are dequantised by transformers. On an OSError (no space, say), and where the file cannot be converted, the
-last line of stdout is `{"errno": ..., "message": ...}`, errno null for the latter, and the exit status 1.
+The weights are dequantised by transformers. `conversion` runs it.
 """
 
 from __future__ import annotations
 
-import json
-import re
 import sys
 from pathlib import Path
 
 import torch
 from gguf import GGUFReader
-from safetensors import SafetensorError
 from safetensors.torch import save_file
 from tokenizers import pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, PreTrainedModel
@@ -21,11 +17,11 @@ from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKEN
 
 from pilotfish.errors import UnsupportedModelError
 from pilotfish.models.loading import silence_transformers
+from pilotfish.models.store.conversion import report_failures
 
 _GPT2_RULES = frozenset({"gpt-2", "phi-2", "mpt", "olmo"})
 _DIGIT_RULES = frozenset({"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"})
 """Names of pre-tokenizers, by llama.cpp's `src/llama-vocab.cpp`."""
-_SYSTEM_ERROR = re.compile(r"os error (\d+)")
 
 
 def convert_gguf(gguf: Path, folder: Path) -> None:
@@ -66,12 +62,7 @@ def _save_weights(model: PreTrainedModel, path: Path) -> None:
         if tensor.data_ptr() not in seen:
             seen.add(tensor.data_ptr())
             tensors[name] = tensor.to(torch.bfloat16).contiguous()
-    try:
-        save_file(tensors, path, metadata={"format": "pt"})
-    except SafetensorError as error:
-        if match := _SYSTEM_ERROR.search(str(error)):
-            raise OSError(int(match[1]), str(error)) from error
-        raise
+    save_file(tensors, path, metadata={"format": "pt"})
 
 
 def _splits_digits(gguf: Path) -> bool:
@@ -104,17 +95,7 @@ def main() -> int:
     """Convert as the command line says; returns the exit status."""
     silence_transformers()
     gguf, folder = (Path(argument) for argument in sys.argv[1:])
-    try:
-        convert_gguf(gguf, folder)
-    except OSError as error:
-        if error.errno is None:
-            raise
-        print(json.dumps({"errno": error.errno, "message": str(error.strerror)}))
-        return 1
-    except UnsupportedModelError as error:
-        print(json.dumps({"errno": None, "message": str(error)}))
-        return 1
-    return 0
+    return report_failures(lambda: convert_gguf(gguf, folder))
 
 
 if __name__ == "__main__":

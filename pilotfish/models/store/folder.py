@@ -42,12 +42,7 @@ def check_model_folder(folder: Path) -> None:
     Raises: ModelNotFoundError when a file is missing; UnsupportedModelError when the weights are pickles only, or are
     an encoder-decoder's, a draft head's or an adapter's.
     """
-    if (folder / "adapter_config.json").is_file():
-        raise UnsupportedModelError(
-            f"{folder} holds an adapter (adapter_config.json): merge it into its base model (peft's merge_and_unload, "
-            "then save_pretrained, the tokenizer's as well) and serve that folder; or take it away, to serve the model "
-            "without it"
-        )
+    _require_no_adapter(folder)
     if not (folder / "config.json").is_file():
         raise ModelNotFoundError(f"{folder} has no config.json: it holds no model")
     config = read_json(folder / "config.json")
@@ -64,6 +59,24 @@ def check_model_folder(folder: Path) -> None:
             f"{folder} has no tokenizer.json: load its tokenizer with transformers' AutoTokenizer "
             "and save_pretrained it there"
         )
+
+
+def _require_no_adapter(folder: Path) -> None:
+    """Raise UnsupportedModelError for an adapter, also one beside a model: it would be ignored."""
+    path = folder / "adapter_config.json"
+    if not path.is_file():
+        return
+    if (folder / "config.json").is_file():
+        raise UnsupportedModelError(
+            f"{folder} holds an adapter (adapter_config.json) beside a model: put it into a folder of its own, and "
+            "name that in target.lora (`pilotfish serve MODEL --lora FOLDER`); or take it away, to serve the model "
+            "without it"
+        )
+    base = read_json(path).get("base_model_name_or_path") or "MODEL"
+    raise UnsupportedModelError(
+        f"{folder} holds an adapter and no model: serve its base model with it (`pilotfish serve {base} --lora "
+        f"{folder}`)"
+    )
 
 
 def _require_decoder(folder: Path, config: dict[str, Any]) -> None:

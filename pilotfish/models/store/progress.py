@@ -13,6 +13,7 @@ class PullStage(enum.StrEnum):
     WAIT = "waiting for another pull"
     DOWNLOAD = "download"
     CONVERT = "convert"
+    MERGE = "merge the adapter"
     PUBLISH = "publish"
     DONE = "done"
 

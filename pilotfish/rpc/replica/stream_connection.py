@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import grpc.aio
 import msgspec
@@ -13,15 +13,13 @@ from google.protobuf.message import DecodeError
 
 from pilotfish.errors import InvalidRequestError, PilotfishError, ResourceExhaustedError, UnavailableError
 from pilotfish.messages import CloseSequence, Command, Event, OpenSequence, SequenceError
-from pilotfish.rpc.frames import EOF, FrameQueue, Request, RequestFrame, Response, ResponseFrame
-from pilotfish.rpc.handshake import Hello, check_handshake
-from pilotfish.rpc.replica.sequence_table import OpenEntry
+from pilotfish.rpc.frames import EOF, FrameCodec, FrameQueue, Request, RequestFrame, Response, ResponseFrame
+from pilotfish.rpc.handshake import Hello, Welcome, check_handshake
+from pilotfish.rpc.replica.observer import ReplicaObserver
+from pilotfish.rpc.replica.sequence_table import OpenEntry, SequenceTable
 from pilotfish.rpc.replica.validation import check_command
 from pilotfish.step_table import StepTable
 from pilotfish.types import LoadReport, SequenceErrorCode
-
-if TYPE_CHECKING:
-    from pilotfish.rpc.replica.stream_server import StreamServer
 
 MAX_UNSENT_ITEMS = 8192
 """Results that wait for a peer that does not read; then it is cut off and its sequences are freed."""
@@ -32,10 +30,26 @@ HELLO_TIMEOUT_S = 5.0
 Context = grpc.aio.ServicerContext[RequestFrame, ResponseFrame]
 
 
+class Replica(Protocol):
+    """What a connection needs of the server that it belongs to."""
+
+    codec: FrameCodec
+    welcome: Welcome
+    observer: ReplicaObserver
+    table: SequenceTable[StreamConnection]
+
+    @property
+    def load(self) -> LoadReport:
+        """As it is reported to peers."""
+
+    def send(self, commands: Sequence[Command]) -> None:
+        """Hand commands, with the engine's ids, to the engine. Raises UnavailableError once it is gone."""
+
+
 class StreamConnection:
     """See the module. Owned by the handler of its call."""
 
-    def __init__(self, replica: StreamServer, context: Context) -> None:
+    def __init__(self, replica: Replica, context: Context) -> None:
         self._replica = replica
         self._codec = replica.codec
         self._context = context

@@ -69,7 +69,7 @@ class StreamServer:
         return len(self._connections)
 
     def send(self, commands: Sequence[Command]) -> None:
-        """Hand commands, with the engine's ids, to the engine. Raises UnavailableError once it is gone."""
+        """See Replica."""
         self._engine.send(commands)
 
     async def connect(self, _requests: Any, context: Context) -> None:

@@ -158,15 +158,17 @@ class GenerateRequest(_message.Message):
     max_tokens: _builtins.int
     """Maximum output tokens. Default 256, at least 1; cut to what the context leaves."""
     temperature: _builtins.float
-    """Default 1; 0 is greedy."""
+    """0 is greedy. Default, as of the next four: the model's own (orchestrator.generation_config), else 1."""
     top_p: _builtins.float
-    """Keep the smallest set of tokens whose probability reaches top_p. Default 1, in (0, 1]."""
+    """Keep the smallest set of tokens whose probability reaches top_p. Default: the model's own, else 1; in (0, 1]."""
     top_k: _builtins.int
-    """Keep the top_k likeliest tokens. Default 0: all."""
+    """Keep the top_k likeliest tokens. Default: the model's own, else 0: all."""
     min_p: _builtins.float
-    """Drop tokens less likely than min_p times the likeliest. Default 0, in [0, 1]."""
+    """Drop tokens less likely than min_p times the likeliest. Default: the model's own, else 0; in [0, 1]."""
     repetition_penalty: _builtins.float
-    """Divides positive, multiplies negative logits of tokens in prompt or output. Default 1 (off), above 0."""
+    """Divides positive, multiplies negative logits of tokens in prompt or output. Above 0. Default: the
+    model's own, else 1 (off).
+    """
     presence_penalty: _builtins.float
     """Subtracted once from the logit of every token in the output. Default 0, in [-2, 2]."""
     frequency_penalty: _builtins.float

@@ -3,6 +3,7 @@ import pytest
 from orchestrator.answers.output import OutputText
 from orchestrator.conversion import check_request, options_from_proto
 from orchestrator.requests.model_limits import ServedModel
+from orchestrator.requests.options import RequestDefaults
 from orchestrator.requests.request import GenerationRequest, SpeculationOptions, bind_request
 from pilotfish.config import SpeculationConfig
 from pilotfish.errors import InvalidRequestError
@@ -14,7 +15,7 @@ from pilotfish.structured.bounds import MAX_JSON_ITEMS
 from pilotfish.types import MAX_SEED, AcceptanceMode, Grammar, GrammarKind, SamplingParams, TokenLogprobs, TokenOrigin
 from tests.support.byte_tokenizer import byte_tokenizer
 
-DEFAULTS = SpeculationConfig()
+DEFAULTS = RequestDefaults(SpeculationConfig())
 TOKENIZER = byte_tokenizer()
 
 
@@ -23,6 +24,12 @@ def test_what_is_absent_takes_its_default() -> None:
     assert options.sampling == SamplingParams(seed=1)
     assert options.speculation == SpeculationOptions(mode="auto", num_speculative_tokens=None, proposer="auto")
     assert (options.stop, options.ignore_eos) == ((), False)
+
+
+def test_what_is_absent_is_the_models_own() -> None:
+    defaults = RequestDefaults(SpeculationConfig(), {"temperature": 0.6, "top_k": 20, "repetition_penalty": 1.1})
+    sampling = options_from_proto(pb.GenerateRequest(seed=1, top_k=0, top_p=0.5), defaults, TOKENIZER).sampling
+    assert sampling == SamplingParams(seed=1, temperature=0.6, top_k=0, top_p=0.5, repetition_penalty=1.1)
 
 
 def test_what_is_given_is_taken_zeros_included() -> None:
@@ -70,7 +77,7 @@ def test_what_is_given_is_taken_zeros_included() -> None:
 
 
 def test_whether_the_mode_is_the_requests_own_is_kept() -> None:
-    defaults = SpeculationConfig(mode="on")
+    defaults = RequestDefaults(SpeculationConfig(mode="on"))
     for given, expected in (({}, False), ({"mode": pb.SPECULATION_MODE_ON}, True)):
         request = pb.GenerateRequest(speculation=pb.SpeculationOptions(**given))
         options = options_from_proto(request, defaults, TOKENIZER)
@@ -96,7 +103,9 @@ def test_a_grammar_is_taken_and_its_kind_must_be_known() -> None:
 
 
 def test_the_servers_defaults_hold_where_the_request_is_silent() -> None:
-    options = options_from_proto(pb.GenerateRequest(), SpeculationConfig(mode="off", proposer="ngram"), TOKENIZER)
+    options = options_from_proto(
+        pb.GenerateRequest(), RequestDefaults(SpeculationConfig(mode="off", proposer="ngram")), TOKENIZER
+    )
     assert (options.speculation.mode, options.speculation.proposer) == ("off", "ngram")
 
 

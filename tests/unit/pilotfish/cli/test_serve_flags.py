@@ -53,6 +53,18 @@ def test_flags_set_their_keys_and_no_others() -> None:
     assert changed("--quantization", "int8") == {"target.engine.quantization": "int8"}
 
 
+def test_an_adapter_is_also_the_models_name() -> None:
+    assert changed("--lora", "legal=org/lora") == {
+        "target.lora": "org/lora",
+        "orchestrator.served_model_name": ["legal"],
+    }
+    assert changed("--lora", "org/lora") == {"target.lora": "org/lora"}
+
+
+def test_vllms_generation_config_is_none_here() -> None:
+    assert changed("--generation-config", "vllm") == {"orchestrator.generation_config": "none"}
+
+
 def test_vllms_default_dtype_is_ours() -> None:
     assert changed("--dtype", "auto") == {}
 

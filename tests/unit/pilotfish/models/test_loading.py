@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import CONFIG_MAPPING, LlamaConfig, LlamaForCausalLM
 
 from pilotfish.errors import ModelError, ModelNotFoundError, UnsupportedModelError
@@ -103,8 +104,47 @@ def test_unknown_name(tmp_path: Path) -> None:
         load_model("nothing", cache_dir=tmp_path)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("gptqmodel") is not None, reason="the quantiser is installed")
-def test_a_missing_quantiser_is_named(llama_folder: Path, tmp_path: Path) -> None:
-    edit_config(llama_folder, quantization_config={"quant_method": "gptq", "bits": 4})
-    with pytest.raises(UnsupportedModelError, match=r"a package that is not installed \(they were quantised by gptq\)"):
-        load_model(str(llama_folder), cache_dir=tmp_path)
+@pytest.mark.parametrize(
+    ("package", "quantization_config"),
+    [
+        ("optimum", {"quant_method": "gptq", "bits": 4}),
+        ("gptqmodel", {"quant_method": "awq", "bits": 4}),
+        ("bitsandbytes", {"quant_method": "bitsandbytes", "load_in_4bit": True}),
+        ("compressed_tensors", {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {}}),
+    ],
+)
+def test_a_missing_quantiser_is_named_before_weights_are_read(
+    model_folder: Path, tmp_path: Path, package: str, quantization_config: dict[str, object]
+) -> None:
+    if importlib.util.find_spec(package) is not None:
+        pytest.skip(f"{package} is installed")
+    edit_config(model_folder, quantization_config=quantization_config)  # whose weights are none
+    method, name = quantization_config["quant_method"], package.replace("_", ".")
+    with pytest.raises(UnsupportedModelError, match=rf"(?is)quantised by {method}, which needs a package.* {name}"):
+        load_model(str(model_folder), cache_dir=tmp_path)
+
+
+def test_an_unknown_quantiser(model_folder: Path, tmp_path: Path) -> None:
+    edit_config(model_folder, quantization_config={"quant_method": "made_up"})
+    with pytest.raises(UnsupportedModelError, match="quantised by made_up"):
+        load_model(str(model_folder), cache_dir=tmp_path)
+
+
+def test_fp8_blocks_are_computed_in_bfloat16(tokenizer_folder: Path, tmp_path: Path) -> None:
+    sizes = {"hidden_size": 128, "intermediate_size": 128, "num_attention_heads": 2, "head_dim": 64}
+    model = tiny_model("qwen3", torch.bfloat16, vocab_size=300, **sizes)
+    model.save_pretrained(tokenizer_folder)
+    path = tokenizer_folder / "model.safetensors"
+    stored = {}
+    for name, tensor in load_file(path).items():
+        stored[name] = tensor
+        if ".layers." in name and tensor.dim() == 2:
+            stored[name] = (tensor / 0.01).to(torch.float8_e4m3fn)
+            stored[f"{name}_scale_inv"] = torch.full((-(-tensor.shape[0] // 128), 1), 0.01)
+    save_file(stored, path, metadata={"format": "pt"})
+    edit_config(tokenizer_folder, quantization_config={"quant_method": "fp8", "weight_block_size": [128, 128]})
+    loaded = load_model(str(tokenizer_folder), cache_dir=tmp_path).model
+    tokens = torch.tensor([[1, 5, 9]])
+    assert (loaded(tokens).logits - model(tokens).logits).std() < 0.1 * model(tokens).logits.std()
+    with pytest.raises(UnsupportedModelError, match=r"is computed in bfloat16: set engine\.dtype to bfloat16"):
+        load_model(str(tokenizer_folder), cache_dir=tmp_path, dtype=torch.float32)

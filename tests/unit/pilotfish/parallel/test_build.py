@@ -76,7 +76,7 @@ def test_ranks_that_run_already_wait_while_the_model_is_downloaded(
     """Under Ray they start first. One that looks for rank 0 amid the download finds it, and its end as well."""
     peers: list[RankPeer] = []
 
-    def pull(*_: object) -> Path:
+    def pull(*_: object, adapter: str) -> Path:
         peers.append(dial(tmp_path, 1, 0))
         raise ModelDownloadError("interrupted")
 

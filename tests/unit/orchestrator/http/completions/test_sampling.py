@@ -9,21 +9,22 @@ from orchestrator.http.completions.sampling import (
     generation_options,
     sample_options,
 )
+from orchestrator.requests.options import RequestDefaults
 from pilotfish.config import SpeculationConfig
 from pilotfish.errors import InvalidRequestError
 from pilotfish.types import MAX_SEED, AcceptanceMode
 from tests.support.byte_tokenizer import byte_tokenizer, byte_vocabulary
 
-DEFAULTS = SpeculationConfig(mode="on", proposer="ngram")
+DEFAULTS = RequestDefaults(SpeculationConfig(mode="on", proposer="ngram"))
 
 
-def options(**fields):
+def options(defaults=DEFAULTS, **fields):
     return generation_options(
         GenerationFields(**fields),
         max_tokens=9,
         num_logprobs=None,
         grammar=None,
-        defaults=DEFAULTS,
+        defaults=defaults,
         tokenizer=byte_tokenizer(),
     )
 
@@ -34,6 +35,13 @@ def test_defaults() -> None:
     assert (made.speculation.mode, made.speculation.proposer) == ("on", "ngram")
     assert made.speculation.num_speculative_tokens is None
     assert made.sampling.acceptance is AcceptanceMode.COUPLED
+
+
+@pytest.mark.parametrize(("given", "top_k"), [({}, 20), ({"top_k": None}, 20), ({"top_k": -1}, 0), ({"top_k": 5}, 5)])
+def test_what_is_left_out_is_the_models_own(given, top_k) -> None:
+    own = RequestDefaults(DEFAULTS.speculation, {"temperature": 0.6, "top_k": 20, "repetition_penalty": 1.1})
+    sampling = options(own, temperature=0.0, **given).sampling
+    assert (sampling.temperature, sampling.top_k, sampling.repetition_penalty, sampling.top_p) == (0.0, top_k, 1.1, 1.0)
 
 
 def test_every_field_arrives() -> None:

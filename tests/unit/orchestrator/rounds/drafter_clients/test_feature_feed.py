@@ -62,6 +62,12 @@ def test_only_what_is_missing_is_asked_for(feed: FeatureFeed) -> None:
     assert feed.request(TARGET, 5000) == FeatureRequest(5000 - WINDOW_TOKENS)
 
 
+def test_of_a_prompt_medusa_heads_are_sent_the_last_token() -> None:
+    feed = FeatureFeed((30,))
+    feed.want(model(proposer="medusa", feature_layers=(30,)))
+    assert feed.request(model(feature_layers=(30,)), 400) == FeatureRequest(399)
+
+
 def test_pieces_are_handed_on_as_one_from_any_position_on(feed: FeatureFeed) -> None:
     assert feed.since(0) is None
     for first, num_tokens in ((5, 4), (9, 1), (10, 3)):

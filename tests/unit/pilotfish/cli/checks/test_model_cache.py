@@ -43,3 +43,16 @@ def test_a_local_model_is_found_and_an_unknown_one_is_a_problem(tmp_path: Path) 
     (tmp_path / "config.json").touch()
     _, *models = check(tmp_path, f"target.model={tmp_path}", "draft.model=no such")
     assert sorted(model.verdict for model in models) == [Severity.OK, Severity.PROBLEM]
+
+
+def test_an_adapter_that_cannot_be_merged_is_found_before_a_start(tmp_path: Path) -> None:
+    adapter = tmp_path / "style"
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text('{"peft_type": "LORA"}')
+    (adapter / "adapter_model.safetensors").touch()
+    *_, found = check(tmp_path, f"target.lora={adapter}")
+    assert (found.verdict, found.check) == (Severity.OK, "adapter")
+    (adapter / "adapter_config.json").write_text('{"peft_type": "IA3"}')
+    *_, found = check(tmp_path, f"target.lora={adapter}")
+    assert found.verdict is Severity.PROBLEM
+    assert "peft_type IA3" in found.found

@@ -45,7 +45,10 @@ def test_an_adapter_is_named_and_never_ignored(model_folder: Path, is_alone: boo
         (model_folder / "config.json").unlink()
     source = resolve(str(model_folder))
     assert isinstance(source, LocalFolder)
-    with pytest.raises(UnsupportedModelError, match=r"holds an adapter .*merge it into its base model"):
+    advice = (
+        "and no model: serve its base model with it" if is_alone else r"beside a model: .*name that in target\.lora"
+    )
+    with pytest.raises(UnsupportedModelError, match=f"holds an adapter.*{advice}"):
         check_model_folder(source.folder)
 
 

@@ -1,0 +1,47 @@
+"""Two vocabularies: the target's, and that of a drafter of another family."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pilotfish.models.tokens.token_bytes import TextBytes
+from pilotfish.models.tokens.tokenizer import Tokenizer
+
+
+class Vocabularies:
+    """What each means by the other's tokens."""
+
+    def __init__(self, target: Tokenizer, drafter: Tokenizer) -> None:
+        """Goes through both vocabularies: seconds, where they are large."""
+        self.target = target
+        self.drafter = drafter
+        self.target_continuation = target.continuation()
+        self.drafter_continuation = drafter.continuation()
+        self.target_ids = _same_bytes(target, drafter)
+        """The target's token for each of the drafter's that stands for the same bytes."""
+        self.drafter_ids = {target_id: drafter_id for drafter_id, target_id in self.target_ids.items()}
+        """The same the other way round."""
+        self.end_id = min(drafter.eos_token_ids, default=None)
+        """The drafter's token that ends an answer."""
+
+    def share(self, token_ids: Sequence[int]) -> float:
+        """Share of these tokens of the target's that the drafter has as well; 1.0 of none."""
+        return sum(map(self.drafter_ids.__contains__, token_ids)) / len(token_ids) if token_ids else 1.0
+
+    def drafter_prompt(self, token_ids: Sequence[int]) -> list[int]:
+        """The drafter's tokens of a prompt of the target's, with those that its tokenizer adds around a text."""
+        pieces = TextBytes(self.target.bytes_by_token(skip_special=False)).add(token_ids)
+        return self.drafter.encode(b"".join(pieces).decode(errors="replace"))
+
+
+def _same_bytes(target: Tokenizer, drafter: Tokenizer) -> dict[int, int]:
+    """The target's token for each of the drafter's, special ones apart; of several, the lowest id."""
+    by_bytes: dict[bytes, int] = {}
+    for token_id in range(target.vocab_size):
+        by_bytes.setdefault(target.bytes_of(token_id), token_id)
+    found: dict[int, int] = {}
+    for token_id in range(drafter.vocab_size):
+        target_id = by_bytes.pop(drafter.bytes_of(token_id), None)
+        if target_id is not None and drafter.bytes_of(token_id):
+            found[token_id] = target_id
+    return found

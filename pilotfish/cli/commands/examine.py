@@ -1,0 +1,124 @@
+"""`pilotfish examine`: which drafter, how many tokens, from which load off, and why not more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from pilotfish.bench.prompts import load_prompts
+from pilotfish.cli.commands.serve import pull_models
+from pilotfish.cli.console import error_console, print_result
+from pilotfish.cli.errors import fail_on_error
+from pilotfish.cli.options import AsJson, ConfigFile, NoColor, Overrides
+from pilotfish.cli.output_file import require_writable, write_whole
+from pilotfish.config import load_config
+from pilotfish.config.yaml_file import read_yaml
+from pilotfish.drafter_registry import DRAFTERS
+from pilotfish.errors import ConfigError
+from pilotfish.installation import require
+
+if TYPE_CHECKING:
+    from pilotfish.examine.examine import Order
+    from pilotfish.examine.result import Examination
+
+DEFAULT_MAX_TOKENS, DEFAULT_DRAFT_TOKENS, DEFAULT_TEMPERATURE = 64, 8, 0.7
+
+
+@fail_on_error()
+def examine(
+    drafters: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[DRAFTER[=MODEL]]...", help=f"{', '.join(DRAFTERS)}. Default: those configured, and suffix."
+        ),
+    ] = None,
+    prompts: Annotated[
+        Path | None,
+        typer.Option("--prompts", "-p", metavar="FILE", help="Spec-Bench's .jsonl, or a text file, a prompt a line."),
+    ] = None,
+    per_category: Annotated[
+        int | None, typer.Option("--per-category", metavar="N", min=1, help="The first N prompts of each category.")
+    ] = None,
+    max_tokens: Annotated[
+        int, typer.Option("--max-tokens", "-n", min=2, help="Tokens per answer.")
+    ] = DEFAULT_MAX_TOKENS,
+    num_draft_tokens: Annotated[
+        int, typer.Option("--num-speculative-tokens", "-k", min=1, max=31, help="Tokens per draft, at most.")
+    ] = DEFAULT_DRAFT_TOKENS,
+    temperature: Annotated[
+        float, typer.Option("--temperature", "-t", min=0, help="Of a second answer to each prompt; 0: none.")
+    ] = DEFAULT_TEMPERATURE,
+    write: Annotated[
+        Path | None, typer.Option("--write", metavar="FILE", help="Write the advice into this configuration file.")
+    ] = None,
+    config_file: ConfigFile = None,
+    overrides: Overrides = None,
+    as_json: AsJson = False,
+    no_color: NoColor = False,
+) -> None:
+    """Say what a drafter is worth to its target, and why not more.
+
+    The target answers prompts, and each drafter drafts after every token of the answers. From that and from measured
+    times of steps follow acceptance by place, tokens/s at 1 to 64 requests for each draft length, and causes of low
+    acceptance. Starts no services. docs/examine.md explains the figures.
+
+    [bold]Examples[/]
+
+      pilotfish examine                                       the configured drafters, on built-in prompts
+
+      pilotfish examine eagle3=./my-head medusa=./my-medusa --set target.model=MODEL
+
+      pilotfish examine eagle3 model=SMALL-MODEL ngram --prompts mine.jsonl --write pilotfish.yaml
+    """
+    require("torch", "`pilotfish examine`")
+    if write is not None:
+        require_writable(write)
+    config = load_config(config_file, overrides or ())
+    if config.emulation.is_on:
+        raise ConfigError("emulated engines have nothing to examine: leave emulation.profile out")
+    chosen = load_prompts(prompts, per_category=per_category)
+    # torch takes seconds to import, and the command line is free of it.
+    from pilotfish.examine.drafters import parse_drafters
+    from pilotfish.examine.examine import Order
+    from pilotfish.examine.tables import show
+
+    order = Order(
+        config=config,
+        drafters=parse_drafters(drafters or (), config),
+        prompts=chosen,
+        max_tokens=max_tokens,
+        num_draft_tokens=num_draft_tokens,
+        temperature=temperature,
+    )
+    pull_models(config)
+    result = _examined(order)
+    print_result(result, show, as_json=as_json, no_color=no_color)
+    if write is not None:
+        _write(write, order, result)
+        error_console(no_color=no_color).print(f"{write} is written: `pilotfish up --config {write}`", soft_wrap=True)
+
+
+def _examined(order: Order) -> Examination:
+    from pilotfish.examine.examine import examine as run
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=error_console(), transient=True) as bars:
+        task = bars.add_task("", total=None)
+
+        def report(what: str, done: int, total: int) -> None:
+            bars.update(task, description=what, completed=done, total=total or None)
+
+        return run(order, report)
+
+
+def _write(path: Path, order: Order, result: Examination) -> None:
+    from pilotfish.examine.drafters import configured_for, settings_for
+    from pilotfish.examine.settings import with_advice
+
+    values = (read_yaml(path, "configuration") or {}) if path.is_file() else {}
+    best = next((drafter for drafter in order.drafters if drafter.name == result.advice.drafter), None)
+    settings = {} if best is None else settings_for(configured_for(order.config, best))
+    write_whole(path, with_advice(values, result.advice, settings))

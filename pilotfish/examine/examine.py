@@ -1,0 +1,249 @@
+"""Examines drafters: the target answers, each drafts along, rounds are replayed and timed, and speeds predicted."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+
+from pilotfish.bench.machine import this_machine
+from pilotfish.bench.prompts import Prompt
+from pilotfish.chat import ChatMessage
+from pilotfish.config import Config
+from pilotfish.drafter_registry import DRAFTERS, Needs
+from pilotfish.engine.core.engine_core import EngineCore
+from pilotfish.engine.core.in_target_drafting import InTargetDrafter
+from pilotfish.engine.process.calibration import calibrate
+from pilotfish.engine.process.factory import build_engine
+from pilotfish.errors import ConfigError
+from pilotfish.examine.acceptance import acceptance_of
+from pilotfish.examine.costs import RoundCosts, measure_draft_model, measure_in_target
+from pilotfish.examine.diagnosis import diagnose, template_fault
+from pilotfish.examine.drafted_answer import DraftedAnswer
+from pilotfish.examine.drafters import NamedDrafter, configured_for
+from pilotfish.examine.prediction import advise, predict
+from pilotfish.examine.rehearsal import DraftWatch, Question, answer_all, draft_all
+from pilotfish.examine.result import DrafterResult, Examination, Finding
+from pilotfish.models.store.generation_config import sampling_defaults
+from pilotfish.models.tokens.tokenizer import Tokenizer
+from pilotfish.step_table import StepTable
+from pilotfish.types import SamplingParams
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What is examined, and on what."""
+
+    config: Config
+    """Its target, and whatever the drafters' engines take of it."""
+    drafters: Sequence[NamedDrafter]
+    prompts: Sequence[Prompt]
+    max_tokens: int = 64
+    """Tokens of an answer."""
+    num_draft_tokens: int = 8
+    """Tokens of a draft, at most."""
+    temperature: float = 0.7
+    """Of a second answer to each prompt; 0: there is none."""
+
+
+_MAX_TEMPLATE_PROMPTS = 12
+
+Report = Callable[[str, int, int], None]
+"""Called with what is done, how much of it is done and how much there is to do."""
+
+
+@dataclass(frozen=True)
+class _Measured:
+    answers: Sequence[DraftedAnswer]
+    costs: RoundCosts
+    max_context_tokens: int = 0
+    """Of a draft model."""
+    findings: Sequence[Finding] = ()
+
+
+@dataclass
+class _Examiner:
+    order: Order
+    report: Report
+    questions: Sequence[Question] = ()
+    answers: Sequence[DraftedAnswer] = ()
+    """The target's own, as soon as there are any."""
+    steps: StepTable = field(default_factory=StepTable)
+    fingerprint: str = ""
+    """Of the target's tokenizer."""
+
+    def examine(self, drafter: NamedDrafter) -> DrafterResult:
+        """Raises PilotfishError kinds of loading and ConfigError."""
+        config = configured_for(self.order.config, drafter)
+        measured = self._in_target(config, drafter) if drafter.is_in_target else self._apart(config, drafter)
+        gc.collect()  # the engine is gone: the next one needs the memory
+        self.report(f"{drafter.name}: experiments", 0, 0)
+        findings = diagnose(
+            config,
+            drafter,
+            self.questions,
+            measured.answers,
+            measured.max_context_tokens,
+            is_explained=bool(measured.findings),
+        )
+        return _result(drafter, config, measured, [*measured.findings, *findings], self.order.num_draft_tokens)
+
+    def _in_target(self, config: Config, drafter: NamedDrafter) -> _Measured:
+        watches: list[DraftWatch] = []
+
+        def watch(wrapped: InTargetDrafter) -> DraftWatch:
+            watches.append(DraftWatch(wrapped))
+            return watches[-1]
+
+        core = self._target(config, drafter.name, watch)
+        answers = self._answer(core, drafter.name, watches[0])
+        self._time_steps(core, config, drafter.name)
+        max_rows = config.target.engine.max_batch_tokens
+        costs = measure_in_target(core, watches[0], self.order.num_draft_tokens, self.steps, max_rows)
+        is_trained = DRAFTERS[drafter.kind].needs is not Needs.TEXT
+        fault = self._template_fault(core, watches[0], answers, drafter.name) if is_trained else None
+        return _Measured(answers, costs, findings=[fault] if fault else [])
+
+    def _template_fault(
+        self, core: EngineCore, watch: DraftWatch, answers: Sequence[DraftedAnswer], name: str
+    ) -> Finding | None:
+        """Ask some prompts once more: with the model's own chat template if there is another, else without any."""
+        chosen = replace(self.order, prompts=self.order.prompts[:_MAX_TEMPLATE_PROMPTS], temperature=0.0)
+        is_replaced = bool(self.order.config.orchestrator.chat_template)
+        how = "with the model's own template" if is_replaced else "without a chat template"
+        questions = _questions(core, chosen, uses_template=is_replaced, template="")
+        progress = self._progress(f"{name}: prompts {how}", len(questions) * chosen.max_tokens)
+        others = answer_all(core, questions, chosen.max_tokens, 1, watch, progress)
+        served = [answer for answer in answers if answer.temperature == 0][: len(others)]
+        return template_fault(acceptance_of(served, 1), acceptance_of(others, 1), how)
+
+    def _apart(self, config: Config, drafter: NamedDrafter) -> _Measured:
+        if not self.answers:
+            core = self._target(config, drafter.name, None)
+            self._answer(core, drafter.name, None)
+            self._time_steps(core, config, drafter.name)
+            del core
+        self.report(f"{drafter.name}: loads", 0, 0)
+        drafts = build_engine(config, "draft")
+        if drafts.model.tokenizer_fingerprint != self.fingerprint:
+            raise ConfigError(
+                f"{drafter.name} has another vocabulary than the target, which is not examined: measure it with "
+                "`pilotfish bench --proposers model=MODEL`"
+            )
+        progress = self._progress(f"{drafter.name}: drafts", sum(len(each.token_ids) - 1 for each in self.answers))
+        answers = draft_all(drafts, self.questions, self.answers, self.order.num_draft_tokens, progress)
+        self.report(f"{drafter.name}: timing", 0, 0)
+        costs = measure_draft_model(drafts, self.steps, config.target.engine.max_batch_tokens)
+        return _Measured(answers, costs, max_context_tokens=drafts.model.max_context_tokens)
+
+    def _target(self, config: Config, name: str, watch: Callable[[InTargetDrafter], DraftWatch] | None) -> EngineCore:
+        self.report(f"{name}: the target loads", 0, 0)
+        core = build_engine(config, "target", watch=watch)
+        assert isinstance(core, EngineCore)
+        self.fingerprint = core.model.tokenizer_fingerprint
+        template = self.order.config.orchestrator.chat_template
+        self.questions = self.questions or _questions(core, self.order, template=template)
+        return core
+
+    def _answer(self, core: EngineCore, name: str, watch: DraftWatch | None) -> Sequence[DraftedAnswer]:
+        order = self.order
+        progress = self._progress(f"{name}: answers", len(self.questions) * order.max_tokens)
+        answers = answer_all(core, self.questions, order.max_tokens, order.num_draft_tokens, watch, progress)
+        self.answers = self.answers or answers
+        return answers
+
+    def _time_steps(self, core: EngineCore, config: Config, name: str) -> None:
+        """Anew beside each drafter: the machine may be busier than it was, and figures of one drafter are compared with
+        each other."""
+        self.report(f"{name}: timing", 0, 0)
+        self.steps = calibrate(core, config.target.engine.max_batch_tokens).table
+
+    def _progress(self, what: str, total: int) -> Callable[[int], None]:
+        done = 0
+
+        def advance(count: int) -> None:
+            nonlocal done
+            done += count
+            self.report(what, min(done, total), total)
+
+        return advance
+
+
+def examine(order: Order, report: Report = lambda *_: None) -> Examination:
+    """Examine the drafters one after the other. Raises PilotfishError kinds of loading and ConfigError."""
+    start_s = time.monotonic()
+    examiner = _Examiner(order, report)
+    results = [examiner.examine(drafter) for drafter in order.drafters]
+    machine = this_machine()
+    return Examination(
+        target=order.config.target.model,
+        machine=f"{machine.processor}, {machine.cores} cores",
+        num_answers=len(examiner.answers),
+        num_tokens=sum(len(answer.token_ids) for answer in examiner.answers),
+        temperature=order.temperature,
+        took_s=time.monotonic() - start_s,
+        plain_tokens_per_s={each.num_requests: each.by_draft_tokens[0] for each in results[0].speeds},
+        drafters=results,
+        advice=advise({result.name: result.speeds for result in results}),
+    )
+
+
+def _questions(core: EngineCore, order: Order, *, template: str, uses_template: bool = True) -> list[Question]:
+    """Each prompt, as a chat where the model has a template: greedily, and all once more sampled; else as the model's
+    generation_config.json says.
+
+    template: a file in place of the model's own. Raises ConfigError for a prompt that leaves no room for an answer.
+    """
+    folder, orchestrator = Path(core.model.tokenizer_path), order.config.orchestrator
+    tokenizer = Tokenizer.load(folder, template)
+    own = sampling_defaults(folder) if orchestrator.generation_config == "auto" else {}
+    limit = core.model.max_context_tokens - order.max_tokens - order.num_draft_tokens - 1
+    questions = []
+    for temperature in (0.0, *([order.temperature] if order.temperature else [])):
+        for seed, prompt in enumerate(order.prompts):
+            text = (
+                tokenizer.apply_chat_template((ChatMessage("user", prompt.text),))
+                if uses_template and tokenizer.chat_template
+                else tokenizer.encode(prompt.text)
+            )
+            if len(text) > limit:
+                raise ConfigError(
+                    f"the prompt {prompt.text[:60]!r}... has {len(text)} tokens; beside answers of {order.max_tokens} "
+                    f"the target takes {limit}"
+                )
+            sampling = msgspec.structs.replace(SamplingParams(seed=seed), **own)
+            sampling = msgspec.structs.replace(sampling, temperature=temperature)
+            questions.append(Question(prompt.category, tuple(text), sampling))
+    return questions
+
+
+def _result(
+    drafter: NamedDrafter,
+    config: Config,
+    measured: _Measured,
+    findings: Sequence[Finding],
+    num_draft_tokens: int,
+) -> DrafterResult:
+    answers = measured.answers
+    greedy = [answer for answer in answers if answer.temperature == 0]
+    sampled = [answer for answer in answers if answer.temperature > 0]
+    categories = dict.fromkeys(answer.category for answer in answers)
+    overall = acceptance_of(answers, num_draft_tokens)
+    weights = config.target.drafter.model if drafter.is_in_target else config.draft.model
+    return DrafterResult(
+        name=drafter.name,
+        model=weights,
+        overall=overall,
+        greedy=acceptance_of(greedy, num_draft_tokens),
+        sampled=acceptance_of(sampled, num_draft_tokens) if sampled else None,
+        by_category={
+            category: acceptance_of([answer for answer in answers if answer.category == category], num_draft_tokens)
+            for category in categories
+        },
+        speeds=predict(overall, measured.costs),
+        findings=findings,
+    )

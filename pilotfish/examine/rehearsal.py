@@ -1,0 +1,190 @@
+"""The target answers prompts plainly, and a drafter drafts after every token of the answers, unheeded.
+
+Drafters are the engines' own, with their caches, sampling and vocabulary: what is noted is what rounds would have
+verified.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from pilotfish.engine.core.draft_costs import Thresholds
+from pilotfish.engine.core.drafts import NO_DRAFTS, Drafts
+from pilotfish.engine.core.engine import Engine
+from pilotfish.engine.core.in_target_drafting import DraftWish, InTargetDrafter
+from pilotfish.engine.core.kept_rows import KeptRows
+from pilotfish.errors import ConfigError
+from pilotfish.examine.drafted_answer import Draft, DraftedAnswer
+from pilotfish.messages import CloseSequence, Decode, Event, OpenSequence, Proposal, Propose, SequenceError, Verdict
+from pilotfish.types import SamplingParams
+
+_PATIENT = Thresholds(round=0.0, node=0.0)
+"""Drafts go on to their full length, however little the drafter trusts them."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A prompt and how it is answered."""
+
+    category: str
+    token_ids: tuple[int, ...]
+    sampling: SamplingParams
+
+
+OnProgress = Callable[[int], None]
+"""Called with the number of tokens that have come since the last call."""
+
+
+class DraftWatch:
+    """See InTargetDrafter. Notes what another one drafts, and how long it takes; nothing of it is verified."""
+
+    def __init__(self, drafter: InTargetDrafter, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._drafter = drafter
+        self._clock = clock
+        self.name = drafter.name
+        self.max_draft_tokens = drafter.max_draft_tokens
+        self.drafts: dict[int, dict[int, Drafts]] = defaultdict(dict)
+        """By sequence and its length at that time."""
+        self.took_s = 0.0
+        """Time of the last step's drafts."""
+
+    @property
+    def num_rounds(self) -> int:
+        return self._drafter.num_rounds
+
+    def allocate(self, num_blocks: int) -> int:
+        return self._drafter.allocate(num_blocks)
+
+    def follow(self, kept: Sequence[KeptRows], wishes: Mapping[int, DraftWish]) -> Sequence[Drafts]:
+        patient = {index: msgspec.structs.replace(wish, thresholds=_PATIENT) for index, wish in wishes.items()}
+        start_s = self._clock()
+        drafts = self._drafter.follow(kept, patient)
+        self.took_s = self._clock() - start_s
+        for wish, each in zip(wishes.values(), drafts, strict=True):
+            self.drafts[wish.sequence.sequence_id][len(wish.sequence.tokens)] = each
+        return [NO_DRAFTS] * len(wishes)
+
+
+@dataclass
+class _Asked:
+    question: Question
+    token_ids: list[int] = field(default_factory=list)
+    is_whole: bool = False
+
+
+def answer_all(
+    core: Engine,
+    questions: Sequence[Question],
+    max_tokens: int,
+    num_draft_tokens: int,
+    watch: DraftWatch | None = None,
+    on_progress: OnProgress = lambda _: None,
+) -> list[DraftedAnswer]:
+    """The answers of an idle target, of max_tokens tokens at most, with the drafts that were watched.
+
+    Raises ConfigError when the engine refuses a question.
+    """
+    waiting, under_way, done = (
+        list(enumerate(questions, start=1))[::-1],
+        dict[int, _Asked](),
+        dict[int, DraftedAnswer](),
+    )
+    if watch is not None:
+        watch.drafts.clear()
+    while waiting or under_way:
+        while waiting and len(under_way) < core.limits.max_sequences:
+            sequence_id, question = waiting.pop()
+            under_way[sequence_id] = _Asked(question)
+            _ask(core, sequence_id, question, max_tokens + num_draft_tokens + 1, num_draft_tokens if watch else 0)
+        if not core.has_work:
+            raise ConfigError("the target does not go on with an answer: raise target.engine.kv_cache_tokens")
+        for verdict in _verdicts(core.step()):
+            if (asked := under_way.get(verdict.sequence_id)) is None:
+                continue
+            asked.token_ids.extend(verdict.token_ids)
+            asked.is_whole = verdict.finish_reason is not None
+            on_progress(len(verdict.token_ids))
+            if asked.is_whole or len(asked.token_ids) >= max_tokens:
+                core.submit(CloseSequence(verdict.sequence_id))
+                del under_way[verdict.sequence_id]
+                drafts = {} if watch is None else watch.drafts.pop(verdict.sequence_id, {})
+                done[verdict.sequence_id] = _answer(asked, max_tokens, drafts)
+    return [done[sequence_id] for sequence_id in sorted(done)]
+
+
+def _ask(core: Engine, sequence_id: int, question: Question, num_tokens: int, num_draft_tokens: int) -> None:
+    sampling = msgspec.structs.replace(question.sampling, max_tokens=num_tokens)
+    core.submit(OpenSequence(sequence_id, question.token_ids, sampling))
+    core.submit(Decode(sequence_id, len(question.token_ids), num_tokens, num_draft_tokens=num_draft_tokens))
+
+
+def _answer(asked: _Asked, max_tokens: int, drafts: Mapping[int, Drafts]) -> DraftedAnswer:
+    length = len(asked.question.token_ids)
+    return DraftedAnswer(
+        category=asked.question.category,
+        temperature=asked.question.sampling.temperature,
+        num_prompt_tokens=length,
+        token_ids=tuple(asked.token_ids[:max_tokens]),
+        is_whole=asked.is_whole and len(asked.token_ids) <= max_tokens,
+        drafts={at - length: Draft(each.token_ids, each.confidences) for at, each in drafts.items()},
+    )
+
+
+def draft_all(
+    core: Engine,
+    questions: Sequence[Question],
+    answers: Sequence[DraftedAnswer],
+    num_draft_tokens: int,
+    on_progress: OnProgress = lambda _: None,
+) -> list[DraftedAnswer]:
+    """The answers with what a draft model's idle engine drafts after each of their tokens.
+
+    Raises ConfigError when the engine fails.
+    """
+    drafts: list[dict[int, Draft]] = [{} for _ in answers]
+    reach = [core.model.max_context_tokens - len(question.token_ids) for question in questions]
+    waiting = [index for index, answer in enumerate(answers) if min(len(answer.token_ids), reach[index]) > 1][::-1]
+    under_way = set[int]()
+    while waiting or under_way:
+        while waiting and len(under_way) < core.limits.max_sequences:
+            index = waiting.pop()
+            sampling = msgspec.structs.replace(questions[index].sampling, max_tokens=len(answers[index].token_ids) + 64)
+            core.submit(OpenSequence(index, questions[index].token_ids, sampling))
+            under_way.add(index)
+            _propose(core, index, questions[index], answers[index], 1, num_draft_tokens)
+        for event in core.step():
+            if isinstance(event, SequenceError):
+                raise ConfigError(f"the draft model cannot draft: {event.message}")
+            if not isinstance(event, Proposal):
+                continue
+            index = event.sequence_id
+            place = event.base_length - len(questions[index].token_ids)
+            drafts[index][place] = Draft(event.draft_token_ids)
+            on_progress(1)
+            # As in service, nothing is drafted beyond its context.
+            if place + 1 < min(len(answers[index].token_ids), reach[index]):
+                _propose(core, index, questions[index], answers[index], place + 1, num_draft_tokens)
+            else:
+                core.submit(CloseSequence(index))
+                under_way.discard(index)
+    return [replace(answer, drafts=own) for answer, own in zip(answers, drafts, strict=True)]
+
+
+def _propose(
+    core: Engine, sequence_id: int, question: Question, answer: DraftedAnswer, place: int, num_draft_tokens: int
+) -> None:
+    base_length = len(question.token_ids) + place
+    core.submit(Propose(sequence_id, base_length, answer.token_ids[place - 1 : place], num_draft_tokens))
+
+
+def _verdicts(events: Sequence[Event]) -> Iterator[Verdict]:
+    for event in events:
+        if isinstance(event, SequenceError):
+            raise ConfigError(f"the target refuses a prompt: {event.message}")
+        if isinstance(event, Verdict):
+            yield event

@@ -1,0 +1,76 @@
+"""An examination on the terminal. Torch-free."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from pilotfish.examine.acceptance import Acceptance
+from pilotfish.examine.result import DrafterResult, Examination
+
+_BAR = "█"
+_BAR_WIDTH = 10
+
+
+def show(examination: Examination, console: Console) -> None:
+    """Acceptance, speeds and findings of each drafter, then what to configure."""
+    sampled = f", half of them at temperature {examination.temperature:g}" if examination.temperature else ""
+    console.print(
+        f"[bold]{examination.target}[/], {examination.machine}: {examination.num_answers} answers{sampled}, "
+        f"{examination.num_tokens} tokens, {examination.took_s:.0f} s"
+    )
+    for drafter in examination.drafters:
+        console.print()
+        console.print(_acceptance(drafter))
+        console.print(_speeds(drafter))
+        if not drafter.findings:
+            console.print("No fault found.")
+        for finding in drafter.findings:
+            console.print(f"[bold yellow]{finding.cause}[/]: {finding.evidence}. {finding.advice}", soft_wrap=True)
+    console.print()
+    console.print(_advice(examination), soft_wrap=True)
+
+
+def _acceptance(drafter: DrafterResult) -> Table:
+    table = Table(title=f"{drafter.name}: acceptance, by place in the draft", title_justify="left")
+    num_places = len(drafter.overall.rates)
+    for column in ("answers", "", *map(str, range(1, num_places + 1)), "expects", "tokens a round"):
+        table.add_column(column, justify="left" if column in ("answers", "") else "right")
+    rows = {"all": drafter.overall, "greedy": drafter.greedy, "sampled": drafter.sampled, **drafter.by_category}
+    for name, acceptance in rows.items():
+        if acceptance is not None and acceptance.rates:
+            table.add_row(name, *_cells(acceptance, num_places), end_section=name == "sampled")
+    return table
+
+
+def _cells(acceptance: Acceptance, num_places: int) -> list[str]:
+    rates = [f"{rate:.2f}" for rate in acceptance.rates]
+    best = acceptance.tokens_per_round[-1]
+    sure = "" if acceptance.confidence is None else f"{acceptance.confidence:.2f}"
+    bar = _BAR * round(_BAR_WIDTH * acceptance.rates[0])
+    return [bar.ljust(_BAR_WIDTH), *rates, *[""] * (num_places - len(rates)), sure, f"{best:.2f}"]
+
+
+def _speeds(drafter: DrafterResult) -> Table:
+    table = Table(title=f"{drafter.name}: predicted tokens/s of all requests, by draft length", title_justify="left")
+    longest = max(len(speed.by_draft_tokens) for speed in drafter.speeds)
+    for column in ("requests", "plain", *map(str, range(1, longest)), "best", "speed-up"):
+        table.add_column(column, justify="right")
+    for speed in drafter.speeds:
+        cells = [
+            f"[bold]{rate:.0f}[/]" if length == speed.num_draft_tokens else f"{rate:.0f}"
+            for length, rate in enumerate(speed.by_draft_tokens)
+        ]
+        best = f"K = {speed.num_draft_tokens}" if speed.num_draft_tokens else "off"
+        cells += [""] * (longest - len(cells))
+        table.add_row(str(speed.num_requests), *cells, best, f"{speed.speed_up:.2f}x")
+    return table
+
+
+def _advice(examination: Examination) -> str:
+    advice = examination.advice
+    if not advice.drafter:
+        return "[bold]None of them pays on this machine: decode plainly.[/]"
+    lengths = ", ".join(f"K = {k} at {load}" for load, k in advice.num_draft_tokens.items() if k)
+    off = f"; off from {advice.off_from} requests on" if advice.off_from else ""
+    return f"[bold]{advice.drafter}[/]: {lengths} requests{off}."

@@ -1,0 +1,93 @@
+"""`pilotfish examine` over real engines with tiny models."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from pilotfish.cli.main import app
+from pilotfish.config import load_config
+
+runner = CliRunner()
+
+
+@pytest.fixture
+def arguments(target_folder: Path, tmp_path: Path) -> list[str]:
+    prompts = tmp_path / "prompts.jsonl"
+    lines = [
+        {"category": kind, "turns": [f"{kind} {number} swims ahead"]} for kind in ("fish", "boat") for number in "12"
+    ]
+    prompts.write_text("\n".join(map(json.dumps, lines)))
+    # The tiny target's greedy answers repeat themselves, so lookups find much.
+    engine = "{compile: false, num_threads: 1, kv_cache_tokens: 2048, max_sequences: 4, dtype: float32}"
+    settings = (
+        f"target.model={target_folder}",
+        f"target.engine={engine}",
+        f"draft.engine={engine}",
+        f"cache_dir={tmp_path}",
+    )
+    sets = [part for setting in settings for part in ("--set", setting)]
+    return [*sets, "--prompts", str(prompts), "--max-tokens", "24"]
+
+
+def examined(*arguments: str) -> Any:
+    result = runner.invoke(app, ["examine", *arguments])
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def test_every_kind_of_drafter_is_examined(
+    arguments: list[str], head_folder: Path, medusa_folder: Path, target_folder: Path
+) -> None:
+    drafters = [
+        f"eagle3={head_folder}",
+        f"medusa={medusa_folder}",
+        "early_exit",
+        f"model={target_folder}",
+        "ngram",
+        "suffix",
+    ]
+    # Weights of the target's own type draft what it says: a model of the same weights is always right.
+    arguments = [*arguments, "--set", "draft.engine.quantization=none", "--set", "draft.engine.device=auto"]
+    report = json.loads(examined(*drafters, "--json", *arguments).stdout)
+    results = {drafter["name"].partition("=")[0]: drafter for drafter in report["drafters"]}
+    assert list(results) == ["eagle3", "medusa", "early_exit", "model", "ngram", "suffix"]
+    assert (report["num_answers"], report["num_tokens"]) == (8, 8 * 24)
+    for result in results.values():
+        assert set(result["by_category"]) == {"fish", "boat"}
+        assert [speed["num_requests"] for speed in result["speeds"]] == [1, 4]
+        assert all(speed["tokens_per_s"] >= speed["by_draft_tokens"][0] > 0 for speed in result["speeds"])
+        assert result["overall"]["num_positions"] == 8 * 23
+    assert results["model"]["overall"]["rates"] == [1.0] * 8
+    assert results["suffix"]["greedy"]["tokens_per_round"][-1] > 1.1
+    # A random head agrees with its target by chance alone, and that is what is said.
+    assert [finding["cause"] for finding in results["eagle3"]["findings"]] == [
+        "the drafter hardly ever agrees with this target"
+    ]
+    assert not results["model"]["findings"]
+    assert not results["suffix"]["findings"]
+
+
+def test_the_advice_becomes_configuration(arguments: list[str], target_folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "pilotfish.yaml"
+    file.write_text("log_level: ERROR\n")
+    text = examined("suffix", "--write", str(file), "--temperature", "0", "--no-color", *arguments).output
+    assert "suffix: acceptance, by place in the draft" in text
+    config = load_config(file)
+    assert config.log_level == "ERROR"
+    if config.orchestrator.speculation.mode != "off":  # where it pays on this machine
+        assert (config.target.model, config.target.drafter.lookup) == (str(target_folder), "suffix")
+
+
+def test_what_cannot_be_examined(arguments: list[str]) -> None:
+    unknown = runner.invoke(app, ["examine", "eagle4", *arguments])
+    assert unknown.exit_code == 1
+    assert "there is no drafter 'eagle4'" in unknown.output
+    emulated = runner.invoke(app, ["examine", "--set", "emulation.profile=instant"])
+    assert emulated.exit_code == 1
+    assert "nothing to examine" in emulated.output
+    long = runner.invoke(app, ["examine", "suffix", *arguments, "--max-tokens", "500"])
+    assert long.exit_code == 1
+    assert "tokens; beside answers of 500 the target takes" in " ".join(long.output.split())

@@ -1,0 +1,186 @@
+"""Drafts beside a tiny target's answers: what is replayed is what rounds do."""
+
+import copy
+import itertools
+
+import pytest
+import torch
+from transformers import LlamaForCausalLM
+
+from pilotfish.config import DraftConfig, EngineConfig
+from pilotfish.drafters.eagle3.draft import build_eagle3_head
+from pilotfish.drafters.eagle3.in_target import Eagle3Drafter
+from pilotfish.drafters.eagle3.module import Eagle3Head
+from pilotfish.engine.core.draft_costs import DraftCosts, Thresholds
+from pilotfish.engine.core.engine_core import EngineCore
+from pilotfish.engine.core.in_target_drafting import InTargetDrafter
+from pilotfish.engine.drafting.in_target_lookup import InTargetLookup
+from pilotfish.errors import ConfigError
+from pilotfish.examine.acceptance import acceptance_of, replay
+from pilotfish.examine.costs import measure_draft_model, measure_in_target
+from pilotfish.examine.drafted_answer import DraftedAnswer
+from pilotfish.examine.rehearsal import DraftWatch, Question, answer_all, draft_all
+from pilotfish.messages import Decode, OpenSequence, Verdict
+from pilotfish.models.decoder_transformers import TransformersDecoder
+from pilotfish.speculation.lookup.index import lookup_of
+from pilotfish.step_table import StepTable
+from pilotfish.types import ModelInfo, SamplingParams
+from tests.support.engine_events import settle
+from tests.support.tiny_llama import tiny_llama
+from tests.support.tiny_models import tiny_eagle3_config
+
+VOCAB, CONTEXT, LENGTH, DEPTH = 64, 128, 30, 5
+GREEDY, SAMPLED = SamplingParams(temperature=0), SamplingParams(temperature=0.2, seed=3)
+
+
+@pytest.fixture(scope="module")
+def model() -> LlamaForCausalLM:
+    return tiny_llama(vocab_size=VOCAB, max_position_embeddings=CONTEXT)
+
+
+@pytest.fixture(scope="module")
+def head() -> Eagle3Head:
+    torch.manual_seed(23)
+    module = Eagle3Head(tiny_eagle3_config())
+    module.set_draft_vocabulary(torch.arange(12, 52))
+    for parameter in module.parameters():
+        if parameter.dim() > 1:
+            parameter.data.mul_(6.0)
+    return module.eval().requires_grad_(False)
+
+
+def core_of(
+    model: LlamaForCausalLM, head: Eagle3Head | str | None = None, *, is_watched: bool = True, context: int = CONTEXT
+) -> tuple[EngineCore, list[DraftWatch]]:
+    decoder = TransformersDecoder(copy.deepcopy(model), deterministic=False, max_context_tokens=context)
+    watches: list[DraftWatch] = []
+    drafter: InTargetDrafter | None = None
+    if isinstance(head, Eagle3Head):
+        decoder.capture(head.config.feature_layers)
+        drafter = Eagle3Drafter(decoder, build_eagle3_head(decoder, copy.deepcopy(head)), top_m=8)
+    elif head is not None:
+        drafter = InTargetLookup(head, lookup_of(head)(DraftConfig()), None, 1.0)
+    if drafter is not None and is_watched:
+        watches.append(DraftWatch(drafter, itertools.count().__next__))
+        drafter = watches[0]
+    engine = EngineConfig(kv_cache_tokens=1024, max_batch_tokens=48, dtype="float32", max_sequences=4)
+    info = ModelInfo(model_id="tiny", tokenizer_fingerprint="none", vocab_size=VOCAB, max_context_tokens=context)
+    return EngineCore(decoder, engine, info, drafter=drafter), watches
+
+
+def questions(sampling: SamplingParams, count: int = 6) -> list[Question]:
+    return [
+        Question("chat", tuple((7 * at + 3 * place) % VOCAB for place in range(5 + at)), sampling)
+        for at in range(count)
+    ]
+
+
+def num_real_rounds(
+    model: LlamaForCausalLM, head: Eagle3Head | str, asked: Question, answer: DraftedAnswer, length: int
+) -> int:
+    """Rounds of so many drafts that the same engine needs for the answer, after its first token."""
+    core, _ = core_of(model, head, is_watched=False)
+    core.submit(
+        OpenSequence(
+            1,
+            asked.token_ids,
+            SamplingParams(
+                temperature=asked.sampling.temperature,
+                seed=asked.sampling.seed,
+                max_tokens=len(answer.token_ids) + length + 1,
+            ),
+        )
+    )
+    core.submit(Decode(1, len(asked.token_ids), len(answer.token_ids) + length + 1, num_draft_tokens=length))
+    tokens: list[int] = []
+    rounds = 0
+    for verdict in (event for event in settle(core) if isinstance(event, Verdict)):
+        if len(tokens) >= len(answer.token_ids):
+            break
+        rounds += bool(tokens)
+        tokens.extend(verdict.token_ids)
+    assert tuple(tokens[: len(answer.token_ids)]) == answer.token_ids
+    return rounds
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED])
+@pytest.mark.parametrize("drafter", ["ngram", "eagle3"])
+def test_rounds_that_are_replayed_are_those_that_run(
+    model: LlamaForCausalLM, head: Eagle3Head, monkeypatch: pytest.MonkeyPatch, sampling: SamplingParams, drafter: str
+) -> None:
+    chosen = head if drafter == "eagle3" else drafter
+    monkeypatch.setattr(DraftCosts, "thresholds", lambda *_: Thresholds(0.0, 0.0))
+    core, (watch,) = core_of(model, chosen)
+    asked = questions(sampling)
+    answers = answer_all(core, asked, LENGTH, DEPTH, watch)
+    assert [len(answer.token_ids) for answer in answers] == [LENGTH] * len(asked)
+    assert acceptance_of(answers, DEPTH).tokens_per_round[DEPTH] > 1
+    for question, answer in zip(asked, answers, strict=True):
+        assert set(answer.drafts) >= set(range(1, LENGTH))
+        for length in (1, DEPTH):
+            rounds, place = 0, 1
+            while place < LENGTH:
+                place += min(answer.num_accepted(place), length) + 1
+                rounds += 1
+            assert num_real_rounds(model, chosen, question, answer, length) == rounds
+
+
+def test_watching_changes_no_answer(model: LlamaForCausalLM, head: Eagle3Head) -> None:
+    core, (watch,) = core_of(model, head)
+    watched = answer_all(core, questions(SAMPLED), LENGTH, DEPTH, watch)
+    plain = answer_all(core_of(model)[0], questions(SAMPLED), LENGTH, DEPTH)
+    assert [answer.token_ids for answer in watched] == [answer.token_ids for answer in plain]
+    assert not any(answer.drafts for answer in plain)
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED])
+def test_a_copy_of_the_target_is_always_right(model: LlamaForCausalLM, sampling: SamplingParams) -> None:
+    asked = questions(sampling)
+    counted: list[int] = []
+    answers = answer_all(core_of(model)[0], asked, LENGTH, DEPTH)
+    drafted = draft_all(core_of(model)[0], asked, answers, DEPTH, counted.append)
+    assert sum(counted) == len(asked) * (LENGTH - 1)
+    acceptance = acceptance_of(drafted, DEPTH)
+    assert acceptance.rates == (1.0,) * DEPTH
+    assert replay(drafted, DEPTH)[0] == pytest.approx(DEPTH + 1, rel=0.2)
+
+
+def test_a_draft_model_of_a_shorter_context_drafts_as_far_as_it_reaches(model: LlamaForCausalLM) -> None:
+    asked = questions(GREEDY, 2)
+    answers = answer_all(core_of(model)[0], asked, LENGTH, DEPTH)
+    drafted = draft_all(core_of(model, context=20)[0], asked, answers, DEPTH)
+    for question, answer in zip(asked, drafted, strict=True):
+        reach = 20 - len(question.token_ids)
+        assert answer.num_accepted(1) == DEPTH
+        assert not any(answer.draft_after(place).token_ids for place in range(reach, LENGTH))
+
+
+def test_an_answer_that_ends_is_whole(model: LlamaForCausalLM) -> None:
+    (long,) = answer_all(core_of(model)[0], questions(GREEDY, 1), LENGTH, DEPTH)
+    end = long.token_ids[9]
+    first = long.token_ids.index(end)
+    ending = questions(SamplingParams(temperature=0, stop_token_ids=(end,)), 1)
+    (short,) = answer_all(core_of(model)[0], ending, LENGTH, DEPTH)
+    assert (short.token_ids, short.is_whole, long.is_whole) == (long.token_ids[: first + 1], True, False)
+
+
+def test_a_prompt_that_is_refused_is_named(model: LlamaForCausalLM) -> None:
+    too_long = [Question("chat", (1,) * 2000, GREEDY)]  # for the KV cache
+    with pytest.raises(ConfigError, match="the target refuses a prompt"):
+        answer_all(core_of(model)[0], too_long, LENGTH, DEPTH)
+
+
+def test_costs_are_of_the_drafter_alone(model: LlamaForCausalLM, head: Eagle3Head) -> None:
+    """By a clock that ticks once a look: a watched draft takes one tick, at any load."""
+    core, (watch,) = core_of(model, head)
+    costs = measure_in_target(core, watch, DEPTH, StepTable((1, 2), (5, 5)), 48)
+    assert (costs.loads, costs.first_s, costs.further_s) == ((1, 4), (1, 1), (0.0, 0.0))
+    assert (costs.draft_s(1, 0), costs.draft_s(4, 3)) == (0.0, 1.0)
+    assert not core.has_work
+
+
+def test_costs_of_a_draft_model_are_those_of_its_steps(model: LlamaForCausalLM) -> None:
+    core, _ = core_of(model)
+    costs = measure_draft_model(core, StepTable((1, 2), (5, 5)), 48, itertools.count().__next__)
+    assert (costs.loads, costs.is_remote) == ((1, 4), True)
+    assert costs.draft_s(4, 3) == pytest.approx(3.0)

@@ -1,0 +1,34 @@
+from pilotfish.config import config_from_yaml
+from pilotfish.examine.prediction import Advice
+from pilotfish.examine.settings import speculation_settings, with_advice
+
+ADVICE = Advice("eagle3", {1: 4, 4: 3, 8: 2, 16: 0, 64: 0}, 16)
+
+
+def test_the_nearer_load_counts() -> None:
+    assert speculation_settings(ADVICE) == {
+        "num_speculative_tokens": 4,
+        "num_speculative_tokens_per_batch_size": [[1, 2, 4], [3, 6, 3], [7, 12, 2]],
+        "disable_by_batch_size": 13,
+    }
+
+
+def test_a_drafter_that_pays_at_every_load() -> None:
+    settings = speculation_settings(Advice("suffix", {1: 4, 64: 1}, None))
+    assert settings["num_speculative_tokens_per_batch_size"] == [[1, 32, 4], [33, 65536, 1]]
+    assert "disable_by_batch_size" not in settings
+
+
+def test_what_is_written_is_a_configuration_with_what_was_there() -> None:
+    values = {"orchestrator": {"port": 7, "speculation": {"draft_ahead": "off"}}, "log_level": "ERROR"}
+    drafter = {"target": {"model": "m", "drafter": {"proposer": "none", "lookup": "suffix"}}}
+    config = config_from_yaml(with_advice(values, ADVICE, drafter))
+    speculation = config.orchestrator.speculation
+    assert (config.orchestrator.port, config.log_level, speculation.draft_ahead) == (7, "ERROR", "off")
+    assert (speculation.num_speculative_tokens, speculation.disable_by_batch_size) == (4, 13)
+    assert (config.target.model, config.target.drafter.lookup) == ("m", "suffix")
+
+
+def test_nothing_pays() -> None:
+    config = config_from_yaml(with_advice({}, Advice("", {1: 0}, None), {}))
+    assert config.orchestrator.speculation.mode == "off"
