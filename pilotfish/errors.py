@@ -64,6 +64,11 @@ class ModelDownloadError(ModelError):
 class UnsupportedModelError(ModelError):
     """The engine cannot run this architecture or weight format."""
 
+    def __init__(self, message: str, *, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason or message
+        """Why, as a part of a sentence."""
+
 
 class HandshakeError(PilotfishError):
     """A peer speaks another protocol version, or has another tokenizer or model."""

@@ -1,4 +1,4 @@
-"""What a config.json leaves out: sizes of transformers' causal language models, by model_type.
+"""What a config.json leaves out: sizes of transformers' models that write text, by model_type.
 
 Writes pilotfish/models/store/config_defaults.json from the installed transformers, for processes that do without it.
 """
@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from transformers import CONFIG_MAPPING, AutoConfig
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
+)
 
 FILE = Path(__file__).parents[1] / "pilotfish/models/store/config_defaults.json"
 NAMES = (
@@ -37,8 +40,11 @@ def row_of(kind: type[Any]) -> dict[str, Any]:
 
 
 def rows() -> dict[str, dict[str, Any]]:
-    """Of every causal language model, and of the language models within those."""
-    kinds = {name: CONFIG_MAPPING[name] for name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES}
+    """Of every model that writes text, and of the language models within those."""
+    kinds = {
+        name: CONFIG_MAPPING[name]
+        for name in {**MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, **MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES}
+    }
     texts = [kind.sub_configs["text_config"] for kind in kinds.values() if "text_config" in kind.sub_configs]
     kinds |= {kind.model_type: kind for kind in texts if kind is not AutoConfig}
     return {name: row for name, kind in sorted(kinds.items()) if (row := row_of(kind))}

@@ -37,6 +37,7 @@ from pilotfish.messages import CloseSequence, Decode, OpenSequence, Verdict
 from pilotfish.models.decoder import Decoder
 from pilotfish.models.factory import BuiltDecoder, build_decoder
 from pilotfish.models.loading import LoadedModel, silence_transformers
+from pilotfish.models.serving_path import ServingPath
 from pilotfish.models.store.folder import read_json, read_metadata
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
 from pilotfish.types import SamplingParams
@@ -62,7 +63,7 @@ def random_model(name_or_path: str, *, dtype: torch.dtype, device: torch.device 
         vocab_size=metadata.vocab_size,
         max_context_tokens=metadata.max_context_tokens,
         fingerprint=tokenizer_fingerprint(folder),
-        is_checked=True,
+        path=ServingPath(),
     )
 
 

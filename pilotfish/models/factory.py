@@ -20,7 +20,9 @@ from pilotfish.models.loading import LoadedModel
 from pilotfish.models.native.build import NativeKernelsUnavailableError, variants_here
 from pilotfish.models.native.decoder import NativeDecoder
 from pilotfish.models.native.layout import unsupported_reason
-from pilotfish.models.self_check import BFLOAT16_TOLERANCE, bfloat16_deviation, require_served_right
+from pilotfish.models.own_cache.build import build_own_cache_decoder
+from pilotfish.models.own_cache.text_cache import Rows
+from pilotfish.models.self_check import BFLOAT16_TOLERANCE, bfloat16_deviation, serving_path_of
 from pilotfish.models.twin import CONTEXT
 
 logger = logging.getLogger(__name__)
@@ -49,9 +51,12 @@ def build_decoder(
             f"max_context_tokens is {engine.max_context_tokens}; {loaded.model_id} was trained for "
             f"{loaded.max_context_tokens}"
         )
-    if not loaded.is_checked:
-        require_served_right(loaded.model.config, type(loaded.model))
+    path = loaded.path or serving_path_of(loaded.model.config, type(loaded.model))
     max_context_tokens = engine.max_context_tokens or loaded.max_context_tokens
+    if not path.is_paged:
+        torch.set_num_threads(num_threads)
+        own = build_own_cache_decoder(loaded, engine, path, device, max_context_tokens=max_context_tokens)
+        return BuiltDecoder(decoder=own, deterministic=own.rows is Rows.TILES)
     if device.type == "cuda":
         if engine.deterministic:
             logger.info("logits may depend on the batch: deterministic is not attempted on a GPU")

@@ -8,15 +8,16 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.quantizers import AutoHfQuantizer
 from transformers.utils import logging
 
 from pilotfish.errors import ModelError, UnsupportedModelError
+from pilotfish.models.architecture import auto_class
 from pilotfish.models.file_pages import move_weights
-from pilotfish.models.self_check import require_served_right
+from pilotfish.models.self_check import serving_path_of
+from pilotfish.models.serving_path import ServingPath
 from pilotfish.models.store.catalogue import merged_id
-from pilotfish.models.store.folder import ModelMetadata, read_metadata
+from pilotfish.models.store.folder import ModelMetadata, read_json, read_metadata
 from pilotfish.models.store.pull import pull_model
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
 
@@ -34,8 +35,8 @@ class LoadedModel:
     max_context_tokens: int
     fingerprint: str
     """The tokenizer's."""
-    is_checked: bool = False
-    """Whether `require_supported` has passed."""
+    path: ServingPath | None = None
+    """What `require_supported` found; None: it was not asked."""
 
 
 def load_model(
@@ -53,7 +54,7 @@ def load_model(
     """
     folder = pull_model(name_or_path, cache_dir, adapter=adapter)
     metadata = read_metadata(folder)
-    require_supported(metadata, folder)
+    path = require_supported(metadata, folder)
     model = read_weights(folder, dtype).eval().requires_grad_(False)
     move_weights(model, torch.device(device))
     return LoadedModel(
@@ -63,7 +64,7 @@ def load_model(
         vocab_size=metadata.vocab_size,
         max_context_tokens=metadata.max_context_tokens,
         fingerprint=tokenizer_fingerprint(folder),
-        is_checked=True,
+        path=path,
     )
 
 
@@ -79,8 +80,9 @@ def read_weights(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
             "or take the model as it was before it was quantised"
         )
     silence_transformers()
+    kind = auto_class(str(read_json(folder / "config.json").get("model_type"))) or AutoModelForCausalLM
     try:
-        model, report = AutoModelForCausalLM.from_pretrained(
+        model, report = kind.from_pretrained(
             folder,
             dtype=dtype,
             use_safetensors=True,
@@ -96,10 +98,13 @@ def read_weights(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
     return model
 
 
-def require_supported(metadata: ModelMetadata, folder: Path) -> None:
-    """Raise UnsupportedModelError unless it is a causal language model that transformers knows and that our decoder
-    computes as transformers does. Reads no weights. Raises ModelError for a config.json that makes no model."""
-    if metadata.model_type not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+def require_supported(metadata: ModelMetadata, folder: Path) -> ServingPath:
+    """The path on which it is computed. Reads no weights.
+
+    Raises UnsupportedModelError unless it is a causal language model that transformers knows and that a decoder of ours
+    computes as transformers does; ModelError for a config.json that makes no model.
+    """
+    if auto_class(metadata.model_type) is None:
         raise UnsupportedModelError(
             f"{folder} holds an unknown architecture {metadata.model_type!r}: transformers has no causal language "
             "model of that name, and code that comes with a model is never run"
@@ -110,7 +115,7 @@ def require_supported(metadata: ModelMetadata, folder: Path) -> None:
     except Exception as error:  # each architecture checks its own fields in its own way
         raise ModelError(f"{folder / 'config.json'} makes no model: {error}") from error
     _require_quantiser(metadata, folder)
-    require_served_right(config)
+    return serving_path_of(config)
 
 
 def _quantiser(metadata: ModelMetadata) -> str:

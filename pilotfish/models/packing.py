@@ -30,6 +30,7 @@ class PackedLinear(nn.Module):
         self.in_features = linear.in_features
         self.out_features = linear.out_features
         self._deterministic = deterministic
+        self.weight = linear.weight.new_empty(0, self.in_features)  # some models look at its dtype
         # Plain attributes, not parameters: the packed layout is opaque to everything but oneDNN.
         self._packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), MAX_ROWS)
         self._bias = None if linear.bias is None else linear.bias.detach()

@@ -16,6 +16,8 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
+from pilotfish.models.architecture import auto_class
+
 LENGTH = 16
 """Tokens of a sliding window, an attention chunk and the like, at most."""
 CONTEXT = 256
@@ -23,6 +25,7 @@ CONTEXT = 256
 NUM_TOKENS = 96
 """Size of the vocabulary that texts are drawn from; later tokens mean more to a model than themselves."""
 
+_MAX_PARAMETERS = 10**8
 _NUM_MARKS = 32
 _HEADS, _HEAD_DIM, _INTERMEDIATE, _EXPERTS = 4, 16, 96, 16
 _HIDDEN = _HEADS * _HEAD_DIM
@@ -31,23 +34,41 @@ _ROTARY_PARTS = 8
 """Parts of a narrow head, an even number of dimensions each."""
 
 
-def twin_of(config: PreTrainedConfig, seed: int, kind: type[PreTrainedModel] | None = None) -> PreTrainedModel:
+def twin_of(
+    config: PreTrainedConfig,
+    seed: int,
+    kind: type[PreTrainedModel] | None = None,
+    *,
+    attention: str | None = "eager",
+) -> PreTrainedModel:
     """The twin of a model with this config, in float32 on the CPU, in eval mode.
 
-    kind: its class; None: the one that transformers takes for a causal language model of this config.
-    Raises whatever transformers does for a config that makes no model.
+    kind: its class; None: the one that transformers takes for a text with this config. attention: an
+    implementation of transformers; None: its default.
+    Raises whatever transformers does for a config that makes no model, and ValueError where the twin would be large.
     """
+    auto = auto_class(config.model_type) or AutoModelForCausalLM
+    build = auto.from_config if kind is None else kind._from_config
+    if auto is not AutoModelForCausalLM:  # what looks at images has sizes of its own
+        with torch.device("meta"):
+            num_parameters = build(twin_config(config)).num_parameters()
+        if num_parameters > _MAX_PARAMETERS:
+            raise ValueError(f"it would have {num_parameters / 1e6:.0f} million parameters")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        build = AutoModelForCausalLM.from_config if kind is None else kind._from_config
-        model: PreTrainedModel = build(twin_config(config), dtype=torch.float32, attn_implementation="eager")
+        model: PreTrainedModel = build(twin_config(config), dtype=torch.float32, attn_implementation=attention)
         spread_weights(model)
     return model.eval().requires_grad_(False)
 
 
 @torch.no_grad()
 def spread_weights(model: PreTrainedModel) -> None:
-    """Random weights of such a size that attention, norms and biases all matter. Draws from torch's own generator."""
+    """Random weights of such a size that attention, norms and biases all matter. Draws from torch's own generator.
+
+    What enters the first layer is larger the more layers there are, as each adds to it: else deep recurrent models make
+    a last bit's difference as large as a fault's.
+    """
+    num_layers = getattr(model.config.get_text_config(), "num_hidden_layers", 1)
     for parameter in model.parameters():
         if parameter.dim() > 1:
             parameter.normal_(std=parameter.shape[-1] ** -0.5)
@@ -55,7 +76,7 @@ def spread_weights(model: PreTrainedModel) -> None:
             parameter.add_(torch.randn_like(parameter) * 0.2)
     for module in model.modules():
         if isinstance(module, nn.Embedding):
-            module.weight.normal_()
+            module.weight.normal_(std=num_layers**0.5)
 
 
 def twin_config(config: PreTrainedConfig) -> PreTrainedConfig:
@@ -142,6 +163,8 @@ class _Sizes:
                 r"(kv|key_value)_(n_)?heads?$|query_groups",
                 _HEADS if self.kv_heads == self.heads else min(2, self.kv_heads),
             ),
+            (r"^n_mamba_heads$", _HEADS),
+            (r"n_groups$", min(value, 2)),
             (r"heads?(_per_layer)?$", max(1, _HEADS * value // self.heads)),
             (r"layer", value),
             (r"_(id|ids|index)$", NUM_TOKENS + value % _NUM_MARKS),

@@ -59,7 +59,8 @@ def _described(config: Config) -> LoadedModel:
     folder = pull_model(target.model, config.cache_dir, adapter=target.lora)
     metadata = read_metadata(folder)
     name = merged_id(target.model, target.lora)
-    require_supported(metadata, folder)
+    path = require_supported(metadata, folder)
+    path.require_paged(f"{SETTING} {target.tensor_parallel_size}")
     ModelSizes.of_config(metadata.config).require(target.tensor_parallel_size, model=name, setting=SETTING)
     if target.engine.max_context_tokens > metadata.max_context_tokens:
         raise ConfigError(
@@ -73,7 +74,7 @@ def _described(config: Config) -> LoadedModel:
         vocab_size=metadata.vocab_size,
         max_context_tokens=metadata.max_context_tokens,
         fingerprint=tokenizer_fingerprint(folder),
-        is_checked=True,
+        path=path,
     )
 
 

@@ -29,7 +29,8 @@ def load_parts(request: TrainingRequest, layers: Collection[int], device: torch.
     """The target with those of its layers alone; see load_layers."""
     folder = pull_model(request.target, request.cache_dir)
     metadata = read_metadata(folder)
-    require_supported(metadata, folder)
+    path = require_supported(metadata, folder)
+    path.require_paged("pilotfish train")
     return LoadedModel(
         model=load_layers(folder, layers, dtype=torch.bfloat16, device=device),
         folder=folder,
@@ -37,5 +38,5 @@ def load_parts(request: TrainingRequest, layers: Collection[int], device: torch.
         vocab_size=metadata.vocab_size,
         max_context_tokens=metadata.max_context_tokens,
         fingerprint=tokenizer_fingerprint(folder),
-        is_checked=True,
+        path=path,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,13 +16,16 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from pilotfish.config import EngineConfig
 from pilotfish.engine.core.engine_core import EngineCore
-from pilotfish.errors import PilotfishError
+from pilotfish.errors import PilotfishError, UnsupportedModelError
 from pilotfish.messages import CloseSequence, Decode, OpenSequence, Verify
 from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import Decoder, StepInput
-from pilotfish.models.factory import build_decoder
+from pilotfish.models.factory import BuiltDecoder, build_decoder
 from pilotfish.models.loading import LoadedModel
-from pilotfish.models.self_check import deviation_of, require_served_right
+from pilotfish.models.own_cache.decoder import OwnCacheDecoder
+from pilotfish.models.self_check import deviation_of, serving_path_of
+from pilotfish.models.serving_path import ServingPath
+from pilotfish.models.store.folder import read_metadata
 from pilotfish.models.twin import CONTEXT, NUM_TOKENS, twin_of
 from pilotfish.types import BLOCK_SIZE, ModelInfo, SamplingParams
 from tests.support.engine_events import errors_of, settle, text_of, verdicts_of
@@ -32,9 +35,11 @@ NUM_OUTPUT_TOKENS = 48
 TOLERANCE = 3e-3
 """Of the logits, in standard deviations of them."""
 
+_ENGINE = EngineConfig(compile=False, kv_cache_tokens=1024, max_draft_tokens=8)
 _WINDOW = {"use_sliding_window": True, "sliding_window": 4096}
 _YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 8192}
 _LONGROPE = {"rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0] * 48, "long_factor": [4.0] * 48}
+_MROPE = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [16, 24, 24]}
 CHANGES: dict[str, dict[str, Any]] = {
     "hunyuan_v1_dense": {"head_dim": 128},
     "hunyuan_v1_moe": {"head_dim": 128},
@@ -43,10 +48,24 @@ CHANGES: dict[str, dict[str, Any]] = {
     "nemotron": {"num_key_value_heads": 8, "head_dim": 128},
     "deepseek_v2": {"num_experts_per_tok": 6},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"] * (NUM_LAYERS // 2)},
-    "gemma3n_text": {"num_kv_shared_layers": 2},
+    "bamba": {"attn_layer_indices": [1, 4]},
+    "granitemoehybrid": {"layer_types": ["linear_attention", "full_attention", "linear_attention"] * (NUM_LAYERS // 3)},
+    "gemma3n_text": {
+        "num_kv_shared_layers": 2,
+        "layer_types": ["sliding_attention", "full_attention"] * (NUM_LAYERS // 2),
+    },
     "reformer": {"is_decoder": True},
+    "qwen2_vl": {"text_config": {"rope_parameters": _MROPE, "num_hidden_layers": NUM_LAYERS}},
+    "qwen2_5_vl": {"text_config": {"rope_parameters": _MROPE, "num_hidden_layers": NUM_LAYERS}},
 }
 """What a config cannot do without and has no default for."""
+MULTIMODAL = (
+    *("llava", "llava_next", "llava_onevision", "video_llava", "vipllava", "qwen2_vl", "qwen2_5_vl", "qwen3_vl"),
+    *("qwen3_vl_moe", "smolvlm", "idefics2", "idefics3", "internvl", "mistral3", "paligemma", "aya_vision", "aria"),
+    *("lfm2_vl", "cohere2_vision", "deepseek_vl", "glm4v", "kosmos-2", "blip-2", "instructblip"),
+)
+"""Architectures that write text about images and have no causal language model of that name: text alone is asked of
+them."""
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2, window": ("qwen2", {**_WINDOW, "max_window_layers": 3}),
     "qwen2_moe, window": ("qwen2_moe", {**_WINDOW, "max_window_layers": 3}),
@@ -81,11 +100,15 @@ class Finding:
     """Why it is refused, or what is wrong."""
     deviation: float | None = None
     """Of the logits, in standard deviations; None: none were computed."""
+    path: str = ""
+    """Who computes it: `paged`, or `own cache` with how many rows at a time in float32 and bfloat16."""
 
 
 def names() -> Iterator[str]:
-    """Every architecture of the installed transformers that has a causal language model, and the variants."""
+    """Every architecture of the installed transformers that has a causal language model, then those that see images
+    and the variants."""
     yield from MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    yield from MULTIMODAL
     yield from VARIANTS
 
 
@@ -97,6 +120,7 @@ def examine(name: str) -> Finding:
     except Exception as error:
         return Finding("refused", f"transformers has no default config of it: {_line(error)}")
     try:
+        _require_described(config)
         return _compare(config)
     except PilotfishError as error:
         return Finding("refused", str(error))
@@ -104,12 +128,24 @@ def examine(name: str) -> Finding:
         return Finding("crash", _line(error))
 
 
+def _require_described(config: PreTrainedConfig) -> None:
+    """Raise UnsupportedModelError where the config.json alone keeps a start from serving it."""
+    with tempfile.TemporaryDirectory() as folder:
+        config.save_pretrained(folder)
+        try:
+            read_metadata(Path(folder))
+        except UnsupportedModelError as error:
+            raise UnsupportedModelError(str(error).replace(folder, config.model_type)) from None
+
+
 def _config(model_type: str, changes: dict[str, Any]) -> PreTrainedConfig:
     """As large as it is published, but of few layers where that is possible."""
     kind = CONFIG_MAPPING[model_type]
-    depth = {"num_hidden_layers": NUM_LAYERS}
+    depth: dict[str, Any] = {"num_hidden_layers": NUM_LAYERS}
     if "decoder_layers" in kind.__dataclass_fields__:
         depth = {"encoder_layers": NUM_LAYERS, "decoder_layers": NUM_LAYERS}
+    elif "text_config" in kind.sub_configs:
+        depth = {"text_config": {"num_hidden_layers": NUM_LAYERS}}
     try:
         return kind(**{**depth, **changes})
     except Exception:  # lists of all layers
@@ -120,32 +156,59 @@ def _compare(config: PreTrainedConfig) -> Finding:
     try:
         model = twin_of(config, seed=11)
     except Exception:
-        require_served_right(config)  # says why not
+        serving_path_of(config)  # says why not
         raise
     prompt = torch.randint(0, NUM_TOKENS, (40,), generator=torch.Generator().manual_seed(3)).tolist()
-    loaded = LoadedModel(
-        copy.deepcopy(model), Path(), config.model_type, model.config.get_text_config().vocab_size, CONTEXT, ""
-    )
-    engine = EngineConfig(dtype="float32", deterministic=False, compile=False, kv_cache_tokens=1024, max_draft_tokens=8)
-    with tempfile.TemporaryDirectory() as folder:
-        built = build_decoder(loaded, engine, num_threads=torch.get_num_threads(), cache_dir=Path(folder))
+    path = serving_path_of(config)
+    built = _built(copy.deepcopy(model), path, "float32")
     tokens, logits = generated(model, prompt)
     deviation = _deviation(built.decoder, [*prompt, *tokens], logits)
-    info = ModelInfo(model_id="", tokenizer_fingerprint="", vocab_size=loaded.vocab_size, max_context_tokens=CONTEXT)
-    core = EngineCore(built.decoder, engine, info)
-    for way, text in {"plainly": _decoded(core, prompt), "with drafts": _drafted(core, prompt, tokens)}.items():
-        if text != tokens:
-            same = next(index for index, pair in enumerate(zip(text, tokens, strict=True)) if pair[0] != pair[1])
+    halves = _built(_in_bfloat16(model), path, "bfloat16")
+    core, half_core = _core(built), _core(halves)
+    half_tokens = _decoded(half_core, prompt)
+    ways = {
+        "plainly": (_decoded(core, prompt), tokens),
+        "with drafts": (_drafted(core, prompt, tokens), tokens),
+        "in bfloat16 with drafts": (_drafted(half_core, prompt, half_tokens), half_tokens),
+    }
+    for way, (text, right) in ways.items():
+        if text != right:
+            same = next(index for index, pair in enumerate(zip(text, right, strict=True)) if pair[0] != pair[1])
             return Finding("wrong", f"decoded {way}, the text differs from token {same} on", deviation)
     if deviation > TOLERANCE:
         return Finding("wrong", "the text is right, the logits differ", deviation)
-    return Finding("right", deviation=deviation)
+    rows = [built.decoder.rows.value for built in (built, halves) if isinstance(built.decoder, OwnCacheDecoder)]
+    return Finding("right", path.reason, deviation, f"own cache, {', '.join(rows)}" if rows else "paged")
+
+
+def _in_bfloat16(model: PreTrainedModel) -> PreTrainedModel:
+    """The model as it is loaded: some keep a few weights in float32."""
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        loaded: PreTrainedModel = type(model).from_pretrained(folder, dtype=torch.bfloat16)
+        return loaded.eval().requires_grad_(False)
+
+
+def _built(model: PreTrainedModel, path: ServingPath, dtype: Literal["bfloat16", "float32"]) -> BuiltDecoder:
+    """The decoder, as a service on a CPU without native kernels makes it."""
+    vocab_size = model.config.get_text_config().vocab_size
+    loaded = LoadedModel(model, Path(), model.config.model_type, vocab_size, CONTEXT, "", path)
+    engine = replace(_ENGINE, dtype=dtype)
+    with tempfile.TemporaryDirectory() as folder:
+        return build_decoder(loaded, engine, num_threads=torch.get_num_threads(), cache_dir=Path(folder))
+
+
+def _core(built: BuiltDecoder) -> EngineCore:
+    vocab_size = built.decoder.vocab_size
+    info = ModelInfo(model_id="", tokenizer_fingerprint="", vocab_size=vocab_size, max_context_tokens=CONTEXT)
+    prefix_caching = not isinstance(built.decoder, OwnCacheDecoder)
+    return EngineCore(built.decoder, replace(_ENGINE, prefix_caching=prefix_caching), info)
 
 
 def generated(model: PreTrainedModel, prompt: Sequence[int]) -> tuple[list[int], Tensor]:
     """transformers' own greedy continuation, and the logits [NUM_OUTPUT_TOKENS, V] that it was chosen by."""
     assert model.generation_config is not None
-    model.generation_config.eos_token_id = None
+    model.generation_config.eos_token_id = model.generation_config.forced_eos_token_id = None
     rows = torch.tensor([list(prompt)])
     result: Any = model.generate(
         rows,

@@ -15,16 +15,16 @@ from pilotfish.models.store.catalogue import resolve
 from pilotfish.models.store.model_store import ModelCache
 from pilotfish.models.store.pull import cached_folder
 
-RefusalProbe = Callable[[Sequence[str]], dict[str, str]]
-"""Model folders to what a start would say to each; empty: it serves the model."""
+ServingProbe = Callable[[Sequence[str]], dict[str, dict[str, str]]]
+"""Model folders to how a start would serve each: `path`, or `refusal`."""
 
 
-def probe_refusals(folders: Sequence[str]) -> dict[str, str]:
+def probe_serving(folders: Sequence[str]) -> dict[str, dict[str, str]]:
     """What `model_probe` says. Raises OSError, with its last words, if it says nothing."""
     return ask_process("pilotfish.cli.checks.model_probe", folders)
 
 
-def check_architectures(config: Config, probe: RefusalProbe = probe_refusals) -> Iterator[Finding]:
+def check_architectures(config: Config, probe: ServingProbe = probe_serving) -> Iterator[Finding]:
     """Each model that an engine would compute and that is there. Emulated engines compute none."""
     names = {config.target.model}
     if config.draft.num_replicas and config.draft.proposer in drafters_of(Needs.MODEL, Location.DRAFT_SERVICE):
@@ -37,15 +37,16 @@ def check_architectures(config: Config, probe: RefusalProbe = probe_refusals) ->
     if not folders or find_spec("torch") is None:
         return
     try:
-        refusals = probe(sorted(folders))
+        verdicts = probe(sorted(folders))
     except OSError as error:
         yield Finding("architecture", Severity.PROBLEM, f"it cannot be checked: {error}", "install Pilotfish again")
         return
-    for folder, refusal in refusals.items():
-        if refusal:
-            yield Finding("architecture", Severity.PROBLEM, refusal, f"choose another model than {folders[folder]}")
+    for folder, verdict in verdicts.items():
+        name = folders[folder]
+        if refusal := verdict.get("refusal"):
+            yield Finding("architecture", Severity.PROBLEM, refusal, f"choose another model than {name}")
         else:
-            yield Finding("architecture", Severity.OK, f"{folders[folder]} is answered as by transformers")
+            yield Finding("architecture", Severity.OK, f"{name} is answered as by transformers, {verdict['path']}")
 
 
 def _folder(name: str, cache: ModelCache) -> Path | None:

@@ -1,4 +1,4 @@
-"""A process of its own that says why models cannot be served, as JSON; it reads no weights.
+"""A process of its own that says how models are served, or why not, as JSON; it reads no weights.
 
 `python -m pilotfish.cli.checks.model_probe FOLDER`.
 """
@@ -14,18 +14,17 @@ from pilotfish.models.loading import require_supported
 from pilotfish.models.store.folder import read_metadata
 
 
-def refusals(folders: list[str]) -> dict[str, str]:
-    """What a start would say to each folder; empty: it serves the model."""
-    return {folder: _refusal(Path(folder)) for folder in folders}
+def verdicts(folders: list[str]) -> dict[str, dict[str, str]]:
+    """For each folder `path`, on which a start would serve it, or `refusal`, what it would say."""
+    return {folder: _verdict(Path(folder)) for folder in folders}
 
 
-def _refusal(folder: Path) -> str:
+def _verdict(folder: Path) -> dict[str, str]:
     try:
-        require_supported(read_metadata(folder), folder)
+        return {"path": str(require_supported(read_metadata(folder), folder))}
     except ModelError as error:
-        return str(error)
-    return ""
+        return {"refusal": str(error)}
 
 
 if __name__ == "__main__":
-    print(json.dumps(refusals(sys.argv[1:])))
+    print(json.dumps(verdicts(sys.argv[1:])))

@@ -11,7 +11,7 @@ import typer
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from pilotfish.cli.checks.architecture import probe_refusals
+from pilotfish.cli.checks.architecture import probe_serving
 from pilotfish.cli.console import error_console, output_console
 from pilotfish.cli.errors import fail_on_error
 from pilotfish.cli.options import AsJson
@@ -145,14 +145,14 @@ class _StageBars:
 
 
 def _served(folder: Path) -> str:
-    """Whether a start would serve the model, and if not why; its weights are not read."""
+    """On which path a start would serve the model, or why not; its weights are not read."""
     if find_spec("torch") is None:
         return "not known: this installation runs no model"
     try:
-        refusal = probe_refusals([str(folder)])[str(folder)]
+        verdict = probe_serving([str(folder)])[str(folder)]
     except OSError as error:
         return f"not known: {error}"
-    return f"no: {refusal}" if refusal else "yes"
+    return f"no: {verdict['refusal']}" if "refusal" in verdict else f"yes, {verdict['path']}"
 
 
 def _cache(cache_dir: Path | None) -> ModelCache:

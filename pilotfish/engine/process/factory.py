@@ -37,6 +37,7 @@ from pilotfish.models.device import DTYPES, enter_device, resolve_device
 from pilotfish.models.factory import BuiltDecoder, build_decoder
 from pilotfish.models.feature_head import FeatureHead
 from pilotfish.models.loading import LoadedModel, load_model
+from pilotfish.models.own_cache.decoder import OwnCacheDecoder
 from pilotfish.models.store.folder import read_metadata, text_fields
 from pilotfish.models.store.pull import pull_model
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
@@ -84,6 +85,8 @@ def _model_engine(config: Config, role: Role, rank_folder: Path | None, watch: W
         loaded, built = _decoder(config, role, meeting)
     engine = (config.target if role == "target" else config.draft).engine
     decoder = built.decoder
+    if isinstance(decoder, OwnCacheDecoder):
+        engine = _for_own_cache(engine, decoder, role)
     drafter = build_in_target_drafter(config, loaded, decoder) if role == "target" else None
     if drafter is not None and watch is not None:
         drafter = watch(drafter)
@@ -110,6 +113,17 @@ def _model_engine(config: Config, role: Role, rank_folder: Path | None, watch: W
     if role == "target":
         core.begin_with(calibrate(core, engine.max_batch_tokens))
     return core
+
+
+def _for_own_cache(engine: EngineConfig, decoder: OwnCacheDecoder, role: Role) -> EngineConfig:
+    """The configuration for a decoder whose sequences share no blocks. Raises ConfigError for a drafter whose state
+    cannot be cut back."""
+    if role == "draft" and not decoder.is_cuttable:
+        raise ConfigError(
+            "draft.model keeps a state that cannot be cut back, as every proposal has to be: take another one, or a "
+            "draft.proposer that needs none (docs/models.md)"
+        )
+    return replace(engine, prefix_caching=False)
 
 
 def _head_engine(config: Config) -> HeadCore:

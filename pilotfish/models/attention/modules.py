@@ -76,7 +76,8 @@ def unsupported(config: PreTrainedConfig, reason: str) -> UnsupportedModelError:
     """The error for a model that cannot be served, or not right."""
     return UnsupportedModelError(
         f"the architecture {config.model_type!r} cannot be served: {reason}; take a model of another one "
-        "(docs/models.md)"
+        "(docs/models.md)",
+        reason=reason,
     )
 
 

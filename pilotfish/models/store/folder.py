@@ -15,6 +15,8 @@ from safetensors import SafetensorError, safe_open
 from pilotfish.errors import ModelError, ModelNotFoundError, UnsupportedModelError
 
 _CONTEXT_NAMES = ("max_seq_len", "seq_length")
+_UNLIMITED_CONTEXT = 2048
+"""Of architectures that set no limit to it (Mamba, BLOOM), where config.json says nothing of it: as vLLM has it."""
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 
@@ -119,6 +121,8 @@ def text_fields(config: Mapping[str, Any]) -> dict[str, Any]:
             fields[name] = value
     for name in _CONTEXT_NAMES:  # of architectures that set no limit to it
         fields.setdefault("max_position_embeddings", fields.get(name))
+    if fields["max_position_embeddings"] is None and fields.get("model_type") in _defaults():
+        fields["max_position_embeddings"] = _UNLIMITED_CONTEXT
     return fields
 
 

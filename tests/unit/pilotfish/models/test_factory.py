@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import CONFIG_MAPPING
 
 from pilotfish.config import EngineConfig, Quantization
 from pilotfish.errors import ConfigError, UnsupportedModelError
@@ -14,6 +15,9 @@ from pilotfish.models.factory import BuiltDecoder, build_decoder
 from pilotfish.models.loading import LoadedModel
 from pilotfish.models.native import layout
 from pilotfish.models.native.decoder import NativeDecoder
+from pilotfish.models.own_cache.decoder import OwnCacheDecoder
+from pilotfish.models.own_cache.text_cache import Rows
+from pilotfish.models.twin import twin_of
 from tests.support.tiny_llama import tiny_llama
 from tests.support.tiny_models import tiny_model
 
@@ -93,3 +97,44 @@ def test_a_model_that_would_be_answered_wrongly_is_refused(tmp_path: Path) -> No
     own.model.config.is_causal = False
     with pytest.raises(UnsupportedModelError, match=r"'llama' cannot be served.*take a model of another one"):
         build(tmp_path, own)
+
+
+def of_kind(model_type: str) -> LoadedModel:
+    """A small one in bfloat16."""
+    model = twin_of(CONFIG_MAPPING[model_type](num_hidden_layers=4), 1, attention=None).bfloat16()
+    return LoadedModel(model, Path(), model_type, model.config.vocab_size, CONTEXT, "none")
+
+
+@pytest.mark.parametrize(
+    ("model_type", "deterministic", "rows", "is_deterministic"),
+    [
+        ("falcon", True, Rows.TILES, True),
+        ("falcon", False, Rows.ANY, False),
+        ("qwen3_next", True, Rows.SINGLE, False),
+        ("qwen3_next", False, Rows.ANY, False),
+        ("mamba", False, Rows.SINGLE, False),
+    ],
+)
+def test_transformers_own_cache_is_used_where_our_attention_cannot_be(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    model_type: str,
+    deterministic: bool,
+    rows: Rows,
+    is_deterministic: bool,
+) -> None:
+    built = build(tmp_path, of_kind(model_type), deterministic=deterministic)
+    assert isinstance(built.decoder, OwnCacheDecoder)
+    assert (built.decoder.rows, built.deterministic) == (rows, is_deterministic)
+    assert f"{model_type} is served with transformers' own cache, one sequence a forward" in caplog.text
+    assert ("do not pay" in caplog.text) == (rows is Rows.SINGLE)
+
+
+def test_transformers_own_cache_takes_no_quantised_weights(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"quantization is int8, and falcon is served with .* set engine\.quant"):
+        build(tmp_path, of_kind("falcon"), quantization="int8")
+
+
+def test_what_transformers_computes_in_float32_alone_is_refused_in_bfloat16(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedModelError, match=r"inkling2_text in bfloat16 .*: set engine\.dtype to float32"):
+        build(tmp_path, of_kind("inkling2_text"))

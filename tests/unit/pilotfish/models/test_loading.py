@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import CONFIG_MAPPING, LlamaConfig, LlamaForCausalLM
 
 from pilotfish.errors import ModelError, ModelNotFoundError, UnsupportedModelError
 from pilotfish.models.loading import load_model
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
+from pilotfish.models.twin import twin_config, twin_of
 from tests.support.tiny_models import tiny_model
 
 
@@ -60,8 +61,7 @@ def edit_config(folder: Path, **changes: object) -> None:
             r"holds an encoder-decoder \(t5\): only decoders are served",
         ),
         ({"model_type": "made_up"}, "unknown architecture 'made_up'"),
-        ({"model_type": "falcon_h1"}, "'falcon_h1' cannot be served"),
-        ({"model_type": "bloom"}, "'bloom' cannot be served"),
+        ({"model_type": "bert"}, "'bert' cannot be served"),
         ({"model_type": "made_up", "auto_map": {"AutoModelForCausalLM": "code.Model"}}, "never run"),
     ],
 )
@@ -69,6 +69,21 @@ def test_what_cannot_be_served(model_folder: Path, tmp_path: Path, changes: dict
     edit_config(model_folder, **changes)
     with pytest.raises(UnsupportedModelError, match=message):
         load_model(str(model_folder), cache_dir=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "path"), [("llava", "on the paged KV cache"), ("falcon", "with transformers' own cache")]
+)
+def test_whatever_transformers_has_a_class_for(
+    tokenizer_folder: Path, tmp_path: Path, model_type: str, path: str
+) -> None:
+    config = twin_config(CONFIG_MAPPING[model_type]())
+    saved = twin_of(config, 1)
+    saved.save_pretrained(tokenizer_folder)
+    loaded = load_model(str(tokenizer_folder), cache_dir=tmp_path, dtype=torch.float32)
+    assert type(loaded.model) is type(saved)
+    assert loaded.vocab_size == config.get_text_config().vocab_size
+    assert str(loaded.path).startswith(path)
 
 
 def test_damaged_weights(llama_folder: Path, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What is refused before a rank starts."""
 
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +12,7 @@ import torch
 
 from pilotfish.config import Config, EngineConfig, TargetConfig
 from pilotfish.engine.process.factory import build_engine
-from pilotfish.errors import ConfigError, ModelDownloadError
+from pilotfish.errors import ConfigError, ModelDownloadError, UnsupportedModelError
 from pilotfish.parallel import build as build_module
 from pilotfish.parallel.build import build_parallel_decoder
 from pilotfish.parallel.channel import RankPeer, dial
@@ -55,6 +56,13 @@ def test_gpus_that_do_not_fit(
     engine = replace(target.engine, **{"device": "cuda", **settings})
     with pytest.raises(ConfigError, match=message):
         build(Config(target=replace(target, engine=engine)))
+
+
+def test_models_that_our_attention_cannot_compute(target: TargetConfig) -> None:
+    config = {"model_type": "bloom", "vocab_size": 64, "max_position_embeddings": 64, "num_hidden_layers": 2}
+    (Path(target.model) / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UnsupportedModelError, match=r"tensor_parallel_size 2 needs a model on the paged KV cache"):
+        build(Config(target=target))
 
 
 def test_what_needs_one_process(target: TargetConfig) -> None:

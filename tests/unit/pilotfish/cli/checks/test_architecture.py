@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from pilotfish.cli.checks.architecture import check_architectures, probe_refusals
+from pilotfish.cli.checks.architecture import check_architectures, probe_serving
 from pilotfish.cli.checks.finding import Finding, Severity
 from pilotfish.config import load_config
 
@@ -18,30 +18,33 @@ def folder_of(parent: Path, model_type: str) -> Path:
 
 
 def check(*overrides: str) -> dict[str, Finding]:
-    def probe(folders: Sequence[str]) -> dict[str, str]:
-        return {folder: "no layers" if folder.endswith("bloom") else "" for folder in folders}
+    def probe(folders: Sequence[str]) -> dict[str, dict[str, str]]:
+        return {
+            folder: {"refusal": "no layers"} if folder.endswith("bert") else {"path": "quickly"} for folder in folders
+        }
 
     return {finding.found: finding for finding in check_architectures(load_config(overrides=overrides), probe)}
 
 
 def test_a_model_that_cannot_be_served_is_a_problem(tmp_path: Path) -> None:
-    llama, bloom = folder_of(tmp_path, "llama"), folder_of(tmp_path, "bloom")
-    assert check(f"target.model={bloom}", "draft.num_replicas=0")["no layers"].verdict is Severity.PROBLEM
-    draft = check(f"target.model={llama}", f"draft.model={bloom}", "draft.proposer=model", "draft.num_replicas=1")
+    llama, bert = folder_of(tmp_path, "llama"), folder_of(tmp_path, "bert")
+    assert check(f"target.model={bert}", "draft.num_replicas=0")["no layers"].verdict is Severity.PROBLEM
+    draft = check(f"target.model={llama}", f"draft.model={bert}", "draft.proposer=model", "draft.num_replicas=1")
     assert sorted(finding.verdict for finding in draft.values()) == [Severity.OK, Severity.PROBLEM]
-    tokenizer_only = check(f"target.model={llama}", f"draft.model={bloom}", "draft.proposer=ngram")
+    tokenizer_only = check(f"target.model={llama}", f"draft.model={bert}", "draft.proposer=ngram")
     assert [finding.verdict for finding in tokenizer_only.values()] == [Severity.OK]
+    assert [found.endswith("is answered as by transformers, quickly") for found in tokenizer_only] == [True]
 
 
 def test_what_is_not_there_or_not_computed_is_not_asked_for(tmp_path: Path) -> None:
     assert check(f"cache_dir={tmp_path}") == {}
-    assert check(f"target.model={folder_of(tmp_path, 'bloom')}", "emulation.profile=instant") == {}
+    assert check(f"target.model={folder_of(tmp_path, 'bert')}", "emulation.profile=instant") == {}
 
 
 def test_a_process_of_its_own_asks_each_folder(tmp_path: Path) -> None:
-    folders = [str(folder_of(tmp_path, kind)) for kind in ("llama", "bloom", "falcon_h1")]
-    refusals = probe_refusals(folders)
-    assert list(refusals) == folders
-    assert refusals[folders[0]] == ""
-    assert "'bloom' cannot be served" in refusals[folders[1]]
-    assert "'falcon_h1' cannot be served" in refusals[folders[2]]
+    folders = [str(folder_of(tmp_path, kind)) for kind in ("llama", "bloom", "bert")]
+    verdicts = probe_serving(folders)
+    assert list(verdicts) == folders
+    assert verdicts[folders[0]] == {"path": "on the paged KV cache"}
+    assert verdicts[folders[1]]["path"].startswith("with transformers' own cache, one sequence a forward: 2 of its 2")
+    assert "'bert' cannot be served" in verdicts[folders[2]]["refusal"]

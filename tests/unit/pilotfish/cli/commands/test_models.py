@@ -57,8 +57,14 @@ def test_show(local_model: Path, cache_dir: Path) -> None:
 
 
 def test_show_says_what_a_start_would_say(local_model: Path, cache_dir: Path) -> None:
-    assert json.loads(run("show", local_model, "--json", "--cache-dir", cache_dir))["served"] == "yes"
-    config = {"model_type": "bloom", "vocab_size": 3, "max_position_embeddings": 128}
-    (local_model / "config.json").write_text(json.dumps(config))
-    facts = json.loads(run("show", local_model, "--json", "--cache-dir", cache_dir))
-    assert facts["served"].startswith("no: the architecture 'bloom' cannot be served")
+    assert json.loads(run("show", local_model, "--json", "--cache-dir", cache_dir))["served"] == (
+        "yes, on the paged KV cache"
+    )
+    for model_type, served in {
+        "bloom": "yes, with transformers' own cache, one sequence a forward: 2 of its 2 layers lack attention",
+        "bert": "no: the architecture 'bert' cannot be served",
+    }.items():
+        config = {"model_type": model_type, "vocab_size": 3, "max_position_embeddings": 128, "num_hidden_layers": 2}
+        (local_model / "config.json").write_text(json.dumps(config))
+        facts = json.loads(run("show", local_model, "--json", "--cache-dir", cache_dir))
+        assert facts["served"].startswith(served)
