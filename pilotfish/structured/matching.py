@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from llguidance import LLMatcher
+from llguidance import LLMatcher, LLTokenizer
 
+from pilotfish.structured.forcing import ForcedText, forced_text
 from pilotfish.structured.grammar import one_line
 
 
@@ -16,10 +17,18 @@ class GrammarMatcher:
     drafts, from branch to branch of a tree, and back when drafts are rejected.
     """
 
-    __slots__ = ("_consumed", "_masks", "_matcher", "_num_certain", "_num_prompt_tokens", "_output")
+    __slots__ = ("_consumed", "_masks", "_matcher", "_num_certain", "_num_prompt_tokens", "_output", "vocabulary")
 
-    def __init__(self, matcher: LLMatcher, num_prompt_tokens: int, output_token_ids: Sequence[int] = ()) -> None:
-        """matcher: stands at the grammar's start, and belongs to this object from now on."""
+    def __init__(
+        self,
+        matcher: LLMatcher,
+        num_prompt_tokens: int,
+        output_token_ids: Sequence[int] = (),
+        *,
+        vocabulary: LLTokenizer,
+    ) -> None:
+        """matcher: stands at the grammar's start, and belongs to this object from now on. vocabulary: its tokens."""
+        self.vocabulary = vocabulary
         self._matcher = matcher
         self._num_prompt_tokens = num_prompt_tokens
         self._output = list(output_token_ids)
@@ -57,6 +66,13 @@ class GrammarMatcher:
             if self._matcher.is_error():
                 self._masks[path] = None
         return self._masks[path]
+
+    def forced(self, *, max_bytes: int, max_s: float) -> ForcedText:
+        """What the grammar forces behind the output, within these bounds; see forced_text."""
+        if not self._move_to(()):
+            return ForcedText()
+        # A copy: what lies far ahead may be too much for the library, and is not to end the answer before it is there.
+        return forced_text(self._matcher.deep_copy(), self.vocabulary, max_bytes=max_bytes, max_s=max_s)
 
     def _move_to(self, path: Sequence[int]) -> bool:
         """Whether the grammar allows the output and the path."""

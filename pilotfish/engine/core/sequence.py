@@ -43,6 +43,11 @@ class EngineSequence:
     grammar: GrammarMatcher | None = None
     """The output's position in the request's grammar; None: the output is free."""
     awaits_grammar: bool = False
+    takes_forced_drafts: bool = False
+    """Whether what the grammar forces is drafted, as the last command has it."""
+    forced_at: int = -1
+    """Length of the tokens behind which forced_token_ids lie; another one than theirs: not known."""
+    forced_token_ids: tuple[int, ...] = ()
     num_computed_tokens: int = 0
     block_ids: list[int] = field(default_factory=list)
     num_registered_blocks: int = 0
@@ -147,6 +152,7 @@ class EngineSequence:
 
     def decode(self, command: Decode, now_ns: int) -> None:
         """Decode as far as the command says: the run in progress goes on, or one begins."""
+        self.takes_forced_drafts = command.takes_forced_drafts
         self.feature_request = command.features
         goal, run = command.base_length + command.num_tokens, self.run
         if run is None and goal <= len(self.tokens):
@@ -254,6 +260,8 @@ class EngineSequence:
             timings=timings,
             draft_depth=drafts.tree.depth if drafts.tree else 0,
             ended_in_leaf=drafts.tree is not None and not drafts.tree.children[path[-1] + 1 if path else 0],
+            first_grammar_token=drafts.forced[0],
+            num_grammar_tokens=drafts.forced[1] - drafts.forced[0],
         )
 
     def truncate(self, length: int) -> None:

@@ -1,0 +1,135 @@
+"""Drafts that a grammar forces: put behind the tokens of each sequence that follows one, right before a step.
+
+They need no drafter and no round trip, and are beside any other draft: first what is forced, then what a peer drafted
+behind it. Whatever they are, they are verified as every draft.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple, Protocol
+
+from pilotfish.engine.core.draft_costs import DraftCosts
+from pilotfish.engine.core.drafts import Drafts
+from pilotfish.engine.core.sequence import EngineSequence
+from pilotfish.engine.core.task import DecodeTask
+from pilotfish.speculation.common_prefix import num_common_tokens
+from pilotfish.speculation.lookup.index import one_hot_probs
+from pilotfish.structured.matching import GrammarMatcher
+from pilotfish.types import SamplingParams
+
+logger = logging.getLogger(__name__)
+
+_CONFIDENCE = 0.98
+"""Probability with which the target comes to such a token, once it is at the one before."""
+
+
+class ForcedTokens(Protocol):
+    """What splits forced text into tokens: the drafter `grammar`."""
+
+    def draft(self, grammar: GrammarMatcher, token_ids: Sequence[int], max_tokens: int) -> tuple[int, ...]:
+        """At most max_tokens tokens that the grammar forces behind the sequence's token_ids; nothing is ordinary."""
+
+
+class _Addition(NamedTuple):
+    """What may be put behind a sequence's tokens."""
+
+    task: DecodeTask
+    sampling: SamplingParams
+    token_ids: tuple[int, ...]
+
+
+class ForcedDrafts:
+    """See the module."""
+
+    def __init__(
+        self,
+        drafter: ForcedTokens,
+        *,
+        max_draft_tokens: int,
+        max_context_tokens: int,
+        max_logit_rows: int,
+        step_s: Callable[[float], float],
+    ) -> None:
+        """max_draft_tokens: of a sequence. max_logit_rows: of a step. step_s: seconds of a step by its rows."""
+        self._drafter = drafter
+        self._max_draft_tokens = max_draft_tokens
+        self._max_context_tokens = max_context_tokens
+        self._max_logit_rows = max_logit_rows
+        self._step_s = step_s
+        self._costs = DraftCosts()
+
+    def behind(self, sequence: EngineSequence) -> tuple[int, ...]:
+        """Tokens that the grammar forces behind the sequence's and that could be output before the last one."""
+        grammar, length = sequence.grammar, len(sequence.tokens)
+        if grammar is None or not sequence.takes_forced_drafts:
+            return ()
+        if sequence.forced_at != length:
+            room = min(self._max_context_tokens - length, sequence.sampling.max_tokens - sequence.num_output_tokens) - 1
+            sequence.forced_at, sequence.forced_token_ids = length, ()
+            if room > 0:
+                sequence.forced_token_ids = self._draft(grammar, sequence.tokens, min(room, self._max_draft_tokens))
+        return sequence.forced_token_ids
+
+    def _draft(self, grammar: GrammarMatcher, token_ids: Sequence[int], max_tokens: int) -> tuple[int, ...]:
+        try:
+            return self._drafter.draft(grammar, token_ids, max_tokens)
+        except Exception:
+            # Fail open: what a drafter does wrong costs no request.
+            logger.exception("what a grammar forces could not be drafted; the sequence goes on without")
+            return ()
+
+    def before_step(self, sequences: Iterable[EngineSequence]) -> None:
+        """Put behind each sequence that decodes what is forced there, as far as it repays its rows."""
+        additions: list[_Addition] = []
+        num_decoding = num_others = 0
+        for sequence in sequences:
+            task = sequence.task
+            if not isinstance(task, DecodeTask) or sequence.awaits_grammar:
+                continue
+            num_decoding += 1
+            forced = () if task.drafts.tree is not None else self.behind(sequence)
+            if forced:
+                additions.append(_Addition(task, sequence.sampling, forced))
+            else:
+                num_others += len(task.drafts)
+        if not additions:
+            return
+        # By what is forced alone: to look at what was drawn before would bend the distribution.
+        for addition, length in zip(additions, self._lengths(additions, num_decoding, num_others), strict=True):
+            if length:
+                forced = addition.token_ids[:length]
+                addition.task.drafts = joined(addition.task.drafts, forced, addition.sampling)
+
+    def after_step(self, num_decoded: int, elapsed_s: float) -> None:
+        """A step committed num_decoded tokens beside prefills. elapsed_s: its time, without theirs."""
+        if num_decoded:
+            self._costs.add(num_decoded, elapsed_s, 0, 0.0)
+
+    def _lengths(self, additions: Sequence[_Addition], num_decoding: int, num_others: int) -> list[int]:
+        """How many tokens of each to verify: the first ones of all."""
+        places = sorted((place, index) for index, each in enumerate(additions) for place in range(len(each.token_ids)))
+        num_rows = max(0, min(len(places), self._max_logit_rows - num_decoding - num_others))
+        thresholds = self._costs.thresholds(self._step_s, num_decoding, num_rows, num_rows) if num_rows else None
+        if thresholds is not None and thresholds.row_prices:
+            num_rows, _ = thresholds.best([_CONFIDENCE ** (place + 1) for place, _ in places[:num_rows]])
+        lengths = [0] * len(additions)
+        for _, index in places[:num_rows]:
+            lengths[index] += 1
+        return lengths
+
+
+def joined(drafts: Drafts, forced: tuple[int, ...], sampling: SamplingParams) -> Drafts:
+    """A chain of drafts with what is forced from its first token on; what differs from that is forbidden, or not what
+    the model would write, and left out.
+
+    In rejection mode all probability is on what is forced, also where it was drafted: what was drawn decides only
+    whether more of it follows, which it was drawn given.
+    """
+    common = num_common_tokens(forced, drafts.token_ids)
+    probs = one_hot_probs(forced, sampling)
+    if common < len(forced):
+        return Drafts(forced, probs, forced=(common, len(forced)))
+    return replace(drafts, probs=(*probs, *drafts.probs[len(forced) :]), confidences=())

@@ -1,0 +1,82 @@
+"""Text that a grammar leaves no choice about, found on masks: a byte at a time, as far as each has no alternative.
+
+The library would find it by itself, but without bounds (see `_NO_FORCING` in grammar.py).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from llguidance import LLMatcher, LLTokenizer
+
+_MANY_WORDS = 256
+"""More 32-bit words of a mask with a token in them: text is free here. Tokens that begin with one byte fill fewer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForcedText:
+    """What must follow."""
+
+    text: bytes = b""
+    """May end within a character: a branch may lie there."""
+    end_token_id: int | None = None
+    """Behind the text only this special token may follow; None: another one, or it is not known."""
+
+
+def forced_text(
+    matcher: LLMatcher,
+    vocabulary: LLTokenizer,
+    *,
+    max_bytes: int,
+    max_s: float,
+    clock: Callable[[], float] = time.perf_counter,
+) -> ForcedText:
+    """What must follow where the matcher stands, of about max_bytes at most, and as far as max_s and one mask let find.
+
+    Moves the matcher: give it a copy.
+    """
+    text, end_s = b"", clock() + max_s
+    while len(text) < max_bytes:
+        token_id = _shortest_of_all(matcher, vocabulary)
+        if token_id is None:
+            break
+        if vocabulary.is_special_token(token_id):
+            return ForcedText(text, token_id)
+        text += vocabulary.decode_bytes([token_id])
+        if clock() >= end_s or not matcher.consume_token(token_id):
+            break
+    return ForcedText(text)
+
+
+def _shortest_of_all(matcher: LLMatcher, vocabulary: LLTokenizer) -> int | None:
+    """The allowed token that all others begin with; None where there is none."""
+    mask = matcher.compute_bitmask()
+    if matcher.is_error():
+        return None
+    token_ids = _few_tokens(mask)
+    if len(token_ids) == 1:
+        return token_ids[0]
+    if not token_ids or any(map(vocabulary.is_special_token, token_ids)):
+        return None
+    texts = [vocabulary.decode_bytes([token_id]) for token_id in token_ids]
+    shortest = min(texts, key=len)
+    return token_ids[texts.index(shortest)] if all(text.startswith(shortest) for text in texts) else None
+
+
+def _few_tokens(mask: bytes) -> list[int]:
+    """The allowed tokens, ascending; none where there are many."""
+    words = np.frombuffer(mask, dtype="<u4")
+    places = np.flatnonzero(words)
+    if places.size > _MANY_WORDS:
+        return []
+    token_ids: list[int] = []
+    for place in places.tolist():
+        bits = int(words[place])
+        while bits:
+            lowest = bits & -bits
+            token_ids.append(32 * place + lowest.bit_length() - 1)
+            bits ^= lowest
+    return token_ids
