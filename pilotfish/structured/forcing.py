@@ -24,6 +24,8 @@ class ForcedText:
     """May end within a character: a branch may lie there."""
     end_token_id: int | None = None
     """Behind the text only this special token may follow; None: another one, or it is not known."""
+    next_bytes: frozenset[int] = frozenset()
+    """What may follow the text, byte by byte; empty: almost anything, or it is not known."""
 
 
 def forced_text(
@@ -39,34 +41,22 @@ def forced_text(
     Moves the matcher: give it a copy.
     """
     text, end_s = b"", clock() + max_s
-    while len(text) < max_bytes:
-        token_id = _shortest_of_all(matcher, vocabulary)
-        if token_id is None:
-            break
-        if vocabulary.is_special_token(token_id):
-            return ForcedText(text, token_id)
-        text += vocabulary.decode_bytes([token_id])
-        if clock() >= end_s or not matcher.consume_token(token_id):
-            break
-    return ForcedText(text)
+    while True:
+        mask = matcher.compute_bitmask()
+        token_ids = [] if matcher.is_error() else few_tokens(mask)
+        if not token_ids or any(map(vocabulary.is_special_token, token_ids)):
+            return ForcedText(text, token_ids[0] if len(token_ids) == 1 else None)
+        texts = [vocabulary.decode_bytes([token_id]) for token_id in token_ids]
+        shortest = min(texts, key=len)
+        if not shortest or not all(each.startswith(shortest) for each in texts):
+            return ForcedText(text, next_bytes=frozenset(each[0] for each in texts if each))
+        if len(text) >= max_bytes or clock() >= end_s:
+            return ForcedText(text)
+        text += shortest
+        matcher.consume_token(token_ids[texts.index(shortest)])
 
 
-def _shortest_of_all(matcher: LLMatcher, vocabulary: LLTokenizer) -> int | None:
-    """The allowed token that all others begin with; None where there is none."""
-    mask = matcher.compute_bitmask()
-    if matcher.is_error():
-        return None
-    token_ids = _few_tokens(mask)
-    if len(token_ids) == 1:
-        return token_ids[0]
-    if not token_ids or any(map(vocabulary.is_special_token, token_ids)):
-        return None
-    texts = [vocabulary.decode_bytes([token_id]) for token_id in token_ids]
-    shortest = min(texts, key=len)
-    return token_ids[texts.index(shortest)] if all(text.startswith(shortest) for text in texts) else None
-
-
-def _few_tokens(mask: bytes) -> list[int]:
+def few_tokens(mask: bytes) -> list[int]:
     """The allowed tokens, ascending; none where there are many."""
     words = np.frombuffer(mask, dtype="<u4")
     places = np.flatnonzero(words)

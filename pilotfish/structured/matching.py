@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from llguidance import LLMatcher, LLTokenizer
 
-from pilotfish.structured.forcing import ForcedText, forced_text
+from pilotfish.structured.forcing import ForcedText, few_tokens, forced_text
 from pilotfish.structured.grammar import one_line
 
 
@@ -66,6 +66,11 @@ class GrammarMatcher:
             if self._matcher.is_error():
                 self._masks[path] = None
         return self._masks[path]
+
+    def few_allowed(self, draft_token_ids: Sequence[int]) -> list[bytes]:
+        """The texts of the tokens that may follow output and drafts; none where there are many, or none may."""
+        mask = self.allowed(draft_token_ids)
+        return [] if mask is None else [self.vocabulary.decode_bytes([token_id]) for token_id in few_tokens(mask)]
 
     def forced(self, *, max_bytes: int, max_s: float) -> ForcedText:
         """What the grammar forces behind the output, within these bounds; see forced_text."""

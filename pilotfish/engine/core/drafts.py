@@ -59,6 +59,18 @@ class Drafts:
 NO_DRAFTS = Drafts()
 
 
+@dataclass(frozen=True, slots=True)
+class ForcedSpan:
+    """Forced text as tokens; nothing is ordinary."""
+
+    token_ids: tuple[int, ...] = ()
+    places: tuple[tuple[int, int], ...] = ()
+    """What the drafter knows each token by, and the one that it was not sure of behind them."""
+
+
+NOTHING_FORCED = ForcedSpan()
+
+
 @dataclass(slots=True)
 class DraftedChain:
     """Drafts that grow, each with what it was drawn from and what else the drafter thought of at its position."""

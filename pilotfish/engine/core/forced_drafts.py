@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from pilotfish.engine.core.draft_costs import DraftCosts
-from pilotfish.engine.core.drafts import Drafts
+from pilotfish.engine.core.drafts import NOTHING_FORCED, Drafts, ForcedSpan
 from pilotfish.engine.core.sequence import EngineSequence
 from pilotfish.engine.core.task import DecodeTask
 from pilotfish.speculation.common_prefix import num_common_tokens
@@ -29,8 +29,11 @@ _CONFIDENCE = 0.98
 class ForcedTokens(Protocol):
     """What splits forced text into tokens: the drafter `grammar`."""
 
-    def draft(self, grammar: GrammarMatcher, token_ids: Sequence[int], max_tokens: int) -> tuple[int, ...]:
-        """At most max_tokens tokens that the grammar forces behind the sequence's token_ids; nothing is ordinary."""
+    def draft(self, grammar: GrammarMatcher, token_ids: Sequence[int], max_tokens: int) -> ForcedSpan:
+        """At most max_tokens tokens of what the grammar forces behind the sequence's token_ids."""
+
+    def learn(self, span: ForcedSpan, token_ids: Sequence[int]) -> None:
+        """These came in the span's place."""
 
 
 class _Addition(NamedTuple):
@@ -68,18 +71,18 @@ class ForcedDrafts:
             return ()
         if sequence.forced_at != length:
             room = min(self._max_context_tokens - length, sequence.sampling.max_tokens - sequence.num_output_tokens) - 1
-            sequence.forced_at, sequence.forced_token_ids = length, ()
+            sequence.forced_at, sequence.forced = length, NOTHING_FORCED
             if room > 0:
-                sequence.forced_token_ids = self._draft(grammar, sequence.tokens, min(room, self._max_draft_tokens))
-        return sequence.forced_token_ids
+                sequence.forced = self._draft(grammar, sequence.tokens, min(room, self._max_draft_tokens))
+        return sequence.forced.token_ids
 
-    def _draft(self, grammar: GrammarMatcher, token_ids: Sequence[int], max_tokens: int) -> tuple[int, ...]:
+    def _draft(self, grammar: GrammarMatcher, token_ids: Sequence[int], max_tokens: int) -> ForcedSpan:
         try:
             return self._drafter.draft(grammar, token_ids, max_tokens)
         except Exception:
             # Fail open: what a drafter does wrong costs no request.
             logger.exception("what a grammar forces could not be drafted; the sequence goes on without")
-            return ()
+            return NOTHING_FORCED
 
     def before_step(self, sequences: Iterable[EngineSequence]) -> None:
         """Put behind each sequence that decodes what is forced there, as far as it repays its rows."""
@@ -107,6 +110,15 @@ class ForcedDrafts:
         """A step committed num_decoded tokens beside prefills. elapsed_s: its time, without theirs."""
         if num_decoded:
             self._costs.add(num_decoded, elapsed_s, 0, 0.0)
+
+    def learn(self, sequence: EngineSequence, base_length: int, token_ids: Sequence[int]) -> None:
+        """The sequence got these behind its first base_length tokens."""
+        if sequence.forced_at != base_length or not sequence.forced.places:
+            return
+        try:
+            self._drafter.learn(sequence.forced, token_ids)
+        except Exception:
+            logger.exception("nothing was learned of how a model splits what a grammar forces")
 
     def _lengths(self, additions: Sequence[_Addition], num_decoding: int, num_others: int) -> list[int]:
         """How many tokens of each to verify: the first ones of all."""

@@ -143,6 +143,8 @@ class ModelEngine(Engine):
         for rows, outcome in decided:
             verdict = rows.sequence.commit(rows.drafts, outcome, self.model.max_context_tokens)
             path = outcome.path[: verdict.num_accepted_tokens]
+            if self._forced is not None:
+                self._forced.learn(rows.sequence, verdict.base_length, verdict.token_ids)
             moves.extend(self.kv_cache.path_moves(rows.sequence, verdict.base_length, path))
             verdicts.append(verdict)
         if moves and self._move_kv is not None:

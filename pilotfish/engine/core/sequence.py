@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import InitVar, dataclass, field
 
 from pilotfish.engine.core.block_pool import BlockHash, salted_root
-from pilotfish.engine.core.drafts import NO_DRAFTS, DraftedChain, Drafts
+from pilotfish.engine.core.drafts import NO_DRAFTS, NOTHING_FORCED, DraftedChain, Drafts, ForcedSpan
 from pilotfish.engine.core.predraft_growth import PredraftGrowth
 from pilotfish.engine.core.task import DecodeTask, PredraftTask, ProposeTask, Status, Task, TimedTask
 from pilotfish.features import FeatureRequest
@@ -46,8 +46,9 @@ class EngineSequence:
     takes_forced_drafts: bool = False
     """Whether what the grammar forces is drafted, as the last command has it."""
     forced_at: int = -1
-    """Length of the tokens behind which forced_token_ids lie; another one than theirs: not known."""
-    forced_token_ids: tuple[int, ...] = ()
+    """Length of the tokens behind which `forced` lies."""
+    forced: ForcedSpan = NOTHING_FORCED
+    """What the grammar forces there."""
     num_computed_tokens: int = 0
     block_ids: list[int] = field(default_factory=list)
     num_registered_blocks: int = 0
