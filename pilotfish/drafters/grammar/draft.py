@@ -19,6 +19,8 @@ _MAX_TOKEN_BYTES = 8
 """Text is looked for as far as so many bytes a token: more than the tokens of names and punctuation have."""
 _MAX_S = 0.002
 """Time for it: a hundred forced bytes take half of that (measured)."""
+_PLACE_BYTES = 16
+"""A place is known by the token before it and so many bytes behind it."""
 _NUM_RECENT = 4
 """Tokens before the text that have a say in how it is split."""
 _FIRST_OF_SEVERAL = 0xC0
@@ -46,7 +48,7 @@ class GrammarDrafter:
             # What the walk was cut short of is not known.
             if grammar.vocabulary.decode_bytes([canonical]) == text and _is_open(forced, text, grammar, drafted):
                 break
-            place = ([*recent, *drafted][-1], canonical)
+            place = (hash(([*recent, *drafted][-1], text[:_PLACE_BYTES])), canonical)
             token_id, confidence = self._habits.likeliest(place)
             written = grammar.vocabulary.decode_bytes([token_id])
             places.append(place)

@@ -1,8 +1,8 @@
 """How the model splits forced text into tokens, where it does not as its tokenizer would.
 
 A model that means another text than the one it must write often comes to it by another token: `{` in place of `{"`.
-What it wrote in the place of a token is counted, and is drafted the next time. Counts at a token before it stand over
-those at any, and those over the tokenizer's word.
+What it wrote in the place of a token is counted, and is drafted the next time. A place's counts stand over those of its
+token at all places, and those over the tokenizer's word. No text is kept.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections import OrderedDict
 from typing import TypeAlias
 
 Place: TypeAlias = tuple[int, int]
-"""The token before, and the tokenizer's."""
+"""A hash of the text around, and the tokenizer's token."""
 
-_ANY = -1
-"""Any token before."""
+_ANYWHERE = 0
+"""Stands for the hash of any text."""
 _PRIOR, _PRIOR_WEIGHT = 0.99, 8.0
 """Belief that the tokenizer's token is right, in places."""
 _GENERAL_WEIGHT = 2.0
-"""Places that all counts of a token are worth for those behind one token."""
+"""Times that a token's counts at all places are worth for one of them."""
 _DECAY = 0.9
 """Factor on a place's counts with each new one."""
 _MAX_PLACES = 16_384
@@ -34,7 +34,7 @@ class SplitHabits:
     def likeliest(self, place: Place) -> tuple[int, float]:
         """The token that the model is likeliest to write there, and the probability."""
         _, canonical = place
-        own, general = self._counts.get(place, {}), self._counts.get((_ANY, canonical), {})
+        own, general = self._counts.get(place, {}), self._counts.get((_ANYWHERE, canonical), {})
         num_own, num_general = sum(own.values()), sum(general.values()) + _PRIOR_WEIGHT
 
         def probability(token_id: int) -> float:
@@ -47,7 +47,7 @@ class SplitHabits:
 
     def note(self, place: Place, token_id: int) -> None:
         """The model wrote this there."""
-        for each in (place, (_ANY, place[1])):
+        for each in (place, (_ANYWHERE, place[1])):
             counts = self._counts.pop(each, {})
             for known in counts:
                 counts[known] *= _DECAY
