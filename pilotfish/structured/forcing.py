@@ -1,6 +1,8 @@
-"""Text that a grammar leaves no choice about, found on masks: a byte at a time, as far as each has no alternative.
+"""Text that a grammar leaves no choice about, found on masks, within bounds: by itself the library knows none (see
+`_NO_FORCING` in grammar.py).
 
-The library would find it by itself, but without bounds (see `_NO_FORCING` in grammar.py).
+Where each allowed token is the beginning of the longest one, that is the text: another text would be seen in another
+token. Where all only begin alike, the beginning is.
 """
 
 from __future__ import annotations
@@ -27,6 +29,13 @@ class ForcedText:
     next_bytes: frozenset[int] = frozenset()
     """What may follow the text, byte by byte; empty: almost anything, or it is not known."""
 
+    def behind(self, text: bytes) -> ForcedText | None:
+        """What must follow once `text` has come; None: that is not known, as none of this is left or it came
+        otherwise."""
+        if len(text) >= len(self.text) or not self.text.startswith(text):
+            return None
+        return ForcedText(self.text[len(text) :], self.end_token_id, self.next_bytes)
+
 
 def forced_text(
     matcher: LLMatcher,
@@ -47,13 +56,22 @@ def forced_text(
         if not token_ids or any(map(vocabulary.is_special_token, token_ids)):
             return ForcedText(text, token_ids[0] if len(token_ids) == 1 else None)
         texts = [vocabulary.decode_bytes([token_id]) for token_id in token_ids]
-        shortest = min(texts, key=len)
-        if not shortest or not all(each.startswith(shortest) for each in texts):
+        certain = _certain(texts)
+        if not certain:
             return ForcedText(text, next_bytes=frozenset(each[0] for each in texts if each))
         if len(text) >= max_bytes or clock() >= end_s:
             return ForcedText(text)
-        text += shortest
-        matcher.consume_token(token_ids[texts.index(shortest)])
+        text += certain
+        matcher.consume_token(token_ids[texts.index(certain)])
+
+
+def _certain(texts: list[bytes]) -> bytes:
+    """The longest of the texts, if the others are its beginnings; else the shortest, if it begins all; else nothing."""
+    longest = max(texts, key=len)
+    if all(longest.startswith(each) for each in texts):
+        return longest
+    shortest = min(texts, key=len)
+    return shortest if all(each.startswith(shortest) for each in texts) else b""
 
 
 def few_tokens(mask: bytes) -> list[int]:

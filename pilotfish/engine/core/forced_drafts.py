@@ -7,6 +7,7 @@ behind it. Whatever they are, they are verified as every draft.
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
@@ -24,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 _CONFIDENCE = 0.98
 """Probability with which the target comes to such a token, once it is at the one before."""
+_FREE = 1.05
+"""An answer's first step may take so many times as long."""
 
 
 class ForcedTokens(Protocol):
@@ -94,6 +97,8 @@ class ForcedDrafts:
                 continue
             num_decoding += 1
             forced = () if task.drafts.tree is not None else self.behind(sequence)
+            if not sequence.num_output_tokens:
+                forced = forced[: self._num_free(len(forced))]
             if forced:
                 additions.append(_Addition(task, sequence.sampling, forced))
             else:
@@ -119,6 +124,11 @@ class ForcedDrafts:
             self._drafter.learn(sequence.forced, token_ids)
         except Exception:
             logger.exception("nothing was learned of how a model splits what a grammar forces")
+
+    def _num_free(self, most: int) -> int:
+        """Draft tokens, at most so many, for which the first token hardly waits."""
+        longest_s = _FREE * self._step_s(1)
+        return bisect_right(range(1, most + 1), longest_s, key=lambda more: self._step_s(1 + more))
 
     def _lengths(self, additions: Sequence[_Addition], num_decoding: int, num_others: int) -> list[int]:
         """How many tokens of each to verify: the first ones of all."""
