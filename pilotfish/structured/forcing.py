@@ -1,8 +1,5 @@
-"""Text that a grammar leaves no choice about, found on masks, within bounds: by itself the library knows none (see
-`_NO_FORCING` in grammar.py).
-
-Where each allowed token is the beginning of the longest one, that is the text: another text would be seen in another
-token. Where all only begin alike, the beginning is.
+"""Text that a grammar leaves no choice about, found on masks: a byte or token at a time, as far as all that is allowed
+begins with it. Within bounds, which the library has none of (see `_NO_FORCING` in grammar.py).
 """
 
 from __future__ import annotations
@@ -56,22 +53,13 @@ def forced_text(
         if not token_ids or any(map(vocabulary.is_special_token, token_ids)):
             return ForcedText(text, token_ids[0] if len(token_ids) == 1 else None)
         texts = [vocabulary.decode_bytes([token_id]) for token_id in token_ids]
-        certain = _certain(texts)
-        if not certain:
+        certain = min(texts, key=len)
+        if not certain or not all(each.startswith(certain) for each in texts):
             return ForcedText(text, next_bytes=frozenset(each[0] for each in texts if each))
         if len(text) >= max_bytes or clock() >= end_s:
             return ForcedText(text)
         text += certain
         matcher.consume_token(token_ids[texts.index(certain)])
-
-
-def _certain(texts: list[bytes]) -> bytes:
-    """The longest of the texts, if the others are its beginnings; else the shortest, if it begins all; else nothing."""
-    longest = max(texts, key=len)
-    if all(longest.startswith(each) for each in texts):
-        return longest
-    shortest = min(texts, key=len)
-    return shortest if all(each.startswith(shortest) for each in texts) else b""
 
 
 def few_tokens(mask: bytes) -> list[int]:

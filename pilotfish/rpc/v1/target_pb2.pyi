@@ -345,10 +345,9 @@ class Verdict(_message.Message):
     them follows. 0: it waits for a command.
     """
     first_grammar_token: _builtins.int
-    """Of the draft tokens (a chain), the place of the first one that only the grammar drafted, and the number of such
-    tokens from there on.
-    """
+    """Of the draft tokens (a chain), the place of the first one that only the grammar drafted."""
     num_grammar_tokens: _builtins.int
+    """Draft tokens from there on that only the grammar drafted."""
     @_builtins.property
     def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """The committed tokens."""
