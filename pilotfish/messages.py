@@ -149,6 +149,8 @@ class Verdict(msgspec.Struct, frozen=True, tag=True):
     """Place among the drafts of the first one that only the grammar drafted."""
     num_grammar_tokens: int = 0
     """Drafts from there on that the grammar alone drafted."""
+    replaces_draft: bool = False
+    """Whether they stand for a peer's draft, none of which was left: the verification ends a run as any other."""
 
     @property
     def num_accepted_grammar_tokens(self) -> int:
@@ -158,7 +160,7 @@ class Verdict(msgspec.Struct, frozen=True, tag=True):
     @property
     def is_plain_or_forced(self) -> bool:
         """Whether no drafter drafted for it, though a grammar may have."""
-        return self.num_draft_tokens == self.num_grammar_tokens
+        return self.num_draft_tokens == self.num_grammar_tokens and not self.replaces_draft
 
     @property
     def depth(self) -> int:

@@ -94,6 +94,7 @@ def _fill_verdict(proto: pb.Verdict, event: Verdict, sequence_id: int) -> None:
     if event.num_grammar_tokens:
         proto.first_grammar_token = event.first_grammar_token
         proto.num_grammar_tokens = event.num_grammar_tokens
+        proto.replaces_draft = event.replaces_draft
     if event.timings != NO_TIMINGS:
         conversion.fill_timings(proto.timings, event.timings)
     _fill_rest_of_verdict(proto, event)
@@ -125,6 +126,7 @@ def _verdict_from_proto(proto: pb.Verdict) -> Verdict:
         proto.num_next_draft_tokens,
         proto.first_grammar_token,
         proto.num_grammar_tokens,
+        proto.replaces_draft,
     )
 
 

@@ -245,7 +245,8 @@ class EngineSequence:
         )
         self.append(committed, committed=True)
         self.num_computed_tokens = base_length + num_accepted
-        timings = task.timings
+        timings, is_verification = task.timings, task.status is Status.VERIFYING
+        num_forced = drafts.forced[1] - drafts.forced[0]
         if len(self.tokens) >= task.goal_length:
             self.rest()
         task.drafts = NO_DRAFTS
@@ -262,7 +263,8 @@ class EngineSequence:
             draft_depth=drafts.tree.depth if drafts.tree else 0,
             ended_in_leaf=drafts.tree is not None and not drafts.tree.children[path[-1] + 1 if path else 0],
             first_grammar_token=drafts.forced[0],
-            num_grammar_tokens=drafts.forced[1] - drafts.forced[0],
+            num_grammar_tokens=num_forced,
+            replaces_draft=is_verification and 0 < num_forced == len(drafts),
         )
 
     def truncate(self, length: int) -> None:

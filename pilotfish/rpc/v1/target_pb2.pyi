@@ -319,6 +319,7 @@ class Verdict(_message.Message):
     NUM_NEXT_DRAFT_TOKENS_FIELD_NUMBER: _builtins.int
     FIRST_GRAMMAR_TOKEN_FIELD_NUMBER: _builtins.int
     NUM_GRAMMAR_TOKENS_FIELD_NUMBER: _builtins.int
+    REPLACES_DRAFT_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
     """As in OpenSequence."""
     base_length: _builtins.int
@@ -348,6 +349,8 @@ class Verdict(_message.Message):
     """Of the draft tokens (a chain), the place of the first one that only the grammar drafted."""
     num_grammar_tokens: _builtins.int
     """Draft tokens from there on that only the grammar drafted."""
+    replaces_draft: _builtins.bool
+    """Answers a Verify, and of its draft nothing was left beside what the grammar forces."""
     @_builtins.property
     def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """The committed tokens."""
@@ -381,10 +384,11 @@ class Verdict(_message.Message):
         num_next_draft_tokens: _builtins.int = ...,
         first_grammar_token: _builtins.int = ...,
         num_grammar_tokens: _builtins.int = ...,
+        replaces_draft: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["features", b"features", "timings", b"timings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "draft_depth", b"draft_depth", "ended_in_leaf", b"ended_in_leaf", "features", b"features", "finish_reason", b"finish_reason", "first_grammar_token", b"first_grammar_token", "logprobs", b"logprobs", "num_accepted_tokens", b"num_accepted_tokens", "num_draft_tokens", b"num_draft_tokens", "num_grammar_tokens", b"num_grammar_tokens", "num_next_draft_tokens", b"num_next_draft_tokens", "sequence_id", b"sequence_id", "timings", b"timings", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "draft_depth", b"draft_depth", "ended_in_leaf", b"ended_in_leaf", "features", b"features", "finish_reason", b"finish_reason", "first_grammar_token", b"first_grammar_token", "logprobs", b"logprobs", "num_accepted_tokens", b"num_accepted_tokens", "num_draft_tokens", b"num_draft_tokens", "num_grammar_tokens", b"num_grammar_tokens", "num_next_draft_tokens", b"num_next_draft_tokens", "replaces_draft", b"replaces_draft", "sequence_id", b"sequence_id", "timings", b"timings", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
