@@ -91,10 +91,12 @@ def _fill_verdict(proto: pb.Verdict, event: Verdict, sequence_id: int) -> None:
         proto.ended_in_leaf = True
     if event.num_next_draft_tokens:
         proto.num_next_draft_tokens = event.num_next_draft_tokens
-    if event.num_grammar_tokens:
+    if event.first_grammar_token:
         proto.first_grammar_token = event.first_grammar_token
+    if event.num_grammar_tokens:
         proto.num_grammar_tokens = event.num_grammar_tokens
-        proto.replaces_draft = event.replaces_draft
+    if event.replaces_draft:
+        proto.replaces_draft = True
     if event.timings != NO_TIMINGS:
         conversion.fill_timings(proto.timings, event.timings)
     _fill_rest_of_verdict(proto, event)
