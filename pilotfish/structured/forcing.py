@@ -40,9 +40,9 @@ def forced_text(
     *,
     max_bytes: int,
     max_s: float,
-    clock: Callable[[], float] = time.perf_counter,
+    clock: Callable[[], float] = time.thread_time,
 ) -> ForcedText:
-    """What must follow where the matcher stands, of about max_bytes at most, and as far as max_s and one mask let find.
+    """What must follow where the matcher stands, of about max_bytes at most, and as far as max_s of computing and one mask let find.
 
     Moves the matcher: give it a copy.
     """

@@ -18,7 +18,7 @@ from pilotfish.structured.matching import GrammarMatcher
 _MAX_TOKEN_BYTES = 8
 """Text is looked for as far as so many bytes a token: more than the tokens of names and punctuation have."""
 _MAX_S = 0.002
-"""Time for it: a hundred forced bytes take half of that (measured)."""
+"""CPU time for it: a hundred forced bytes take half of that (measured)."""
 _PLACE_BYTES = 16
 """A place is known by the token before it and so many bytes behind it."""
 _NUM_RECENT = 4
@@ -32,11 +32,12 @@ _MIN_CONFIDENCE = 0.9
 class GrammarDrafter:
     """See ForcedTokens."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_s: float = _MAX_S) -> None:
+        self._max_s = max_s
         self._habits = SplitHabits()
 
     def draft(self, grammar: GrammarMatcher, token_ids: Sequence[int], max_tokens: int) -> ForcedSpan:
-        forced = _whole_characters(grammar.forced(max_bytes=_MAX_TOKEN_BYTES * max_tokens, max_s=_MAX_S))
+        forced = _whole_characters(grammar.forced(max_bytes=_MAX_TOKEN_BYTES * max_tokens, max_s=self._max_s))
         text, recent = forced.text, list(token_ids[-_NUM_RECENT:])
         drafted: list[int] = []
         places: list[Place] = []

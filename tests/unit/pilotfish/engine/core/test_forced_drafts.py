@@ -106,7 +106,7 @@ def test_the_answer_is_the_same_in_fewer_steps(
     make_forcing: MakeForcing, compiler: GrammarCompiler, mode: dict[str, Any]
 ) -> None:
     params = sampling(**mode)
-    plain, forced = (decoded(make_forcing(drafter), compiler, params) for drafter in (None, GrammarDrafter()))
+    plain, forced = (decoded(make_forcing(drafter), compiler, params) for drafter in (None, GrammarDrafter(max_s=60)))
     (text, logprobs, reason), expected = told(forced), told(plain)
     assert (text, reason) == (expected[0], expected[2])
     assert [each[1] for each in logprobs] == [each[1] for each in expected[1]]
@@ -127,14 +127,14 @@ def test_so_it_is_with_grammars_of_any_kind(
 ) -> None:
     """Endless ones, those whose text is certain and whose tokens are not, and random ones."""
     params = sampling(grammar, **mode)
-    plain, forced = (decoded(make_forcing(drafter), compiler, params) for drafter in (None, GrammarDrafter()))
+    plain, forced = (decoded(make_forcing(drafter), compiler, params) for drafter in (None, GrammarDrafter(max_s=60)))
     assert told(forced) == told(plain)
 
 
 def test_nothing_is_drafted_for_a_command_that_does_not_take_it(
     make_forcing: MakeForcing, compiler: GrammarCompiler
 ) -> None:
-    events = decoded(make_forcing(GrammarDrafter()), compiler, sampling(seed=1), takes_forced=False)
+    events = decoded(make_forcing(GrammarDrafter(max_s=60)), compiler, sampling(seed=1), takes_forced=False)
     assert all(verdict.num_draft_tokens == 0 for verdict in verdicts_of(events))
 
 
@@ -168,7 +168,7 @@ def test_a_peers_draft_goes_on_behind_what_is_forced(
 ) -> None:
     params = sampling(seed=2, acceptance=acceptance)
     expected = text_of(decoded(make_forcing(), compiler, params))
-    core, output = make_forcing(GrammarDrafter()), []
+    core, output = make_forcing(GrammarDrafter(max_s=60)), []
     open_ready(core, compiler, params)
     core.submit(Decode(1, len(PROMPT), 1, takes_forced_drafts=True))
     output.extend(text_of(settle(core)))
@@ -276,6 +276,6 @@ def test_a_draft_is_cut_where_it_leaves_what_is_forced() -> None:
 
 
 def test_a_verdict_tells_what_the_grammar_drafted(make_forcing: MakeForcing, compiler: GrammarCompiler) -> None:
-    first: Verdict = verdicts_of(decoded(make_forcing(GrammarDrafter()), compiler, sampling(seed=1)))[0]
+    first: Verdict = verdicts_of(decoded(make_forcing(GrammarDrafter(max_s=60)), compiler, sampling(seed=1)))[0]
     assert (first.first_grammar_token, first.num_grammar_tokens) == (0, first.num_draft_tokens)
     assert not first.num_draft_tokens or first.is_plain_or_forced
