@@ -143,6 +143,7 @@ async def measure(options: Any) -> tuple[Sums, Sum, dict[str, float], list[FormA
         for request in requests:
             plain.append(await ask(stacks, "off", request, 0.0))
             seen_first.count(await ask(stacks, "grammar", request, 0.0), plain[-1])
+            await ask(stacks, "grammar", request, 0.7)
             await ask(stacks, "head", request, 0.0)
         for turn in range(options.turns or 1):
             for temperature in TEMPERATURES:

@@ -42,7 +42,7 @@ def forced_text(
     max_s: float,
     clock: Callable[[], float] = time.thread_time,
 ) -> ForcedText:
-    """What must follow where the matcher stands, of about max_bytes at most, and as far as max_s of computing and one mask let find.
+    """What must follow where the matcher stands: about max_bytes at most, and what max_s of computing can find.
 
     Moves the matcher: give it a copy.
     """
