@@ -76,7 +76,7 @@ def _drafted_s(
     length = 0
     while length < len(token_ids):
         start_s = time.thread_time()
-        span = drafter.draft(matcher, token_ids[max(0, length - 8) : length] or [0], max_draft_tokens)
+        span = drafter.draft(matcher, token_ids[max(0, length - 8) : length] or [0], max_draft_tokens, is_greedy=True)
         drafted_s = time.thread_time()
         for place in range(len(span.token_ids) + 1):
             matcher.allowed(span.token_ids[:place])

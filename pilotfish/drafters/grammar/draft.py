@@ -20,7 +20,8 @@ _MAX_TOKEN_BYTES = 8
 _MAX_S = 0.002
 """CPU time for it: a hundred forced bytes take half of that (measured)."""
 _PLACE_BYTES = 16
-"""A place is known by the token before it and so many bytes behind it."""
+"""A place is known by the token before it, so many bytes behind it, and whether the answer is greedy: a model that draws
+its tokens splits text otherwise."""
 _NUM_RECENT = 4
 """Tokens before the text that have a say in how it is split."""
 _FIRST_OF_SEVERAL = 0xC0
@@ -36,7 +37,9 @@ class GrammarDrafter:
         self._max_s = max_s
         self._habits = SplitHabits()
 
-    def draft(self, grammar: GrammarMatcher, token_ids: Sequence[int], max_tokens: int) -> ForcedSpan:
+    def draft(
+        self, grammar: GrammarMatcher, token_ids: Sequence[int], max_tokens: int, *, is_greedy: bool
+    ) -> ForcedSpan:
         forced = _whole_characters(grammar.forced(max_bytes=_MAX_TOKEN_BYTES * max_tokens, max_s=self._max_s))
         text, recent = forced.text, list(token_ids[-_NUM_RECENT:])
         drafted: list[int] = []
@@ -49,7 +52,7 @@ class GrammarDrafter:
             # What the walk was cut short of is not known.
             if grammar.vocabulary.decode_bytes([canonical]) == text and _is_open(forced, text, grammar, drafted):
                 break
-            place = (hash(([*recent, *drafted][-1], text[:_PLACE_BYTES])), canonical)
+            place = (hash((is_greedy, [*recent, *drafted][-1], text[:_PLACE_BYTES])), canonical)
             token_id, confidence = self._habits.likeliest(place)
             written = grammar.vocabulary.decode_bytes([token_id])
             places.append(place)

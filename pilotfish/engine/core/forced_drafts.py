@@ -32,7 +32,9 @@ _FREE = 1.05
 class ForcedTokens(Protocol):
     """What splits forced text into tokens: the drafter `grammar`."""
 
-    def draft(self, grammar: GrammarMatcher, token_ids: Sequence[int], max_tokens: int) -> ForcedSpan:
+    def draft(
+        self, grammar: GrammarMatcher, token_ids: Sequence[int], max_tokens: int, *, is_greedy: bool
+    ) -> ForcedSpan:
         """At most max_tokens tokens of what the grammar forces behind the sequence's token_ids."""
 
     def learn(self, span: ForcedSpan, token_ids: Sequence[int]) -> None:
@@ -76,12 +78,12 @@ class ForcedDrafts:
             room = min(self._max_context_tokens - length, sequence.sampling.max_tokens - sequence.num_output_tokens) - 1
             sequence.forced_at, sequence.forced = length, NOTHING_FORCED
             if room > 0:
-                sequence.forced = self._draft(grammar, sequence.tokens, min(room, self._max_draft_tokens))
+                sequence.forced = self._draft(sequence, grammar, min(room, self._max_draft_tokens))
         return sequence.forced.token_ids
 
-    def _draft(self, grammar: GrammarMatcher, token_ids: Sequence[int], max_tokens: int) -> ForcedSpan:
+    def _draft(self, sequence: EngineSequence, grammar: GrammarMatcher, max_tokens: int) -> ForcedSpan:
         try:
-            return self._drafter.draft(grammar, token_ids, max_tokens)
+            return self._drafter.draft(grammar, sequence.tokens, max_tokens, is_greedy=sequence.sampling.is_greedy)
         except Exception:
             # Fail open: what a drafter does wrong costs no request.
             logger.exception("what a grammar forces could not be drafted; the sequence goes on without")

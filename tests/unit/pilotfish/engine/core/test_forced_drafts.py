@@ -139,7 +139,7 @@ def test_nothing_is_drafted_for_a_command_that_does_not_take_it(
 
 
 class Failing:
-    def draft(self, *_: Any) -> ForcedSpan:
+    def draft(self, *_: Any, **__: Any) -> ForcedSpan:
         raise KeyError("no such token")
 
     def learn(self, *_: Any) -> None:
@@ -149,7 +149,7 @@ class Failing:
 class Lying(Failing):
     """Drafts what the grammar forbids."""
 
-    def draft(self, grammar: Any, token_ids: Sequence[int], max_tokens: int) -> ForcedSpan:
+    def draft(self, grammar: Any, token_ids: Sequence[int], max_tokens: int, *, is_greedy: bool) -> ForcedSpan:
         return ForcedSpan((9, 0, 61)[:max_tokens], ((1, 9),))
 
 
@@ -222,7 +222,7 @@ def test_in_rejection_mode_every_token_has_the_targets_distribution() -> None:
 
 def drafting(step_s: Callable[[float], float], **limits: int) -> ForcedDrafts:
     class Eight(Failing):
-        def draft(self, *_: Any) -> ForcedSpan:
+        def draft(self, *_: Any, **__: Any) -> ForcedSpan:
             return ForcedSpan((1, 2, 3, 4, 5, 6, 7, 8))
 
     settings = {"max_draft_tokens": 8, "max_context_tokens": 512, "max_logit_rows": 64, **limits}
