@@ -20,8 +20,8 @@ _MAX_TOKEN_BYTES = 8
 _MAX_S = 0.002
 """CPU time for it: a hundred forced bytes take half of that (measured)."""
 _PLACE_BYTES = 16
-"""A place is known by the token before it, so many bytes behind it, and whether the answer is greedy: a model that draws
-its tokens splits text otherwise."""
+"""A place is known by the token before it, so many bytes behind it, and whether the answer is greedy: where tokens are
+drawn, text is split otherwise."""
 _NUM_RECENT = 4
 """Tokens before the text that have a say in how it is split."""
 _FIRST_OF_SEVERAL = 0xC0
