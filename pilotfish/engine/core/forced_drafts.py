@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 
 from pilotfish.engine.core.draft_costs import DraftCosts
 from pilotfish.engine.core.drafts import NOTHING_FORCED, Drafts, ForcedSpan
+from pilotfish.engine.core.kv_cache import KVCache
 from pilotfish.engine.core.sequence import EngineSequence
 from pilotfish.engine.core.task import DecodeTask
 from pilotfish.speculation.common_prefix import num_common_tokens
@@ -44,8 +45,8 @@ class ForcedTokens(Protocol):
 class _Addition(NamedTuple):
     """What may be put behind a sequence's tokens."""
 
+    sequence: EngineSequence
     task: DecodeTask
-    sampling: SamplingParams
     token_ids: tuple[int, ...]
 
 
@@ -55,6 +56,7 @@ class ForcedDrafts:
     def __init__(
         self,
         drafter: ForcedTokens,
+        kv_cache: KVCache,
         *,
         max_draft_tokens: int,
         max_context_tokens: int,
@@ -63,6 +65,7 @@ class ForcedDrafts:
     ) -> None:
         """max_draft_tokens: of a sequence. max_logit_rows: of a step. step_s: seconds of a step by its rows."""
         self._drafter = drafter
+        self._kv_cache = kv_cache
         self._max_draft_tokens = max_draft_tokens
         self._max_context_tokens = max_context_tokens
         self._max_logit_rows = max_logit_rows
@@ -102,16 +105,15 @@ class ForcedDrafts:
             if not sequence.num_output_tokens:
                 forced = forced[: self._num_free(len(forced))]
             if forced:
-                additions.append(_Addition(task, sequence.sampling, forced))
+                additions.append(_Addition(sequence, task, forced))
             else:
                 num_others += len(task.drafts)
         if not additions:
             return
         # By what is forced alone: to look at what was drawn before would bend the distribution.
         for addition, length in zip(additions, self._lengths(additions, num_decoding, num_others), strict=True):
-            if length:
-                forced = addition.token_ids[:length]
-                addition.task.drafts = joined(addition.task.drafts, forced, addition.sampling)
+            if forced := addition.token_ids[: self._num_places(addition.sequence, length)]:
+                addition.task.drafts = joined(addition.task.drafts, forced, addition.sequence.sampling)
 
     def after_step(self, num_decoded: int, elapsed_s: float) -> None:
         """A step committed num_decoded tokens beside prefills. elapsed_s: its time, without theirs."""
@@ -126,6 +128,15 @@ class ForcedDrafts:
             self._drafter.learn(sequence.forced, token_ids)
         except Exception:
             logger.exception("nothing was learned of how a model splits what a grammar forces")
+
+    def _num_places(self, sequence: EngineSequence, num_drafts: int) -> int:
+        """Drafts, at most so many, that the cache holds without taking anything from another sequence."""
+        length, pool = len(sequence.tokens), self._kv_cache.pool
+        num_drafts = min(num_drafts, pool.num_usable * pool.block_size - length)
+        # One without blocks may find its prompt in the cache, and gets them all together.
+        if not sequence.block_ids or self._kv_cache.reserve(sequence, length + num_drafts):
+            return max(0, num_drafts)
+        return max(0, min(num_drafts, len(sequence.block_ids) * pool.block_size - length))
 
     def _num_free(self, most: int) -> int:
         """Draft tokens, at most so many, for which the first token hardly waits."""

@@ -68,6 +68,7 @@ class ModelEngine(Engine):
         if forced_tokens is not None:
             self._forced = ForcedDrafts(
                 forced_tokens,
+                self.kv_cache,
                 max_draft_tokens=config.max_draft_tokens,
                 max_context_tokens=model.max_context_tokens,
                 max_logit_rows=config.max_logit_rows,

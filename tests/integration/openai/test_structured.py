@@ -1,6 +1,7 @@
 """Structured output and tools through OpenAI's own client, with speculation on and off."""
 
 import json
+import re
 import urllib.request
 from typing import Any
 
@@ -55,6 +56,27 @@ def test_the_answer_is_what_it_must_be(real_client: openai.OpenAI, name: str) ->
     assert ask(real_client, "on", **FORMATS[name]).choices[0].message.content == choice.message.content
     streamed = ask(real_client, "on", stream=True, **FORMATS[name])
     assert "".join(event.choices[0].delta.content or "" for event in streamed) == choice.message.content
+
+
+@pytest.mark.parametrize("mode", ["on", "auto", "off"])
+def test_what_the_grammar_drafted_is_told_and_counted(real_client: openai.OpenAI, mode: str) -> None:
+    def counted() -> dict[str, float]:
+        metrics = urllib.request.urlopen(str(real_client.base_url.join("/metrics"))).read().decode()
+        found = re.findall(r"^pilotfish_spec_decode_num_grammar_(\w+)_tokens_total(?:{.*})? (\S+)$", metrics, re.M)
+        return {name: float(value) for name, value in found}
+
+    extra = {"speculation": {"mode": mode, "proposer": "ngram", "return_tokens": True}}
+    before = counted()
+    answer = real_client.chat.completions.create(
+        model="", messages=MESSAGES, temperature=0, max_tokens=60, extra_body=extra, **FORMATS["json_schema"]
+    )
+    told = answer.choices[0].speculation
+    report, origins = told["report"], told["tokens"]["origins"]
+    assert report["num_grammar_accepted_tokens"] == origins.count("grammar")
+    assert report["num_grammar_draft_tokens"] >= origins.count("grammar")
+    assert (origins.count("grammar") > 0) == (mode != "off")
+    grown = {name: value - before[name] for name, value in counted().items()}
+    assert grown == {name: report[f"num_grammar_{name}_tokens"] for name in ("draft", "accepted")}
 
 
 def test_a_call_or_else_a_document(real_client: openai.OpenAI) -> None:

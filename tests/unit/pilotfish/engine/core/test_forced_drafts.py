@@ -10,15 +10,17 @@ import pytest
 import torch
 
 from pilotfish.drafters.grammar.draft import GrammarDrafter
+from pilotfish.engine.core.block_pool import BlockPool
 from pilotfish.engine.core.drafts import Drafts, ForcedSpan
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.forced_drafts import ForcedDrafts, joined
 from pilotfish.engine.core.grammars import Grammars
+from pilotfish.engine.core.kv_cache import KVCache
 from pilotfish.engine.core.sequence import EngineSequence
 from pilotfish.messages import Decode, Event, OpenSequence, Verdict, Verify
 from pilotfish.speculation.rounds import Round, verify
 from pilotfish.structured.compiler import GrammarCompiler
-from pilotfish.types import AcceptanceMode, Grammar, GrammarKind, SamplingParams, SparseDistribution
+from pilotfish.types import BLOCK_SIZE, AcceptanceMode, Grammar, GrammarKind, SamplingParams, SparseDistribution
 from tests.support.engine_events import MakeCore, settle, text_of, verdicts_of
 from tests.support.json_schemas import random_object_schema
 from tests.support.small_vocabulary import EOS_TOKEN_ID, SmallVocabulary
@@ -225,8 +227,9 @@ def drafting(step_s: Callable[[float], float], **limits: int) -> ForcedDrafts:
         def draft(self, *_: Any, **__: Any) -> ForcedSpan:
             return ForcedSpan((1, 2, 3, 4, 5, 6, 7, 8))
 
-    settings = {"max_draft_tokens": 8, "max_context_tokens": 512, "max_logit_rows": 64, **limits}
-    return ForcedDrafts(Eight(), **settings, step_s=step_s)
+    settings = {"max_draft_tokens": 8, "max_context_tokens": 512, "max_logit_rows": 64}
+    kv_cache = KVCache(BlockPool(limits.pop("num_blocks", 65), BLOCK_SIZE, prefix_caching=False))
+    return ForcedDrafts(Eight(), kv_cache, **(settings | limits), step_s=step_s)
 
 
 def sequences(num: int, num_output_tokens: int = 2) -> list[EngineSequence]:
@@ -265,6 +268,12 @@ def test_the_first_token_waits_for_no_more_rows_than_are_free() -> None:
     (sequence,) = sequences(1, num_output_tokens=0)
     drafting(lambda rows: 1.0 if rows <= 4 else 2.0).before_step([sequence])
     assert len(sequence.drafts) == 3
+
+
+def test_a_draft_takes_no_place_that_the_cache_has_not() -> None:
+    (sequence,) = sequences(1, num_output_tokens=8)
+    drafting(lambda rows: 0.0, num_blocks=2).before_step([sequence])
+    assert len(sequence.drafts) == BLOCK_SIZE - len(sequence.tokens)
 
 
 def test_a_draft_is_cut_where_it_leaves_what_is_forced() -> None:
