@@ -97,6 +97,9 @@ def statistics_table(summary: Summary) -> Table:
         shown = stats.acceptance_per_position[:MAX_POSITIONS_SHOWN]
         accepted = f"{stats.num_accepted_tokens} of {stats.num_draft_tokens} ({stats.acceptance_rate:.0%})"
         table.add_row("drafts accepted", accepted)
+        if stats.num_grammar_draft_tokens:
+            forced = f"{stats.num_grammar_accepted_tokens} of {stats.num_grammar_draft_tokens}"
+            table.add_row("of them, forced by the grammar", forced)
         table.add_row("rounds", f"{stats.num_rounds}, {stats.mean_acceptance_length:.2f} tokens each")
         table.add_row("by position", " ".join(f"{rate:.0%}" for rate in shown))
     if stats.num_steps:
