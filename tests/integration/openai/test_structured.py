@@ -58,6 +58,31 @@ def test_the_answer_is_what_it_must_be(real_client: openai.OpenAI, name: str) ->
     assert "".join(event.choices[0].delta.content or "" for event in streamed) == choice.message.content
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"stop": ['"ok']},
+        {"stop": ["k"], "extra_body": {"min_tokens": 9}},
+        {"max_tokens": 5},
+        {"logprobs": True, "top_logprobs": 2},
+        {"extra_body": {"stop_token_ids": [90]}},
+        {"temperature": 0.8, "frequency_penalty": 0.5},
+    ],
+)
+def test_what_the_grammar_drafts_shows_in_no_answer(real_client: openai.OpenAI, options: dict[str, Any]) -> None:
+    """Where a stop, a limit or log-probabilities fall within forced text."""
+    plain, drafted = (
+        ask(real_client, mode, **{"temperature": 0, **FORMATS["json_schema"], **options}).choices[0]
+        for mode in ("off", "on")
+    )
+    assert (drafted.message.content, drafted.finish_reason) == (plain.message.content, plain.finish_reason)
+    assert bool(drafted.logprobs) == bool(plain.logprobs)
+    if plain.logprobs:
+        tokens, expected = ([each.token for each in one.logprobs.content] for one in (drafted, plain))
+        assert tokens == expected
+        assert drafted.speculation["report"]["num_grammar_accepted_tokens"] > 0
+
+
 @pytest.mark.parametrize("mode", ["on", "auto", "off"])
 def test_what_the_grammar_drafted_is_told_and_counted(real_client: openai.OpenAI, mode: str) -> None:
     def counted() -> dict[str, float]:

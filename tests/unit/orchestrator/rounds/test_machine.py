@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import abc, deque
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
@@ -74,7 +75,14 @@ class World:
     """Two targets, two drafters, and a request over them."""
 
     def __init__(
-        self, drafter: str, mode: Mode, *, step_by_step: bool, credit_tokens: int = 512, has_grammar: bool = False
+        self,
+        drafter: str,
+        mode: Mode,
+        *,
+        step_by_step: bool,
+        credit_tokens: int = 512,
+        has_grammar: bool = False,
+        **rules: Any,
     ) -> None:
         self.targets = MemoryPool(PureLink("target-a"), PureLink("target-b"))
         self.drafts = MemoryPool(PureLink("draft-a"), PureLink("draft-b"))
@@ -95,7 +103,7 @@ class World:
         )
         out: list[Command] = []
         sequence = Sequence(request, OutputText(ToyTokenizer(), request))  # type: ignore[arg-type]
-        self.control = ControlState(SpeculationConfig(decode_run_tokens=8))
+        self.control = ControlState(SpeculationConfig(decode_run_tokens=8, **rules))
         made = self._drafter(drafter, out)
         controller = InTargetController if made.is_in_target else Controller
         features = FeatureFeed()
@@ -232,6 +240,22 @@ def test_so_it_is_where_the_target_drafts_what_a_grammar_forces(drafter: str, mo
         assert sequence.num_grammar_accepted_tokens <= sequence.num_grammar_draft_tokens
         assert sequence.num_plain_tokens + sequence.statistics.num_accepted_tokens <= NUM_TOKENS
     assert bool(num_drafted) == (mode != "off")
+
+
+@pytest.mark.parametrize("drafter", ["lookup", "in target"])
+def test_under_a_rule_for_the_batch_size_nothing_of_a_grammar_is_drafted(drafter: str) -> None:
+    rules = {"num_speculative_tokens_per_batch_size": ((1, 100, 0),), "first_chunk_tokens": 1}
+    world = World(drafter, "auto", step_by_step=True, has_grammar=True, **rules)
+    request, link = world.request, world.targets.links[0]
+    request.find_target()
+    while not request.is_over:
+        if link.steps:
+            link.steps.popleft()()
+        while link.on_the_way:
+            request.deliver(link)
+    later = [command for command in link.commands if isinstance(command, Decode) and command.base_length > 20]
+    assert later
+    assert not any(command.takes_forced_drafts for command in later)
 
 
 @pytest.mark.parametrize("drafter", DRAFTERS)
