@@ -44,6 +44,8 @@ class Session:
             num_draft_tokens=counted.num_draft_tokens,
             num_accepted_tokens=counted.num_accepted_tokens,
             num_plain_tokens=self.sequence.num_plain_tokens,
+            num_grammar_draft_tokens=self.sequence.num_grammar_draft_tokens,
+            num_grammar_accepted_tokens=self.sequence.num_grammar_accepted_tokens,
             mean_acceptance_length=counted.mean_acceptance_length,
             acceptance_per_position=counted.acceptance_per_position,
             num_rounds_by_draft_tokens=dict(self._machine.controller.num_rounds_by_k),

@@ -2,8 +2,8 @@
 
 A drafter NAME is a room, the package `pilotfish.drafters.NAME`, and a row here:
 - `draft.py`. Of Needs.TEXT it has `lookup` (see speculation.lookup.index.Lookup); of Needs.FEATURES
-  `build_in_target` and `build_standalone`, as in `eagle3`; of Needs.LAYERS `build_in_target`; of Needs.MODEL
-  there is none, because the engine runs any causal LM.
+  `build_in_target` and `build_standalone`, as in `eagle3`; of Needs.LAYERS `build_in_target`; of Needs.GRAMMAR
+  `GrammarDrafter`; of Needs.MODEL there is none, because the engine runs any causal LM.
 - `train.py`, if `trained_as` is given: `new_trainee` (see training.trainee), and `needed_layers`, those of the target
   that it looks into.
 
@@ -33,6 +33,8 @@ class Needs(enum.Enum):
     """The target's own first layers; weights trained for it, if any."""
     MODEL = enum.auto()
     """A model of its own, with the target's tokenizer."""
+    GRAMMAR = enum.auto()
+    """The request's grammar. It drafts beside any other drafter, and no request names it as its proposer."""
 
 
 class Location(enum.Enum):
@@ -98,9 +100,10 @@ DRAFTERS: Mapping[str, DrafterKind] = MappingProxyType(
             gives_trees=True,
             trained_as="early_exit",
         ),
+        "grammar": DrafterKind(needs=Needs.GRAMMAR, runs_in=(Location.TARGET,), gives_trees=False),
     }
 )
-"""Drafters by the names that the configuration and requests use."""
+"""Drafters by the names that the configuration, requests and reports use."""
 
 
 def drafters_of(needs: Needs, location: Location) -> tuple[str, ...]:

@@ -65,6 +65,7 @@ class Verify(msgspec.Struct, frozen=True, tag=True):
     draft_probs: tuple[SparseDistribution, ...] = ()
     parents: tuple[int, ...] = ()
     features: FeatureRequest | None = None
+    takes_forced_drafts: bool = False
 
 
 class Decode(msgspec.Struct, frozen=True, tag=True):
@@ -79,6 +80,8 @@ class Decode(msgspec.Struct, frozen=True, tag=True):
     num_draft_tokens: int = 0
     features: FeatureRequest | None = None
     tree: TreeRequest | None = None
+    takes_forced_drafts: bool = False
+    """Whether steps also verify what the sequence's grammar forces."""
 
 
 class PredraftRequest(msgspec.Struct, frozen=True, array_like=True):
@@ -142,6 +145,22 @@ class Verdict(msgspec.Struct, frozen=True, tag=True):
     """Features that the command asked for; None where the target keeps none."""
     num_next_draft_tokens: int = 0
     """Prepared drafts that the target verifies now without being asked; 0: it waits for a command."""
+    first_grammar_token: int = 0
+    """Place among the drafts of the first one that only the grammar drafted."""
+    num_grammar_tokens: int = 0
+    """Drafts from there on that the grammar alone drafted."""
+    replaces_draft: bool = False
+    """Whether they stand for a peer's draft, none of which was left: the verification ends a run as any other."""
+
+    @property
+    def num_accepted_grammar_tokens(self) -> int:
+        """Accepted ones of them."""
+        return max(0, min(self.num_accepted_tokens - self.first_grammar_token, self.num_grammar_tokens))
+
+    @property
+    def is_plain_or_forced(self) -> bool:
+        """Whether no drafter drafted for it, though a grammar may have."""
+        return self.num_draft_tokens == self.num_grammar_tokens and not self.replaces_draft
 
     @property
     def depth(self) -> int:
@@ -154,7 +173,10 @@ class Verdict(msgspec.Struct, frozen=True, tag=True):
         num_tokens, num_accepted = len(self.token_ids), self.num_accepted_tokens
         if self.num_draft_tokens == 0:
             return (TokenOrigin.PLAIN,) * num_tokens
+        num_forced, first = self.num_accepted_grammar_tokens, self.first_grammar_token
         origins = (TokenOrigin.ACCEPTED,) * num_accepted
+        if num_forced:
+            origins = (*origins[:first], *(TokenOrigin.GRAMMAR,) * num_forced, *origins[first + num_forced :])
         if num_tokens == num_accepted:
             return origins
         is_bonus = self.ended_in_leaf or num_accepted == self.num_draft_tokens

@@ -33,6 +33,7 @@ class TokenOrigin(enum.IntEnum):
     ACCEPTED = 2
     RECOVERED = 3
     BONUS = 4
+    GRAMMAR = 5
 
 
 class FinishReason(enum.IntEnum):

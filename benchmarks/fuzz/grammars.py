@@ -190,9 +190,11 @@ def end_of(folder: str, grammar: Grammar) -> str:
         compiled = compiler_of(folder).compile(grammar).result()
     except InvalidRequestError as error:
         return f"refused: {error}"
-    matcher, rng = GrammarMatcher(compiled.matcher.deep_copy(), num_prompt_tokens=1), random.Random(1)
+    rng = random.Random(1)
+    matcher = GrammarMatcher(compiled.matcher.deep_copy(), num_prompt_tokens=1, vocabulary=compiled.vocabulary)
     for position in range(NUM_TOKENS):
         mask = matcher.allowed()
+        matcher.forced(max_bytes=256, max_s=0.002)
         if matcher.fault:
             return f"fault: {matcher.fault}"
         if mask is None or not any(mask):

@@ -9,7 +9,7 @@ from orchestrator.requests.request import GenerationRequest
 from pilotfish.errors import InternalError
 from pilotfish.messages import OpenSequence, Verdict
 from pilotfish.speculation.statistics import AcceptanceStatistics
-from pilotfish.types import FinishReason, Limits, ModelInfo
+from pilotfish.types import FinishReason, Limits, ModelInfo, TokenOrigin
 
 
 class Sequence:
@@ -22,6 +22,9 @@ class Sequence:
         """The stop string or the token id that ended the answer."""
         self.statistics = AcceptanceStatistics()
         self.num_plain_tokens = 0
+        self.num_grammar_draft_tokens = 0
+        """Draft tokens that only the grammar drafted."""
+        self.num_grammar_accepted_tokens = 0
         self.num_step_tokens = 0
         """Tokens of steps that a drafter wrote and the target took as they were."""
         self._output = output
@@ -85,6 +88,8 @@ class Sequence:
             self.num_step_tokens += len(chunk.token_ids)
         elif verdict.num_draft_tokens:
             self.statistics.add(verdict.num_draft_tokens, chunk.num_accepted_tokens, verdict.depth)
+            self.num_grammar_draft_tokens += verdict.num_grammar_tokens
+            self.num_grammar_accepted_tokens += chunk.origins.count(TokenOrigin.GRAMMAR)
         else:
             self.num_plain_tokens += len(chunk.token_ids)
         self.finish_reason = chunk.finish_reason
@@ -107,6 +112,7 @@ def check_verdict(verdict: Verdict, sequence: Sequence, model: ModelInfo, limits
         raise InternalError("the target went past max_tokens")
     # The tokens of a round are those accepted, and at most one of the target's own.
     is_round = num_accepted <= verdict.depth <= num_drafts <= limits.max_draft_tokens
+    is_round &= verdict.first_grammar_token + verdict.num_grammar_tokens <= num_drafts
     if not is_round or (num_drafts and not num_accepted <= len(token_ids) <= num_accepted + 1):
         raise InternalError(
             f"the target says that {num_accepted} of {num_drafts} drafts are accepted, and sends {len(token_ids)} "

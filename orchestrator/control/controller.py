@@ -152,9 +152,9 @@ class Controller:
         """What the answer takes, and what it would take plainly."""
         if result.num_output_tokens == result.num_committed_tokens:
             # A first run holds the prefill.
-            elapsed_s = result.num_committed_tokens * result.plain_token_s if result.is_measurable_run else 0.0
+            elapsed_s = result.num_counted_tokens * result.plain_token_s if result.is_measurable_run else 0.0
         if elapsed_s and replica.table.rows and not self._reason and self._is_typical:
-            plain_s = result.num_committed_tokens * replica.table.step_s(replica.load(result.now_s))
+            plain_s = result.num_counted_tokens * replica.table.step_s(replica.load(result.now_s))
             self._time.add(replica.choice, plain_s=plain_s, seconds=elapsed_s)
 
     def _learn_round(self, proposer: ProposerState, result: RoundResult, elapsed_s: float) -> None:
@@ -176,7 +176,7 @@ class Controller:
         if not elapsed_s or result.num_output_tokens <= result.num_committed_tokens or not result.step_table.rows:
             return
         if result.num_requested_tokens:
-            proposer.note_speed(result.now_s, result.num_committed_tokens, elapsed_s)
+            proposer.note_speed(result.now_s, result.num_counted_tokens, elapsed_s)
         if self._mode == "auto":
             self._learn_costs(proposer, result, elapsed_s)
 
@@ -204,7 +204,7 @@ class Controller:
         rows, plain_s = replica.rows(load), proposer.mixture.plain_s
         is_draft_wanted = result.num_requested_tokens > 0
         if gate.is_open:
-            gate.add(result.num_committed_tokens - proposer.loss * elapsed_s / plain_s, plain_s, elapsed_s)
+            gate.add(result.num_counted_tokens - proposer.loss * elapsed_s / plain_s, plain_s, elapsed_s)
         if is_draft_wanted and gate.is_open:
             lost_s = elapsed_s - result.num_plain_tokens * plain_s if result.draft_problem else 0.0
             costs.add_lost(load, max(0.0, lost_s))

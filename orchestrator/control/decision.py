@@ -33,6 +33,8 @@ class RoundResult:
     """Tokens decoded without a draft."""
     num_committed_tokens: int = 0
     """All tokens of the round."""
+    num_forced_tokens: int = 0
+    """Those of them that a grammar drafted, as it does however the rest is decoded."""
     propose_s: float = 0.0
     """What the round waited for its proposal."""
     draft_compute_s: float = 0.0
@@ -70,7 +72,12 @@ class RoundResult:
     @property
     def is_measurable_run(self) -> bool:
         """Whether the time of a token is known well enough."""
-        return self.plain_token_s > 0 and self.num_committed_tokens >= MEASURABLE_TOKENS
+        return self.plain_token_s > 0 and self.num_counted_tokens >= MEASURABLE_TOKENS
+
+    @property
+    def num_counted_tokens(self) -> int:
+        """Tokens of the round that say how fast it was."""
+        return self.num_committed_tokens - self.num_forced_tokens
 
     def elapsed_s(self, last_s: float) -> float:
         """Time from the result before, at last_s, to this one, prefills taken off; 0: not known."""

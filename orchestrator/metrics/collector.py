@@ -123,6 +123,14 @@ def _speculation(totals: RequestTotals, control: ControlState, ahead: PredraftCo
         "position",
         {str(position): count for position, count in enumerate(totals.num_accepted_per_position)},
     )
+    yield counter(
+        "spec_decode_num_grammar_draft_tokens",
+        "Draft tokens verified that only the request's grammar drafted.",
+        totals.num_grammar_draft_tokens,
+    )
+    yield counter(
+        "spec_decode_num_grammar_accepted_tokens", "Of these, those accepted.", totals.num_grammar_accepted_tokens
+    )
     yield counter("spec_decode_num_plain_tokens", "Output tokens decoded without a draft.", totals.num_plain_tokens)
     yield counter(
         "spec_decode_missed_deadlines", "Proposals that came too late for their round.", totals.num_missed_deadlines

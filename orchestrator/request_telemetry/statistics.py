@@ -39,6 +39,9 @@ class RequestTotals:
     num_draft_tokens: Counter[Kind] = field(default_factory=Counter)
     """By kind of request."""
     num_accepted_tokens: Counter[Kind] = field(default_factory=Counter)
+    num_grammar_draft_tokens: int = 0
+    """Draft tokens that only a request's grammar drafted; in the counts by kind, too."""
+    num_grammar_accepted_tokens: int = 0
     num_accepted_per_position: list[int] = field(default_factory=list)
     """Element i: rounds in which draft token i was accepted."""
     num_missed_deadlines: int = 0
@@ -64,6 +67,8 @@ class RequestTotals:
         self.num_rounds += statistics.num_rounds
         self.num_draft_tokens[sequence.request.kind] += statistics.num_draft_tokens
         self.num_accepted_tokens[sequence.request.kind] += statistics.num_accepted_tokens
+        self.num_grammar_draft_tokens += sequence.num_grammar_draft_tokens
+        self.num_grammar_accepted_tokens += sequence.num_grammar_accepted_tokens
         self._add_positions(statistics.num_accepted_tokens_per_position)
         self.num_missed_deadlines += session.drafter.num_missed_deadlines
         self.num_failovers += target.num_failovers

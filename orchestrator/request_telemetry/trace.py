@@ -17,6 +17,7 @@ from pilotfish.telemetry.tracing import AttributeValue, Tracing
 PROVIDER_NAME = "pilotfish"
 _STATISTICS = (
     *("num_rounds", "num_draft_tokens", "num_accepted_tokens", "mean_acceptance_length", "num_plain_tokens"),
+    *("num_grammar_draft_tokens", "num_grammar_accepted_tokens"),
     *("num_missed_deadlines", "num_steps", "num_accepted_steps"),
 )
 _RECORDS_PER_TURN = 16

@@ -142,6 +142,11 @@ class GenerationRequest(AnswerOptions):
     client: str = ""
     """The client's alias for replicas: see OpenSequence."""
 
+    @property
+    def speculates(self) -> bool:
+        """Whether anything may be drafted for it."""
+        return self.speculation.mode != "off" and self.num_speculative_tokens > 0
+
 
 def lossy_by_of(asked: GenerationOptions | GenerationRequest) -> str:
     """What makes the answer lossy, by its name in requests; empty: nothing."""

@@ -76,6 +76,8 @@ class RoundMachine:
         self._credit_tokens = credit_tokens
         self._tree = tree
         self._log = log or RoundLog()
+        request = sequence.request
+        self._has_grammar = request.sampling.grammar is not None and request.speculates
         self._decision = _STEP
         self._draft = NO_DRAFT
         """What the round verifies, or why it verifies nothing."""
@@ -145,8 +147,10 @@ class RoundMachine:
     def _verify(self, draft: Draft, now_s: float) -> None:
         """Have the target verify the draft, or decode a run where it is empty."""
         self._draft, length, decision = draft, self.sequence.length, self._decision
+        # Under an operator's rule for the batch size nothing is drafted.
+        takes_forced = self._has_grammar and decision.reason is not Reason.BATCH_SIZE
         if draft.token_ids:
-            self.target.ask(Verification(draft, length), now_s)
+            self.target.ask(Verification(draft, length, takes_forced=takes_forced), now_s)
             return
         run = PlainRun(
             length,
@@ -154,6 +158,7 @@ class RoundMachine:
             credit_tokens=self._credit_tokens,
             num_in_target_drafts=decision.num_draft_tokens if self.drafter.is_in_target else 0,
             tree=self._tree,
+            takes_forced=takes_forced,
         )
         self.target.ask(run, now_s)
 
@@ -241,6 +246,9 @@ class RoundMachine:
         """The round so far, for the controller."""
         sequence, asked, draft, replica = self.sequence, self.target.round, self._draft, self.target.replica
         peer = self.target.peer
+        forced = last_verdict.num_grammar_tokens
+        # A draft that differed from what was forced at once was left out.
+        num_drafts = last_verdict.num_draft_tokens - forced or len(draft.token_ids)
         assert asked is not None
         assert peer is not None
         return RoundResult(
@@ -249,11 +257,12 @@ class RoundMachine:
             num_remaining_tokens=sequence.num_remaining_tokens - asked.num_coming_tokens(sequence.length),
             # One that was not asked, as what it drafts from comes with the next verdict, has not failed to answer.
             num_requested_tokens=0 if draft.is_deferred else self._decision.num_draft_tokens,
-            num_draft_tokens=last_verdict.num_draft_tokens,
-            num_accepted_tokens=last_verdict.num_accepted_tokens,
+            num_draft_tokens=num_drafts,
+            num_accepted_tokens=last_verdict.num_accepted_tokens - last_verdict.num_accepted_grammar_tokens,
             draft_depth=last_verdict.draft_depth,
             num_plain_tokens=asked.num_plain_tokens,
             num_committed_tokens=sequence.length - asked.base_length,
+            num_forced_tokens=asked.num_forced_tokens,
             propose_s=draft.elapsed_s,
             draft_compute_s=draft.compute_s,
             target_s=asked.timing.elapsed_s,

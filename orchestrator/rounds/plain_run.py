@@ -40,18 +40,23 @@ class PlainRun:
         credit_tokens: int,
         num_in_target_drafts: int = 0,
         tree: TreeRequest | None = None,
+        takes_forced: bool = False,
     ) -> None:
         """length: committed tokens. num_tokens: tokens to decode.
 
         credit_tokens: the most that is asked for and not committed, however often the run is extended: what a client
         that does not read leaves waiting in memory.
         num_in_target_drafts: drafts that the target may make for itself in a step, branching within `tree`.
+        takes_forced: whether it may draft what the grammar forces.
         """
         self.base_length = length
         self.successor: Decision | None = None
         """The decision after the run, where it was made before the end."""
         self.num_plain_tokens = 0
-        """Tokens that came without a draft of the orchestrator's."""
+        """Tokens that came without a draft, a grammar's aside."""
+        self.num_forced_tokens = 0
+        """Tokens that a grammar drafted."""
+        self.takes_forced = takes_forced
         self.timing: RoundTiming
         self._credit_tokens = credit_tokens
         self._goal_length = length + min(num_tokens, credit_tokens)
@@ -77,11 +82,12 @@ class PlainRun:
 
     def take(self, verdict: Verdict, mark: Mark) -> None:
         """A verdict came. mark: the moment after it."""
-        self._is_cut = self._cut_in is not None and verdict.num_draft_tokens > 0
+        self._is_cut = self._cut_in is not None and not verdict.is_plain_or_forced
         if not self._is_cut:
             self.timing = self.timing.arrived(mark)
-        if verdict.num_draft_tokens == 0:
-            self.num_plain_tokens += len(verdict.token_ids)
+        self.num_forced_tokens += verdict.num_accepted_grammar_tokens
+        if verdict.is_plain_or_forced:
+            self.num_plain_tokens += len(verdict.token_ids) - verdict.num_accepted_grammar_tokens
 
     def is_running_out(self, length: int, num_remaining_tokens: int) -> bool:
         """Whether it is time to decide what follows."""
@@ -101,7 +107,7 @@ class PlainRun:
         """Decode num_tokens more. What is measured and counted begins anew: the run so far is another one."""
         self._goal_length += min(num_tokens, self._credit_tokens - self.num_coming_tokens(length))
         self.base_length = length
-        self.num_plain_tokens = 0
+        self.num_plain_tokens = self.num_forced_tokens = 0
         self.timing = RoundTiming(now, now, now, self.timing.is_known)
 
     def awaits_cut_in(self, text: Text) -> bool:
@@ -145,4 +151,5 @@ class PlainRun:
             num_draft_tokens=min(self._num_in_target_drafts, limit),
             features=features,
             tree=self._tree and self._tree.within(limit),
+            takes_forced_drafts=self.takes_forced,
         )

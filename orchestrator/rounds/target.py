@@ -70,6 +70,8 @@ class Target:
         self._failover = Failover(pool, acquire_timeout_s)
         self._features = features or FeatureFeed()
         self._preferred = preferred
+        self._num_forced_tokens = 0
+        """Committed tokens that a grammar drafted."""
         self._acquiring_since_s = 0.0
         self._is_opened = False
         """Whether the replica has taken the sequence."""
@@ -102,7 +104,7 @@ class Target:
         if self.peer is not None and not self.is_welcome:
             self.leave()
         if self.peer is None:
-            asked.timing = RoundTiming(Mark(now_s, self._sequence.length, LoadReport()))
+            asked.timing = RoundTiming(Mark(now_s, self._num_unforced_tokens, LoadReport()))
             self._acquire(now_s)
         else:
             asked.timing = RoundTiming(self._mark(now_s))
@@ -128,7 +130,8 @@ class Target:
         draft = draft.within(self.peer.limits.max_draft_tokens)
         if run.cut_in(length, draft):
             self.peer.cut_in_lengths.add(length)
-            self._out.append(Send(self.peer, verify(self.peer, length, draft), is_optional=True))
+            command = verify(self.peer, length, draft, takes_forced=run.takes_forced)
+            self._out.append(Send(self.peer, command, is_optional=True))
 
     def hand_on(self, drafts: Predrafted) -> None:
         """Let the replica go on with them, without a round trip, where the verification under way ends as foreseen."""
@@ -205,7 +208,8 @@ class Target:
                 if message.features is not None:
                     self._features.add(message.features)
                 assert self.round is not None
-                after = Mark(event.at_s, message.base_length + len(message.token_ids), event.load)
+                self._num_forced_tokens += message.num_accepted_grammar_tokens
+                after = Mark(event.at_s, self._num_unforced_tokens + len(message.token_ids), event.load)
                 self.round.take(message, after)
                 return message
             case Opened():
@@ -257,7 +261,11 @@ class Target:
 
     def _mark(self, at_s: float) -> Mark:
         assert self.peer is not None
-        return Mark(at_s, self._sequence.length, self.peer.load)
+        return Mark(at_s, self._num_unforced_tokens, self.peer.load)
+
+    @property
+    def _num_unforced_tokens(self) -> int:
+        return self._sequence.length - self._num_forced_tokens
 
     def _leave(self, error: PilotfishError, peer: Peer, now_s: float) -> None:
         """Leave the replica that failed. Raises `error` when trying elsewhere is no use."""

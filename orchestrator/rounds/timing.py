@@ -12,7 +12,7 @@ class Mark(msgspec.Struct, frozen=True):
 
     at_s: float
     length: int
-    """Committed tokens then."""
+    """Committed tokens then, but for those that a grammar drafted: they take no time, whoever drafts the rest."""
     load: LoadReport
     """The replica's last report then."""
 

@@ -15,12 +15,15 @@ class Verification:
     successor = None
     """What follows is decided at its end."""
 
-    def __init__(self, draft: Draft, length: int) -> None:
-        """length: the committed tokens on which the draft stands."""
+    def __init__(self, draft: Draft, length: int, *, takes_forced: bool = False) -> None:
+        """length: the committed tokens on which the draft stands. takes_forced: as Verify.takes_forced_drafts."""
         self.draft = draft
         self.base_length = length
         self.num_plain_tokens = 0
         """Tokens that came without a draft."""
+        self.num_forced_tokens = 0
+        """Tokens that a grammar drafted."""
+        self._takes_forced = takes_forced
         self.timing: RoundTiming
         self._is_over = False
 
@@ -43,16 +46,19 @@ class Verification:
         """The verdict came. mark: the moment after it."""
         self._is_over = True
         self.timing = self.timing.arrived(mark)
+        self.num_forced_tokens += verdict.num_accepted_grammar_tokens
         if verdict.num_draft_tokens == 0:
             self.num_plain_tokens += len(verdict.token_ids)
 
     def command(self, peer: Peer, length: int, features: FeatureRequest | None) -> Verify:
         # Replicas of a pool may differ in what they take.
         self.draft = self.draft.within(peer.limits.max_draft_tokens)
-        return verify(peer, length, self.draft, features)
+        return verify(peer, length, self.draft, features, takes_forced=self._takes_forced)
 
 
-def verify(peer: Peer, length: int, draft: Draft, features: FeatureRequest | None = None) -> Verify:
+def verify(
+    peer: Peer, length: int, draft: Draft, features: FeatureRequest | None = None, *, takes_forced: bool = False
+) -> Verify:
     """What asks for a verdict on the draft, which stands on length tokens."""
     return Verify(
         sequence_id=peer.sequence_id,
@@ -61,4 +67,5 @@ def verify(peer: Peer, length: int, draft: Draft, features: FeatureRequest | Non
         draft_probs=draft.probs,
         parents=draft.parents,
         features=features,
+        takes_forced_drafts=takes_forced,
     )

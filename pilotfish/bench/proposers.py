@@ -61,6 +61,8 @@ def _proposers() -> Iterator[Proposer]:
     yield Proposer("auto", "auto")
     yield Proposer("draft", "draft")
     for drafter, kind in DRAFTERS.items():
+        if kind.needs is Needs.GRAMMAR:  # it drafts beside each
+            continue
         placed = [_placed(drafter, kind, location) for location in kind.runs_in]
         if kind.needs is not Needs.TEXT:
             placed += map(_after_suffix, tuple(placed))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
 
 from rich.console import Console
 from rich.table import Table
@@ -17,12 +18,14 @@ STYLES = {
     TokenOrigin.ACCEPTED: "green",
     TokenOrigin.BONUS: "cyan",
     TokenOrigin.RECOVERED: "yellow",
+    TokenOrigin.GRAMMAR: "blue",
     TokenOrigin.PLAIN: "",
 }
 MEANINGS = {
     TokenOrigin.ACCEPTED: "accepted draft",
     TokenOrigin.BONUS: "bonus (all accepted)",
     TokenOrigin.RECOVERED: "recovered (draft rejected)",
+    TokenOrigin.GRAMMAR: "forced by the grammar",
     TokenOrigin.PLAIN: "plain",
 }
 MAX_POSITIONS_SHOWN = 16
@@ -38,27 +41,26 @@ def legend() -> Text:
 def segments(chunk: Chunk, detokenize: Detokenize) -> Iterator[tuple[str, TokenOrigin]]:
     """Split a chunk's text by origin.
 
-    A chunk holds accepted tokens and at most one other. Its text is cut where the accepted tokens'
-    own text ends. Where the two do not line up (a character or a possible stop string is held
-    back), the whole text counts as what most of the tokens are.
+    Its text is cut where the text of the tokens of one origin ends. Where the two do not line up (a character or a
+    possible stop string is held back), the rest counts as theirs.
     """
     if not chunk.text:
         return
     if not chunk.origins:
         yield chunk.text, TokenOrigin.PLAIN
         return
-    first, last = chunk.origins[0], chunk.origins[-1]
-    if first is last:
-        yield chunk.text, first
-        return
-    num_first = sum(origin is first for origin in chunk.origins)
-    head = detokenize(chunk.token_ids[:num_first])
-    if head and chunk.text.startswith(head):
-        yield head, first
-        if len(chunk.text) > len(head):
-            yield chunk.text[len(head) :], last
-    else:
-        yield chunk.text, first
+    rest, start = chunk.text, 0
+    *groups, (last, _) = [(origin, len(list(group))) for origin, group in groupby(chunk.origins)]
+    for origin, num_tokens in groups:
+        piece = detokenize(chunk.token_ids[start : start + num_tokens])
+        start += num_tokens
+        if not piece or not rest.startswith(piece):
+            last = origin
+            break
+        yield piece, origin
+        rest = rest[len(piece) :]
+    if rest:
+        yield rest, last
 
 
 def render(answer: Iterable[Chunk | Summary], console: Console, detokenize: Detokenize) -> tuple[str, Summary]:
@@ -95,6 +97,9 @@ def statistics_table(summary: Summary) -> Table:
         shown = stats.acceptance_per_position[:MAX_POSITIONS_SHOWN]
         accepted = f"{stats.num_accepted_tokens} of {stats.num_draft_tokens} ({stats.acceptance_rate:.0%})"
         table.add_row("drafts accepted", accepted)
+        if stats.num_grammar_draft_tokens:
+            forced = f"{stats.num_grammar_accepted_tokens} of {stats.num_grammar_draft_tokens}"
+            table.add_row("of them, forced by the grammar", forced)
         table.add_row("rounds", f"{stats.num_rounds}, {stats.mean_acceptance_length:.2f} tokens each")
         table.add_row("by position", " ".join(f"{rate:.0%}" for rate in shown))
     if stats.num_steps:

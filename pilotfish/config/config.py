@@ -77,7 +77,7 @@ class Config:
             for proposer in drafters_of(Needs.FEATURES, Location.TARGET):
                 if head := shipped_head(target.model, proposer):
                     lookup = "suffix" if drafter.lookup == "auto" else drafter.lookup
-                    return InTargetDrafterConfig(proposer=proposer, lookup=lookup, model=head)
+                    return dataclasses.replace(drafter, proposer=proposer, lookup=lookup, model=head)
         model = self._head(drafter.model, drafter.proposer, target.model, Location.TARGET, "target.drafter.model")
         return dataclasses.replace(
             drafter,

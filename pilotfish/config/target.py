@@ -40,6 +40,9 @@ class InTargetDrafterConfig:
     `early_exit`: a trained exit; empty: bare, for targets trained for it (LayerSkip)."""
     exit_layer: NonNegativeInt = 0
     """Layers that `early_exit` runs. 0: those that the trained exit was made for; bare, half of them."""
+    grammar: bool = True
+    """Draft what a request's [grammar](structured-output.md#drafts-of-the-grammar) leaves no choice about, beside any
+    other drafter, wherever that is."""
 
     def __post_init__(self) -> None:
         require(

@@ -35,6 +35,8 @@ def _fill_verify(proto: pb.Verify, command: Verify) -> None:
         proto.parents.extend(command.parents)
     if command.features is not None:
         proto.features.CopyFrom(conversion.feature_request_to_proto(command.features))
+    if command.takes_forced_drafts:
+        proto.takes_forced_drafts = True
 
 
 def _verify_from_proto(proto: pb.Verify, sequence_id: int) -> Verify:
@@ -45,6 +47,7 @@ def _verify_from_proto(proto: pb.Verify, sequence_id: int) -> Verify:
         tuple(map(conversion.distribution_from_proto, proto.draft_probs[:])),
         tuple(proto.parents[:]),
         conversion.feature_request_from_proto(proto.features) if proto.HasField("features") else None,
+        proto.takes_forced_drafts,
     )
 
 
@@ -57,6 +60,8 @@ def _fill_decode(proto: pb.Decode, command: Decode) -> None:
         proto.features.CopyFrom(conversion.feature_request_to_proto(command.features))
     if command.tree is not None:
         proto.tree.CopyFrom(conversion.tree_request_to_proto(command.tree))
+    if command.takes_forced_drafts:
+        proto.takes_forced_drafts = True
 
 
 def _decode_from_proto(proto: pb.Decode, sequence_id: int) -> Decode:
@@ -67,6 +72,7 @@ def _decode_from_proto(proto: pb.Decode, sequence_id: int) -> Decode:
         proto.num_draft_tokens,
         conversion.feature_request_from_proto(proto.features) if proto.HasField("features") else None,
         conversion.tree_request_from_proto(proto.tree) if proto.HasField("tree") else None,
+        proto.takes_forced_drafts,
     )
 
 
@@ -85,6 +91,12 @@ def _fill_verdict(proto: pb.Verdict, event: Verdict, sequence_id: int) -> None:
         proto.ended_in_leaf = True
     if event.num_next_draft_tokens:
         proto.num_next_draft_tokens = event.num_next_draft_tokens
+    if event.first_grammar_token:
+        proto.first_grammar_token = event.first_grammar_token
+    if event.num_grammar_tokens:
+        proto.num_grammar_tokens = event.num_grammar_tokens
+    if event.replaces_draft:
+        proto.replaces_draft = True
     if event.timings != NO_TIMINGS:
         conversion.fill_timings(proto.timings, event.timings)
     _fill_rest_of_verdict(proto, event)
@@ -114,6 +126,9 @@ def _verdict_from_proto(proto: pb.Verdict) -> Verdict:
         proto.ended_in_leaf,
         conversion.features_from_proto(proto.features) if proto.HasField("features") else None,
         proto.num_next_draft_tokens,
+        proto.first_grammar_token,
+        proto.num_grammar_tokens,
+        proto.replaces_draft,
     )
 
 

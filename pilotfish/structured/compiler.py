@@ -31,6 +31,7 @@ class Compiled(NamedTuple):
     """A grammar at its start, and about what it takes."""
 
     matcher: LLMatcher
+    vocabulary: LLTokenizer
     num_bytes: int
 
 
@@ -119,7 +120,7 @@ class GrammarCompiler:
         num_bytes = 0 if self._guard is None else self._guard.check(grammar)
         if self._vocabulary is None:
             self._vocabulary = self._load()
-        return Compiled(compile_grammar(self._vocabulary, grammar), num_bytes)
+        return Compiled(compile_grammar(self._vocabulary, grammar), self._vocabulary, num_bytes)
 
 
 def _has_failed_for_now(future: Future[Compiled]) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from llguidance import LLMatcher
+from llguidance import LLMatcher, LLTokenizer
 
+from pilotfish.structured.forcing import ForcedText, few_tokens, forced_text
 from pilotfish.structured.grammar import one_line
 
 
@@ -16,10 +17,28 @@ class GrammarMatcher:
     drafts, from branch to branch of a tree, and back when drafts are rejected.
     """
 
-    __slots__ = ("_consumed", "_masks", "_matcher", "_num_certain", "_num_prompt_tokens", "_output")
+    __slots__ = (
+        "_consumed",
+        "_forced",
+        "_forced_at",
+        "_masks",
+        "_matcher",
+        "_num_certain",
+        "_num_prompt_tokens",
+        "_output",
+        "vocabulary",
+    )
 
-    def __init__(self, matcher: LLMatcher, num_prompt_tokens: int, output_token_ids: Sequence[int] = ()) -> None:
-        """matcher: stands at the grammar's start, and belongs to this object from now on."""
+    def __init__(
+        self,
+        matcher: LLMatcher,
+        num_prompt_tokens: int,
+        output_token_ids: Sequence[int] = (),
+        *,
+        vocabulary: LLTokenizer,
+    ) -> None:
+        """matcher: stands at the grammar's start, and belongs to this object from now on. vocabulary: its tokens."""
+        self.vocabulary = vocabulary
         self._matcher = matcher
         self._num_prompt_tokens = num_prompt_tokens
         self._output = list(output_token_ids)
@@ -27,6 +46,8 @@ class GrammarMatcher:
         """Tokens that the matcher has taken."""
         self._num_certain = 0
         """Consumed tokens, from the first on, that are output."""
+        self._forced_at, self._forced = 0, ForcedText()
+        """Output tokens behind which this text is forced."""
         self._masks: dict[tuple[int, ...], bytes | None] = {}
         """Masks by the drafts after the output."""
 
@@ -44,6 +65,7 @@ class GrammarMatcher:
         """Keep the first length tokens, prompt included."""
         del self._output[max(0, length - self._num_prompt_tokens) :]
         self._num_certain = min(self._num_certain, len(self._output))
+        self._forced_at, self._forced = 0, ForcedText()
         self._masks.clear()
 
     def allowed(self, draft_token_ids: Sequence[int] = ()) -> bytes | None:
@@ -57,6 +79,22 @@ class GrammarMatcher:
             if self._matcher.is_error():
                 self._masks[path] = None
         return self._masks[path]
+
+    def few_allowed(self, draft_token_ids: Sequence[int]) -> list[bytes]:
+        """The texts of the tokens that may follow output and drafts; none where there are many, or none may."""
+        mask = self.allowed(draft_token_ids)
+        return [] if mask is None else [self.vocabulary.decode_bytes([token_id]) for token_id in few_tokens(mask)]
+
+    def forced(self, *, max_bytes: int, max_s: float) -> ForcedText:
+        """What the grammar forces behind the output, within these bounds; see forced_text."""
+        known = self._forced.behind(self.vocabulary.decode_bytes(self._output[self._forced_at :]))
+        if known is None:
+            if not self._move_to(()):
+                return ForcedText()
+            # A copy: what lies far ahead may be too much for the library, and is not to end the answer before.
+            known = forced_text(self._matcher.deep_copy(), self.vocabulary, max_bytes=max_bytes, max_s=max_s)
+        self._forced_at, self._forced = len(self._output), known
+        return known
 
     def _move_to(self, path: Sequence[int]) -> bool:
         """Whether the grammar allows the output and the path."""

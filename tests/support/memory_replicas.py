@@ -24,6 +24,7 @@ from pilotfish.messages import (
     Verdict,
     Verify,
 )
+from pilotfish.speculation.common_prefix import num_common_tokens
 from pilotfish.speculation.trees.tree import DraftTree
 from pilotfish.step_table import StepTable
 from pilotfish.types import FinishReason, Limits, LoadReport, ModelInfo, SequenceErrorCode
@@ -56,6 +57,9 @@ class MemoryLink:
         self.drafts_ahead = False
         self.step_s = 0.0
         """That a verification takes; then the replica goes on with what was prepared meanwhile."""
+        self.forced: Callable[[Sequence[int]], tuple[int, ...]] = lambda _: ()
+        """What a grammar forces behind the tokens, right or not."""
+        self.takes_forced: dict[int, bool] = {}
         self.prepared: dict[int, Predrafted] = {}
         """Of each sequence: for its next verdict."""
         self.prompt_lengths: dict[int, int] = {}
@@ -198,7 +202,9 @@ class MemoryLink:
             if command.draft_token_ids[: len(decoded)] != decoded or len(decoded) >= len(command.draft_token_ids):
                 return []
             del self.goal_lengths[command.sequence_id]
-            return [self._verdict(command.sequence_id, command.draft_token_ids[len(decoded) :])]
+            rest = command.draft_token_ids[len(decoded) :]
+            return [self._as_answer(self._verdict(command.sequence_id, rest))]
+        self.takes_forced[command.sequence_id] = command.takes_forced_drafts
         if command.base_length != len(tokens):
             return [SequenceError(command.sequence_id, SequenceErrorCode.STALE, "stale", command.base_length)]
         if isinstance(command, Decode) and self.decodes_step_by_step:
@@ -219,7 +225,7 @@ class MemoryLink:
         if self.step_s:
             self._later(command.sequence_id, command.draft_token_ids, command.parents)
             return []
-        return [self._verdict(command.sequence_id, command.draft_token_ids, command.parents)]
+        return [self._as_answer(self._verdict(command.sequence_id, command.draft_token_ids, command.parents))]
 
     def _later(self, sequence_id: int, draft_token_ids: Sequence[int], parents: Sequence[int] = ()) -> None:
         asyncio.get_running_loop().call_later(self.step_s, self._verify, sequence_id, draft_token_ids, parents)
@@ -228,7 +234,7 @@ class MemoryLink:
         """A step has ended; the next one verifies what was prepared for just its outcome."""
         if sequence_id not in self.tokens:
             return
-        verdict = self._verdict(sequence_id, draft_token_ids, parents)
+        verdict = self._as_answer(self._verdict(sequence_id, draft_token_ids, parents))
         prepared = self.prepared.pop(sequence_id, None)
         if prepared is not None and prepared.base_length == verdict.base_length and verdict.finish_reason is None:
             draft = prepared.draft(verdict.token_ids)
@@ -236,6 +242,12 @@ class MemoryLink:
                 self._later(sequence_id, draft.draft_token_ids)
                 verdict = msgspec.structs.replace(verdict, num_next_draft_tokens=len(draft.draft_token_ids))
         self._answer([verdict])
+
+    @staticmethod
+    def _as_answer(verdict: Verdict) -> Verdict:
+        """The verdict of a Verify."""
+        is_replaced = 0 < verdict.num_grammar_tokens == verdict.num_draft_tokens
+        return msgspec.structs.replace(verdict, replaces_draft=is_replaced)
 
     @staticmethod
     def _prepared(command: Propose, tokens: Sequence[int]) -> Predrafted:
@@ -262,8 +274,12 @@ class MemoryLink:
         return Proposal(command.sequence_id, command.base_length, tuple(drafted), parents=tuple(parents))
 
     def _verdict(self, sequence_id: int, draft_token_ids: Sequence[int], parents: Sequence[int] = ()) -> Verdict:
-        tree = DraftTree(tuple(parents)) if parents else DraftTree.chain(len(draft_token_ids))
         tokens = self.tokens[sequence_id]
+        forced = self.forced(tokens) if self.takes_forced.get(sequence_id) and not parents else ()
+        common = num_common_tokens(forced, draft_token_ids)
+        if common < len(forced):
+            draft_token_ids = forced
+        tree = DraftTree(tuple(parents)) if parents else DraftTree.chain(len(draft_token_ids))
         base_length, output, num_accepted = len(tokens), list[int](), 0
         finish_reason: FinishReason | None = None
         node: int | None = -1
@@ -287,4 +303,6 @@ class MemoryLink:
             finish_reason=finish_reason,
             draft_depth=tree.depth if parents else 0,
             ended_in_leaf=bool(parents) and not tree.children[last + 1],
+            first_grammar_token=common if common < len(forced) else 0,
+            num_grammar_tokens=len(forced) - common,
         )

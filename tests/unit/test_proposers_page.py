@@ -124,6 +124,7 @@ def test_every_room_holds_what_its_row_promises(name: str) -> None:
         Needs.FEATURES: ("build_in_target", "build_standalone"),
         Needs.LAYERS: ("build_in_target",),
         Needs.MODEL: (),
+        Needs.GRAMMAR: ("GrammarDrafter",),
     }[kind.needs]
     assert all(callable(getattr(room(name, "draft"), function)) for function in promised)
     assert (kind.feature_layers is not None) == (kind.needs is Needs.FEATURES)

@@ -20,8 +20,9 @@ class TokenDetails(msgspec.Struct):
     texts: list[str]
     """Texts of the tokens, each by itself: an incomplete character shows as U+FFFD."""
     origins: list[str]
-    """`plain`, `accepted` (a draft that stood), `recovered` (the target's own after a draft that fell) or `bonus`
-    (after drafts that all stood). Every round ends with a token that is not `accepted`, or with the answer."""
+    """`plain`, `accepted` (a draft that stood), `grammar` (the same, and only the request's grammar drafted it),
+    `recovered` (the target's own after a draft that fell) or `bonus` (after drafts that all stood). Every round ends
+    with a token that is neither `accepted` nor `grammar`, or with the answer."""
     round_draft_tokens: list[int]
     """For each token, how many draft tokens its round had; 0: it was decoded plainly."""
 

@@ -64,7 +64,7 @@ export class Answer {
     return drafted.length ? 1 + this.numAccepted / drafted.length : null;
   }
 
-  // The round of the next token: it ends with the first one that is no accepted draft.
+  // The round of the next token: it ends with the first one that is no accepted draft, whoever drafted it.
   _round(origin, drafted) {
     if (!this._open) {
       this._open = { number: this.rounds.length + 1, drafted, accepted: 0, startS: 0, endS: 0 };
@@ -72,7 +72,7 @@ export class Answer {
       this.numDrafted += drafted;
     }
     const round = this._open;
-    if (origin === "accepted") {
+    if (origin === "accepted" || origin === "grammar") {
       round.accepted += 1;
       this.numAccepted += 1;
     } else {

@@ -23,6 +23,8 @@ class Drafts:
     """None: each token continues the one before it."""
     confidences: tuple[float, ...] = ()
     """Probabilities that the target comes to each token of a chain that was not drawn, as the drafter sees them."""
+    forced: tuple[int, int] = (0, 0)
+    """Place of the first token of a chain that only a grammar drafted, and the place behind the last one."""
 
     @classmethod
     def chosen(cls, token_ids: tuple[int, ...], tree: DraftTree, sampling: SamplingParams) -> Drafts:
@@ -40,7 +42,8 @@ class Drafts:
         """The drafts among the first max_nodes that continue the text by no more than max_depth tokens."""
         if self.tree is None:
             kept = max(0, min(max_depth, max_nodes))
-            return Drafts(self.token_ids[:kept], self.probs[:kept], None, self.confidences[:kept])
+            forced = min(self.forced[0], kept), min(self.forced[1], kept)
+            return Drafts(self.token_ids[:kept], self.probs[:kept], None, self.confidences[:kept], forced)
         nodes = self.tree.kept_nodes(max_depth, max_nodes)
         if len(nodes) == len(self):
             return self
@@ -54,6 +57,18 @@ class Drafts:
 
 
 NO_DRAFTS = Drafts()
+
+
+@dataclass(frozen=True, slots=True)
+class ForcedSpan:
+    """Forced text as tokens; nothing is ordinary."""
+
+    token_ids: tuple[int, ...] = ()
+    places: tuple[tuple[int, int], ...] = ()
+    """What the drafter knows each token by, and the one that it was not sure of behind them."""
+
+
+NOTHING_FORCED = ForcedSpan()
 
 
 @dataclass(slots=True)

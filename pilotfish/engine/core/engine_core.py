@@ -12,6 +12,7 @@ from pilotfish.config import EngineConfig
 from pilotfish.engine.batching.step_costs import StepCosts
 from pilotfish.engine.core.drafted import Drafted
 from pilotfish.engine.core.feature_store import FeatureStore
+from pilotfish.engine.core.forced_drafts import ForcedTokens
 from pilotfish.engine.core.grammars import Grammars
 from pilotfish.engine.core.in_target_drafting import InTargetDrafter, InTargetDrafting
 from pilotfish.engine.core.kept_rows import kept_rows
@@ -39,6 +40,7 @@ class EngineCore(ModelEngine):
         drafter: InTargetDrafter | None = None,
         features: FeatureStore | None = None,
         grammars: Grammars | None = None,
+        forced_tokens: ForcedTokens | None = None,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         super().__init__(
@@ -49,6 +51,7 @@ class EngineCore(ModelEngine):
             prefix_caching=config.prefix_caching,
             move_kv=decoder.move_kv,
             step_costs=StepCosts(),
+            forced_tokens=forced_tokens,
         )
         self._decoder = decoder
         self._top_m = top_m
@@ -64,6 +67,7 @@ class EngineCore(ModelEngine):
                 max_context_tokens=model.max_context_tokens,
                 step_s=lambda num_rows: self.step_costs.step_ns(num_rows) / 1e9,
                 clock_ns=clock_ns,
+                forced=self._forced,
             )
         if features is not None:
             features.allocate(num_blocks)

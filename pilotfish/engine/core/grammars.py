@@ -76,8 +76,8 @@ class Grammars:
                 code = SequenceErrorCode.INVALID if is_refused else SequenceErrorCode.INTERNAL
                 failed.append((sequence, code, str(error) if is_refused else f"a grammar was not compiled: {error!r}"))
                 continue
-            matcher = future.result().matcher.deep_copy()
-            output = sequence.tokens[sequence.num_prompt_tokens :]
-            sequence.follow(GrammarMatcher(matcher, sequence.num_prompt_tokens, output))
+            compiled, num_prompt_tokens = future.result(), sequence.num_prompt_tokens
+            matcher, output = compiled.matcher.deep_copy(), sequence.tokens[num_prompt_tokens:]
+            sequence.follow(GrammarMatcher(matcher, num_prompt_tokens, output, vocabulary=compiled.vocabulary))
         self._waiting = still_waiting
         return failed

@@ -15,6 +15,7 @@ import msgspec
 
 from pilotfish.engine.core.draft_costs import DEFAULT_THRESHOLDS, DraftCosts, Thresholds
 from pilotfish.engine.core.drafts import NO_DRAFTS, Drafts
+from pilotfish.engine.core.forced_drafts import ForcedDrafts
 from pilotfish.engine.core.kept_rows import KeptRows
 from pilotfish.engine.core.kv_cache import KVCache
 from pilotfish.engine.core.sequence import EngineSequence
@@ -82,13 +83,16 @@ class InTargetDrafting:
         max_context_tokens: int,
         step_s: Callable[[float], float],
         clock_ns: Callable[[], int],
+        forced: ForcedDrafts | None = None,
     ) -> None:
-        """step_s: seconds of a step by its rows, as things stand."""
+        """step_s: seconds of a step by its rows, as things stand. forced: drafts where a grammar leaves no choice, in
+        the drafter's place."""
         self._drafter = drafter
         self._kv_cache = kv_cache
         self._max_context_tokens = max_context_tokens
         self._step_s = step_s
         self._clock_ns = clock_ns
+        self._forced = forced
         self._costs = DraftCosts()
 
     def after_step(self, kept: Sequence[KeptRows], num_decoded: int, elapsed_ns: int, num_sequences: int) -> None:
@@ -143,6 +147,8 @@ class InTargetDrafting:
         """Draft tokens that the sequence's run wants next and could output, one after the other."""
         length = len(sequence.tokens)
         if sequence.num_computed_tokens + 1 < length:  # still catching up with its tokens
+            return 0
+        if self._forced is not None and self._forced.behind(sequence):
             return 0
         num_remaining = min(
             run.goal_length - length,

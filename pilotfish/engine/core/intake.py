@@ -89,6 +89,7 @@ class Intake:
         if drafts is None:
             message = f"{len(command.draft_token_ids)} draft tokens with {len(command.draft_probs)} distributions"
             return SequenceError(command.sequence_id, SequenceErrorCode.INVALID, message, command.base_length)
+        sequence.takes_forced_drafts = command.takes_forced_drafts
         if drafts or sequence.run is None:
             asked_of_run = None if sequence.run is None else sequence.feature_request
             sequence.verify(drafts, command.features or asked_of_run, now_ns)

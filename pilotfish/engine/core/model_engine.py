@@ -13,6 +13,7 @@ from pilotfish.config import EngineConfig
 from pilotfish.engine.batching.step_costs import StepCosts
 from pilotfish.engine.core.drafted import Drafted, add_drafted
 from pilotfish.engine.core.engine import Engine
+from pilotfish.engine.core.forced_drafts import ForcedDrafts, ForcedTokens
 from pilotfish.engine.core.grammars import Grammars
 from pilotfish.engine.core.in_target_drafting import InTargetDrafting
 from pilotfish.engine.core.intake import MoveKV
@@ -44,7 +45,9 @@ class ModelEngine(Engine):
         prefix_caching: bool,
         move_kv: MoveKV | None,
         step_costs: StepCosts,
+        forced_tokens: ForcedTokens | None = None,
     ) -> None:
+        """forced_tokens: drafts what grammars force; None: nobody does."""
         super().__init__(
             config, model, grammars=grammars, clock_ns=clock_ns, prefix_caching=prefix_caching, move_kv=move_kv
         )
@@ -61,6 +64,16 @@ class ModelEngine(Engine):
         )
         self.step_costs = step_costs
         """Costs of steps, which every step keeps current."""
+        self._forced: ForcedDrafts | None = None
+        if forced_tokens is not None:
+            self._forced = ForcedDrafts(
+                forced_tokens,
+                self.kv_cache,
+                max_draft_tokens=config.max_draft_tokens,
+                max_context_tokens=model.max_context_tokens,
+                max_logit_rows=config.max_logit_rows,
+                step_s=lambda num_rows: self.step_costs.step_ns(num_rows) / 1e9,
+            )
         self._publishes_costs = False
         self._prefill_ns = 0.0  # of all steps
 
@@ -76,6 +89,8 @@ class ModelEngine(Engine):
         return self.step_costs.step_ns(num_rows + num_more) <= _FREE * self.step_costs.step_ns(num_rows)
 
     def _schedule(self, max_rows: int | None, events: list[Event]) -> list[ScheduledRows]:
+        if self._forced is not None:
+            self._forced.before_step(self._sequences.values())
         scheduled = self._scheduler.schedule(list(self._sequences.values()), max_rows)
         self.num_preemptions = self._scheduler.num_preemptions
         for sequence in self._scheduler.oversized:
@@ -103,7 +118,10 @@ class ModelEngine(Engine):
         for rows in scheduled:
             rows.sequence.serve(start_ns, elapsed_ns, rows.end_place)
         decided = list(zip(verified, outcomes, strict=True))
-        verdicts = self._keep(scheduled, decided, self._commit(decided), elapsed_ns - round(prefill_ns))
+        elapsed_ns -= round(prefill_ns)
+        if self._forced is not None:
+            self._forced.after_step(_num_decoded(decided), elapsed_ns / 1e9)
+        verdicts = self._keep(scheduled, decided, self._commit(decided), elapsed_ns)
         for rows in scheduled:  # now that keys, values and features are in place
             self.kv_cache.register_full_blocks(rows.sequence, rows.sequence.num_committed_tokens)
         proposals = [add_drafted(rows.sequence, result) for rows, result in zip(drafting, drafted, strict=True)]
@@ -126,6 +144,8 @@ class ModelEngine(Engine):
         for rows, outcome in decided:
             verdict = rows.sequence.commit(rows.drafts, outcome, self.model.max_context_tokens)
             path = outcome.path[: verdict.num_accepted_tokens]
+            if self._forced is not None:
+                self._forced.learn(rows.sequence, verdict.base_length, verdict.token_ids)
             moves.extend(self.kv_cache.path_moves(rows.sequence, verdict.base_length, path))
             verdicts.append(verdict)
         if moves and self._move_kv is not None:
@@ -150,9 +170,8 @@ class ModelEngine(Engine):
     ) -> list[Verdict]:
         """Draft for the next step, after first tokens have left; the verdicts that are left."""
         verdicts = self._send_first(verdicts)
-        num_decoded = sum(len(outcome.token_ids) for rows, outcome in decided if rows.is_decode)
         num_sequences = sum(each.run is not None for each in self._sequences.values())
-        drafting.after_step(kept, num_decoded, elapsed_ns, num_sequences)
+        drafting.after_step(kept, _num_decoded(decided), elapsed_ns, num_sequences)
         return verdicts
 
     def _closed(self, event: Event) -> Event:
@@ -181,6 +200,11 @@ class ModelEngine(Engine):
         sequence = self._sequences[verdict.sequence_id]
         has_ended = verdict.finish_reason is not None or _grammar_problem(sequence, verdict)
         return sequence.num_output_tokens == len(verdict.token_ids) and not has_ended
+
+
+def _num_decoded(decided: Decided) -> int:
+    """Tokens that a step has decided beside prefills."""
+    return sum(len(outcome.token_ids) for rows, outcome in decided if rows.is_decode)
 
 
 def _grammar_problem(sequence: EngineSequence, verdict: Verdict) -> tuple[str, str] | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import InitVar, dataclass, field
 
 from pilotfish.engine.core.block_pool import BlockHash, salted_root
-from pilotfish.engine.core.drafts import NO_DRAFTS, DraftedChain, Drafts
+from pilotfish.engine.core.drafts import NO_DRAFTS, NOTHING_FORCED, DraftedChain, Drafts, ForcedSpan
 from pilotfish.engine.core.predraft_growth import PredraftGrowth
 from pilotfish.engine.core.task import DecodeTask, PredraftTask, ProposeTask, Status, Task, TimedTask
 from pilotfish.features import FeatureRequest
@@ -43,6 +43,12 @@ class EngineSequence:
     grammar: GrammarMatcher | None = None
     """The output's position in the request's grammar; None: the output is free."""
     awaits_grammar: bool = False
+    takes_forced_drafts: bool = False
+    """Whether what the grammar forces is drafted, as the last command has it."""
+    forced_at: int = -1
+    """Length of the tokens behind which `forced` lies."""
+    forced: ForcedSpan = NOTHING_FORCED
+    """What the grammar forces there."""
     num_computed_tokens: int = 0
     block_ids: list[int] = field(default_factory=list)
     num_registered_blocks: int = 0
@@ -147,6 +153,7 @@ class EngineSequence:
 
     def decode(self, command: Decode, now_ns: int) -> None:
         """Decode as far as the command says: the run in progress goes on, or one begins."""
+        self.takes_forced_drafts = command.takes_forced_drafts
         self.feature_request = command.features
         goal, run = command.base_length + command.num_tokens, self.run
         if run is None and goal <= len(self.tokens):
@@ -238,7 +245,8 @@ class EngineSequence:
         )
         self.append(committed, committed=True)
         self.num_computed_tokens = base_length + num_accepted
-        timings = task.timings
+        timings, is_verification = task.timings, task.status is Status.VERIFYING
+        num_forced = drafts.forced[1] - drafts.forced[0]
         if len(self.tokens) >= task.goal_length:
             self.rest()
         task.drafts = NO_DRAFTS
@@ -254,6 +262,9 @@ class EngineSequence:
             timings=timings,
             draft_depth=drafts.tree.depth if drafts.tree else 0,
             ended_in_leaf=drafts.tree is not None and not drafts.tree.children[path[-1] + 1 if path else 0],
+            first_grammar_token=drafts.forced[0],
+            num_grammar_tokens=num_forced,
+            replaces_draft=is_verification and 0 < num_forced == len(drafts),
         )
 
     def truncate(self, length: int) -> None:

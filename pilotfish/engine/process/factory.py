@@ -105,8 +105,16 @@ def _model_engine(config: Config, role: Role, rank_folder: Path | None, watch: W
         max_draft_depth=(drafter.max_draft_tokens or 0) if drafter is not None else 0,
     )
     grammars = Grammars.of_model(loaded.folder, decoder.vocab_size)
+    drafts_grammar = role == "target" and config.target.drafter.grammar
     core = EngineCore(
-        decoder, engine, info, top_m=config.draft.top_m, drafter=drafter, features=features, grammars=grammars
+        decoder,
+        engine,
+        info,
+        top_m=config.draft.top_m,
+        drafter=drafter,
+        features=features,
+        grammars=grammars,
+        forced_tokens=room("grammar", "draft").GrammarDrafter() if drafts_grammar else None,
     )
     record_graphs(decoder)
     warm_up(core)

@@ -645,6 +645,8 @@ class SpeculationStats(_message.Message):
     NUM_STEPS_FIELD_NUMBER: _builtins.int
     NUM_ACCEPTED_STEPS_FIELD_NUMBER: _builtins.int
     NUM_STEP_TOKENS_FIELD_NUMBER: _builtins.int
+    NUM_GRAMMAR_DRAFT_TOKENS_FIELD_NUMBER: _builtins.int
+    NUM_GRAMMAR_ACCEPTED_TOKENS_FIELD_NUMBER: _builtins.int
     num_rounds: _builtins.int
     """Rounds that verified at least one draft token."""
     num_draft_tokens: _builtins.int
@@ -667,6 +669,10 @@ class SpeculationStats(_message.Message):
     """Those of them that the target accepted."""
     num_step_tokens: _builtins.int
     """Output tokens of accepted steps; not included in the counts above."""
+    num_grammar_draft_tokens: _builtins.int
+    """Of num_draft_tokens, those that only the request's grammar drafted."""
+    num_grammar_accepted_tokens: _builtins.int
+    """Those of them that the target accepted."""
     @_builtins.property
     def acceptance_per_position(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """Element i: share of the rounds with a draft token i that accepted it."""
@@ -691,10 +697,12 @@ class SpeculationStats(_message.Message):
         num_steps: _builtins.int = ...,
         num_accepted_steps: _builtins.int = ...,
         num_step_tokens: _builtins.int = ...,
+        num_grammar_draft_tokens: _builtins.int = ...,
+        num_grammar_accepted_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acceptance_per_position", b"acceptance_per_position", "mean_acceptance_length", b"mean_acceptance_length", "num_accepted_steps", b"num_accepted_steps", "num_accepted_tokens", b"num_accepted_tokens", "num_draft_tokens", b"num_draft_tokens", "num_missed_deadlines", b"num_missed_deadlines", "num_plain_tokens", b"num_plain_tokens", "num_rounds", b"num_rounds", "num_rounds_by_draft_tokens", b"num_rounds_by_draft_tokens", "num_step_tokens", b"num_step_tokens", "num_steps", b"num_steps", "reason", b"reason", "reason_id", b"reason_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acceptance_per_position", b"acceptance_per_position", "mean_acceptance_length", b"mean_acceptance_length", "num_accepted_steps", b"num_accepted_steps", "num_accepted_tokens", b"num_accepted_tokens", "num_draft_tokens", b"num_draft_tokens", "num_grammar_accepted_tokens", b"num_grammar_accepted_tokens", "num_grammar_draft_tokens", b"num_grammar_draft_tokens", "num_missed_deadlines", b"num_missed_deadlines", "num_plain_tokens", b"num_plain_tokens", "num_rounds", b"num_rounds", "num_rounds_by_draft_tokens", b"num_rounds_by_draft_tokens", "num_step_tokens", b"num_step_tokens", "num_steps", b"num_steps", "reason", b"reason", "reason_id", b"reason_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from pilotfish.rpc.v1 import types_pb2 as pilotfish_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19pilotfish/v1/target.proto\x12\x0cpilotfish.v1\x1a\x18pilotfish/v1/types.proto\"g\n\x12TargetRequestFrame\x12\"\n\x05hello\x18\x01 \x01(\x0b\x32\x13.pilotfish.v1.Hello\x12-\n\x08requests\x18\x02 \x03(\x0b\x32\x1b.pilotfish.v1.TargetRequest\"\xf3\x01\n\rTargetRequest\x12*\n\x04open\x18\x01 \x01(\x0b\x32\x1a.pilotfish.v1.OpenSequenceH\x00\x12&\n\x06verify\x18\x02 \x01(\x0b\x32\x14.pilotfish.v1.VerifyH\x00\x12&\n\x06\x64\x65\x63ode\x18\x03 \x01(\x0b\x32\x14.pilotfish.v1.DecodeH\x00\x12,\n\x05\x63lose\x18\x04 \x01(\x0b\x32\x1b.pilotfish.v1.CloseSequenceH\x00\x12\x30\n\x08prepared\x18\x05 \x01(\x0b\x32\x1c.pilotfish.v1.PreparedDraftsH\x00\x42\x06\n\x04item\"\xc3\x01\n\x06Verify\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\x13\n\x0b\x62\x61se_length\x18\x02 \x01(\r\x12\x17\n\x0f\x64raft_token_ids\x18\x03 \x03(\r\x12\x35\n\x0b\x64raft_probs\x18\x04 \x03(\x0b\x32 .pilotfish.v1.SparseDistribution\x12\x0f\n\x07parents\x18\x05 \x03(\x11\x12.\n\x08\x66\x65\x61tures\x18\x06 \x01(\x0b\x32\x1c.pilotfish.v1.FeatureRequest\"\xbf\x01\n\x06\x44\x65\x63ode\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\x13\n\x0b\x62\x61se_length\x18\x02 \x01(\r\x12\x12\n\nnum_tokens\x18\x03 \x01(\r\x12\x18\n\x10num_draft_tokens\x18\x04 \x01(\r\x12.\n\x08\x66\x65\x61tures\x18\x05 \x01(\x0b\x32\x1c.pilotfish.v1.FeatureRequest\x12\'\n\x04tree\x18\x06 \x01(\x0b\x32\x19.pilotfish.v1.TreeRequestJ\x04\x08\x07\x10\x08\"\x96\x01\n\x13TargetResponseFrame\x12&\n\x07welcome\x18\x01 \x01(\x0b\x32\x15.pilotfish.v1.Welcome\x12/\n\tresponses\x18\x02 \x03(\x0b\x32\x1c.pilotfish.v1.TargetResponse\x12&\n\x04load\x18\x03 \x01(\x0b\x32\x18.pilotfish.v1.LoadReport\"\x98\x01\n\x0eTargetResponse\x12&\n\x06opened\x18\x01 \x01(\x0b\x32\x14.pilotfish.v1.OpenedH\x00\x12(\n\x07verdict\x18\x02 \x01(\x0b\x32\x15.pilotfish.v1.VerdictH\x00\x12,\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x1b.pilotfish.v1.SequenceErrorH\x00\x42\x06\n\x04item\"8\n\x06Opened\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\x19\n\x11num_cached_tokens\x18\x02 \x01(\r\"\xfc\x02\n\x07Verdict\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\x13\n\x0b\x62\x61se_length\x18\x02 \x01(\r\x12\x18\n\x10num_draft_tokens\x18\x03 \x01(\r\x12\x1b\n\x13num_accepted_tokens\x18\x04 \x01(\r\x12\x11\n\ttoken_ids\x18\x05 \x03(\r\x12-\n\x08logprobs\x18\x06 \x03(\x0b\x32\x1b.pilotfish.v1.TokenLogprobs\x12\x31\n\rfinish_reason\x18\x07 \x01(\x0e\x32\x1a.pilotfish.v1.FinishReason\x12&\n\x07timings\x18\x08 \x01(\x0b\x32\x15.pilotfish.v1.Timings\x12\x13\n\x0b\x64raft_depth\x18\t \x01(\r\x12\x15\n\rended_in_leaf\x18\n \x01(\x08\x12(\n\x08\x66\x65\x61tures\x18\x0b \x01(\x0b\x32\x16.pilotfish.v1.Features\x12\x1d\n\x15num_next_draft_tokens\x18\x0c \x01(\r2\\\n\x06Target\x12R\n\x07\x43onnect\x12 .pilotfish.v1.TargetRequestFrame\x1a!.pilotfish.v1.TargetResponseFrame(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19pilotfish/v1/target.proto\x12\x0cpilotfish.v1\x1a\x18pilotfish/v1/types.proto\"g\n\x12TargetRequestFrame\x12\"\n\x05hello\x18\x01 \x01(\x0b\x32\x13.pilotfish.v1.Hello\x12-\n\x08requests\x18\x02 \x03(\x0b\x32\x1b.pilotfish.v1.TargetRequest\"\xf3\x01\n\rTargetRequest\x12*\n\x04open\x18\x01 \x01(\x0b\x32\x1a.pilotfish.v1.OpenSequenceH\x00\x12&\n\x06verify\x18\x02 \x01(\x0b\x32\x14.pilotfish.v1.VerifyH\x00\x12&\n\x06\x64\x65\x63ode\x18\x03 \x01(\x0b\x32\x14.pilotfish.v1.DecodeH\x00\x12,\n\x05\x63lose\x18\x04 \x01(\x0b\x32\x1b.pilotfish.v1.CloseSequenceH\x00\x12\x30\n\x08prepared\x18\x05 \x01(\x0b\x32\x1c.pilotfish.v1.PreparedDraftsH\x00\x42\x06\n\x04item\"\xe0\x01\n\x06Verify\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\x13\n\x0b\x62\x61se_length\x18\x02 \x01(\r\x12\x17\n\x0f\x64raft_token_ids\x18\x03 \x03(\r\x12\x35\n\x0b\x64raft_probs\x18\x04 \x03(\x0b\x32 .pilotfish.v1.SparseDistribution\x12\x0f\n\x07parents\x18\x05 \x03(\x11\x12.\n\x08\x66\x65\x61tures\x18\x06 \x01(\x0b\x32\x1c.pilotfish.v1.FeatureRequest\x12\x1b\n\x13takes_forced_drafts\x18\x07 \x01(\x08\"\xdc\x01\n\x06\x44\x65\x63ode\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\x13\n\x0b\x62\x61se_length\x18\x02 \x01(\r\x12\x12\n\nnum_tokens\x18\x03 \x01(\r\x12\x18\n\x10num_draft_tokens\x18\x04 \x01(\r\x12.\n\x08\x66\x65\x61tures\x18\x05 \x01(\x0b\x32\x1c.pilotfish.v1.FeatureRequest\x12\'\n\x04tree\x18\x06 \x01(\x0b\x32\x19.pilotfish.v1.TreeRequest\x12\x1b\n\x13takes_forced_drafts\x18\x08 \x01(\x08J\x04\x08\x07\x10\x08\"\x96\x01\n\x13TargetResponseFrame\x12&\n\x07welcome\x18\x01 \x01(\x0b\x32\x15.pilotfish.v1.Welcome\x12/\n\tresponses\x18\x02 \x03(\x0b\x32\x1c.pilotfish.v1.TargetResponse\x12&\n\x04load\x18\x03 \x01(\x0b\x32\x18.pilotfish.v1.LoadReport\"\x98\x01\n\x0eTargetResponse\x12&\n\x06opened\x18\x01 \x01(\x0b\x32\x14.pilotfish.v1.OpenedH\x00\x12(\n\x07verdict\x18\x02 \x01(\x0b\x32\x15.pilotfish.v1.VerdictH\x00\x12,\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x1b.pilotfish.v1.SequenceErrorH\x00\x42\x06\n\x04item\"8\n\x06Opened\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\x19\n\x11num_cached_tokens\x18\x02 \x01(\r\"\xcd\x03\n\x07Verdict\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\x13\n\x0b\x62\x61se_length\x18\x02 \x01(\r\x12\x18\n\x10num_draft_tokens\x18\x03 \x01(\r\x12\x1b\n\x13num_accepted_tokens\x18\x04 \x01(\r\x12\x11\n\ttoken_ids\x18\x05 \x03(\r\x12-\n\x08logprobs\x18\x06 \x03(\x0b\x32\x1b.pilotfish.v1.TokenLogprobs\x12\x31\n\rfinish_reason\x18\x07 \x01(\x0e\x32\x1a.pilotfish.v1.FinishReason\x12&\n\x07timings\x18\x08 \x01(\x0b\x32\x15.pilotfish.v1.Timings\x12\x13\n\x0b\x64raft_depth\x18\t \x01(\r\x12\x15\n\rended_in_leaf\x18\n \x01(\x08\x12(\n\x08\x66\x65\x61tures\x18\x0b \x01(\x0b\x32\x16.pilotfish.v1.Features\x12\x1d\n\x15num_next_draft_tokens\x18\x0c \x01(\r\x12\x1b\n\x13\x66irst_grammar_token\x18\r \x01(\r\x12\x1a\n\x12num_grammar_tokens\x18\x0e \x01(\r\x12\x16\n\x0ereplaces_draft\x18\x0f \x01(\x08\x32\\\n\x06Target\x12R\n\x07\x43onnect\x12 .pilotfish.v1.TargetRequestFrame\x1a!.pilotfish.v1.TargetResponseFrame(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,17 +37,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TARGETREQUEST']._serialized_start=175
   _globals['_TARGETREQUEST']._serialized_end=418
   _globals['_VERIFY']._serialized_start=421
-  _globals['_VERIFY']._serialized_end=616
-  _globals['_DECODE']._serialized_start=619
-  _globals['_DECODE']._serialized_end=810
-  _globals['_TARGETRESPONSEFRAME']._serialized_start=813
-  _globals['_TARGETRESPONSEFRAME']._serialized_end=963
-  _globals['_TARGETRESPONSE']._serialized_start=966
-  _globals['_TARGETRESPONSE']._serialized_end=1118
-  _globals['_OPENED']._serialized_start=1120
-  _globals['_OPENED']._serialized_end=1176
-  _globals['_VERDICT']._serialized_start=1179
-  _globals['_VERDICT']._serialized_end=1559
-  _globals['_TARGET']._serialized_start=1561
-  _globals['_TARGET']._serialized_end=1653
+  _globals['_VERIFY']._serialized_end=645
+  _globals['_DECODE']._serialized_start=648
+  _globals['_DECODE']._serialized_end=868
+  _globals['_TARGETRESPONSEFRAME']._serialized_start=871
+  _globals['_TARGETRESPONSEFRAME']._serialized_end=1021
+  _globals['_TARGETRESPONSE']._serialized_start=1024
+  _globals['_TARGETRESPONSE']._serialized_end=1176
+  _globals['_OPENED']._serialized_start=1178
+  _globals['_OPENED']._serialized_end=1234
+  _globals['_VERDICT']._serialized_start=1237
+  _globals['_VERDICT']._serialized_end=1698
+  _globals['_TARGET']._serialized_start=1700
+  _globals['_TARGET']._serialized_end=1792
 # @@protoc_insertion_point(module_scope)

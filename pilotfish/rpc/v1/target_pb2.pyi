@@ -109,10 +109,13 @@ class Verify(_message.Message):
     DRAFT_PROBS_FIELD_NUMBER: _builtins.int
     PARENTS_FIELD_NUMBER: _builtins.int
     FEATURES_FIELD_NUMBER: _builtins.int
+    TAKES_FORCED_DRAFTS_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
     """As in OpenSequence."""
     base_length: _builtins.int
     """Committed tokens (prompt and output) that the draft continues."""
+    takes_forced_drafts: _builtins.bool
+    """As in Decode: what the grammar forces comes first, then what of the draft agrees with it."""
     @_builtins.property
     def draft_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """At most Limits.max_draft_tokens. Those beyond max_tokens or the context are ignored."""
@@ -140,10 +143,11 @@ class Verify(_message.Message):
         draft_probs: _abc.Iterable[_types_pb2.SparseDistribution] | None = ...,
         parents: _abc.Iterable[_builtins.int] | None = ...,
         features: _types_pb2.FeatureRequest | None = ...,
+        takes_forced_drafts: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["features", b"features"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "draft_probs", b"draft_probs", "draft_token_ids", b"draft_token_ids", "features", b"features", "parents", b"parents", "sequence_id", b"sequence_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "draft_probs", b"draft_probs", "draft_token_ids", b"draft_token_ids", "features", b"features", "parents", b"parents", "sequence_id", b"sequence_id", "takes_forced_drafts", b"takes_forced_drafts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -161,6 +165,7 @@ class Decode(_message.Message):
     NUM_DRAFT_TOKENS_FIELD_NUMBER: _builtins.int
     FEATURES_FIELD_NUMBER: _builtins.int
     TREE_FIELD_NUMBER: _builtins.int
+    TAKES_FORCED_DRAFTS_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
     """As in OpenSequence."""
     base_length: _builtins.int
@@ -170,6 +175,10 @@ class Decode(_message.Message):
     num_draft_tokens: _builtins.int
     """Maximum draft tokens per step of the drafter in the target (ModelInfo.proposer). 0: plain decoding. Ignored by a
     target without such a drafter.
+    """
+    takes_forced_drafts: _builtins.bool
+    """Steps also verify tokens of text that the sequence's grammar leaves no choice about, up to Limits.max_draft_tokens.
+    Ignored by a target that does not draft them.
     """
     @_builtins.property
     def features(self) -> _types_pb2.FeatureRequest:
@@ -188,10 +197,11 @@ class Decode(_message.Message):
         num_draft_tokens: _builtins.int = ...,
         features: _types_pb2.FeatureRequest | None = ...,
         tree: _types_pb2.TreeRequest | None = ...,
+        takes_forced_drafts: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["features", b"features", "tree", b"tree"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "features", b"features", "num_draft_tokens", b"num_draft_tokens", "num_tokens", b"num_tokens", "sequence_id", b"sequence_id", "tree", b"tree"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "features", b"features", "num_draft_tokens", b"num_draft_tokens", "num_tokens", b"num_tokens", "sequence_id", b"sequence_id", "takes_forced_drafts", b"takes_forced_drafts", "tree", b"tree"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -307,6 +317,9 @@ class Verdict(_message.Message):
     ENDED_IN_LEAF_FIELD_NUMBER: _builtins.int
     FEATURES_FIELD_NUMBER: _builtins.int
     NUM_NEXT_DRAFT_TOKENS_FIELD_NUMBER: _builtins.int
+    FIRST_GRAMMAR_TOKEN_FIELD_NUMBER: _builtins.int
+    NUM_GRAMMAR_TOKENS_FIELD_NUMBER: _builtins.int
+    REPLACES_DRAFT_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
     """As in OpenSequence."""
     base_length: _builtins.int
@@ -332,6 +345,12 @@ class Verdict(_message.Message):
     """Number of draft tokens, prepared for exactly these tokens, that the target verifies next by itself; a Verdict on
     them follows. 0: it waits for a command.
     """
+    first_grammar_token: _builtins.int
+    """Of the draft tokens (a chain), the place of the first one that only the grammar drafted."""
+    num_grammar_tokens: _builtins.int
+    """Draft tokens from there on that only the grammar drafted."""
+    replaces_draft: _builtins.bool
+    """Answers a Verify, and of its draft nothing was left beside what the grammar forces."""
     @_builtins.property
     def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """The committed tokens."""
@@ -363,10 +382,13 @@ class Verdict(_message.Message):
         ended_in_leaf: _builtins.bool = ...,
         features: _types_pb2.Features | None = ...,
         num_next_draft_tokens: _builtins.int = ...,
+        first_grammar_token: _builtins.int = ...,
+        num_grammar_tokens: _builtins.int = ...,
+        replaces_draft: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["features", b"features", "timings", b"timings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "draft_depth", b"draft_depth", "ended_in_leaf", b"ended_in_leaf", "features", b"features", "finish_reason", b"finish_reason", "logprobs", b"logprobs", "num_accepted_tokens", b"num_accepted_tokens", "num_draft_tokens", b"num_draft_tokens", "num_next_draft_tokens", b"num_next_draft_tokens", "sequence_id", b"sequence_id", "timings", b"timings", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "draft_depth", b"draft_depth", "ended_in_leaf", b"ended_in_leaf", "features", b"features", "finish_reason", b"finish_reason", "first_grammar_token", b"first_grammar_token", "logprobs", b"logprobs", "num_accepted_tokens", b"num_accepted_tokens", "num_draft_tokens", b"num_draft_tokens", "num_grammar_tokens", b"num_grammar_tokens", "num_next_draft_tokens", b"num_next_draft_tokens", "replaces_draft", b"replaces_draft", "sequence_id", b"sequence_id", "timings", b"timings", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -34,6 +34,8 @@ class _TokenOriginEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TokenOrig
     """Chosen by the target in place of the first rejected draft token."""
     TOKEN_ORIGIN_BONUS: _TokenOrigin.ValueType  # 4
     """Chosen by the target after every draft token of the round was accepted."""
+    TOKEN_ORIGIN_GRAMMAR: _TokenOrigin.ValueType  # 5
+    """Drafted because the request's grammar leaves no other text, and accepted by the target."""
 
 class TokenOrigin(_TokenOrigin, metaclass=_TokenOriginEnumTypeWrapper):
     """Where an output token came from."""
@@ -47,6 +49,8 @@ TOKEN_ORIGIN_RECOVERED: TokenOrigin.ValueType  # 3
 """Chosen by the target in place of the first rejected draft token."""
 TOKEN_ORIGIN_BONUS: TokenOrigin.ValueType  # 4
 """Chosen by the target after every draft token of the round was accepted."""
+TOKEN_ORIGIN_GRAMMAR: TokenOrigin.ValueType  # 5
+"""Drafted because the request's grammar leaves no other text, and accepted by the target."""
 Global___TokenOrigin: _TypeAlias = TokenOrigin  # noqa: Y015
 
 class _FinishReason:

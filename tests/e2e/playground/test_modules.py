@@ -58,7 +58,7 @@ def test_rounds_and_rates_follow_from_the_events(page: Page) -> None:
         [1100, [plain], [0]],
         [1200, [accepted, recovered], [3, 3]],
         # Two rounds that came together, the second of which a limit cut off.
-        [1400, [accepted, accepted, bonus, accepted], [2, 2, 2, 4]],
+        [1400, [accepted, "grammar", bonus, accepted], [2, 2, 2, 4]],
     ]
     answer = page.evaluate(ANSWER, events)
     assert [(round_["drafted"], round_["accepted"]) for round_ in answer["rounds"]] == [(0, 0), (3, 1), (2, 2), (4, 1)]

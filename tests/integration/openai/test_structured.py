@@ -1,6 +1,7 @@
 """Structured output and tools through OpenAI's own client, with speculation on and off."""
 
 import json
+import re
 import urllib.request
 from typing import Any
 
@@ -55,6 +56,52 @@ def test_the_answer_is_what_it_must_be(real_client: openai.OpenAI, name: str) ->
     assert ask(real_client, "on", **FORMATS[name]).choices[0].message.content == choice.message.content
     streamed = ask(real_client, "on", stream=True, **FORMATS[name])
     assert "".join(event.choices[0].delta.content or "" for event in streamed) == choice.message.content
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"stop": ['"ok']},
+        {"stop": ["k"], "extra_body": {"min_tokens": 9}},
+        {"max_tokens": 5},
+        {"logprobs": True, "top_logprobs": 2},
+        {"extra_body": {"stop_token_ids": [90]}},
+        {"temperature": 0.8, "frequency_penalty": 0.5},
+    ],
+)
+def test_what_the_grammar_drafts_shows_in_no_answer(real_client: openai.OpenAI, options: dict[str, Any]) -> None:
+    """Where a stop, a limit or log-probabilities fall within forced text."""
+    plain, drafted = (
+        ask(real_client, mode, **{"temperature": 0, **FORMATS["json_schema"], **options}).choices[0]
+        for mode in ("off", "on")
+    )
+    assert (drafted.message.content, drafted.finish_reason) == (plain.message.content, plain.finish_reason)
+    assert bool(drafted.logprobs) == bool(plain.logprobs)
+    if plain.logprobs:
+        tokens, expected = ([each.token for each in one.logprobs.content] for one in (drafted, plain))
+        assert tokens == expected
+        assert drafted.speculation["report"]["num_grammar_accepted_tokens"] > 0
+
+
+@pytest.mark.parametrize("mode", ["on", "auto", "off"])
+def test_what_the_grammar_drafted_is_told_and_counted(real_client: openai.OpenAI, mode: str) -> None:
+    def counted() -> dict[str, float]:
+        metrics = urllib.request.urlopen(str(real_client.base_url.join("/metrics"))).read().decode()
+        found = re.findall(r"^pilotfish_spec_decode_num_grammar_(\w+)_tokens_total(?:{.*})? (\S+)$", metrics, re.M)
+        return {name: float(value) for name, value in found}
+
+    extra = {"speculation": {"mode": mode, "proposer": "ngram", "return_tokens": True}}
+    before = counted()
+    answer = real_client.chat.completions.create(
+        model="", messages=MESSAGES, temperature=0, max_tokens=60, extra_body=extra, **FORMATS["json_schema"]
+    )
+    told = answer.choices[0].speculation
+    report, origins = told["report"], told["tokens"]["origins"]
+    assert report["num_grammar_accepted_tokens"] == origins.count("grammar")
+    assert report["num_grammar_draft_tokens"] >= origins.count("grammar")
+    assert (origins.count("grammar") > 0) == (mode != "off")
+    grown = {name: value - before[name] for name, value in counted().items()}
+    assert grown == {name: report[f"num_grammar_{name}_tokens"] for name in ("draft", "accepted")}
 
 
 def test_a_call_or_else_a_document(real_client: openai.OpenAI) -> None:

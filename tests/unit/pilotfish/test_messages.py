@@ -7,7 +7,7 @@ from pilotfish.messages import Verdict, join_plain
 from pilotfish.types import FinishReason, Timings, TokenLogprobs, TokenOrigin
 
 PLAIN, ACCEPTED = TokenOrigin.PLAIN, TokenOrigin.ACCEPTED
-RECOVERED, BONUS = TokenOrigin.RECOVERED, TokenOrigin.BONUS
+RECOVERED, BONUS, GRAMMAR = TokenOrigin.RECOVERED, TokenOrigin.BONUS, TokenOrigin.GRAMMAR
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,9 @@ RECOVERED, BONUS = TokenOrigin.RECOVERED, TokenOrigin.BONUS
         (Verdict(1, 5, 2, 2, (7, 8, 9)), (ACCEPTED, ACCEPTED, BONUS)),
         (Verdict(1, 5, 2, 0, (7,)), (RECOVERED,)),
         (Verdict(1, 5, 3, 2, (7, 8)), (ACCEPTED, ACCEPTED)),
+        (Verdict(1, 5, 3, 2, (7, 8, 9), first_grammar_token=1, num_grammar_tokens=2), (ACCEPTED, GRAMMAR, RECOVERED)),
+        (Verdict(1, 5, 3, 3, (6, 7, 8, 9), num_grammar_tokens=2), (GRAMMAR, GRAMMAR, ACCEPTED, BONUS)),
+        (Verdict(1, 5, 3, 0, (7,), num_grammar_tokens=3), (RECOVERED,)),
         (Verdict(1, 5, 6, 2, (7, 8, 9), draft_depth=2, ended_in_leaf=True), (ACCEPTED, ACCEPTED, BONUS)),
     ],
 )

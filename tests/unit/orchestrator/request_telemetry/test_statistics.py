@@ -16,7 +16,12 @@ def session(num_output_tokens=10, *, has_answered=True, accepted=(2, 0), kind=Ki
         prompt_token_ids=(1, 2, 3, 4), sampling=SamplingParams(), speculation=SpeculationOptions(), kind=kind
     )
     sequence = SimpleNamespace(
-        request=request, statistics=statistics, num_output_tokens=num_output_tokens, num_plain_tokens=1
+        request=request,
+        statistics=statistics,
+        num_output_tokens=num_output_tokens,
+        num_plain_tokens=1,
+        num_grammar_draft_tokens=2,
+        num_grammar_accepted_tokens=1,
     )
     target = SimpleNamespace(has_answered=has_answered, num_cached_tokens=2, num_failovers=1)
     drafter = SimpleNamespace(num_missed_deadlines=1)
@@ -35,6 +40,7 @@ def test_what_still_runs_counts_and_is_not_counted_again_when_it_ends() -> None:
     assert (before.num_prompt_tokens, before.num_cached_tokens, before.num_output_tokens) == (4, 2, 10)
     assert (before.num_rounds, before.num_draft_tokens.total(), before.num_accepted_tokens.total()) == (2, 6, 2)
     assert before.num_accepted_per_position == [1, 1, 0]
+    assert (before.num_grammar_draft_tokens, before.num_grammar_accepted_tokens) == (2, 1)
     statistics.end(running)
     statistics.end(running)
     assert statistics.totals == before

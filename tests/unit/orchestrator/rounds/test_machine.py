@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections import deque
+from collections import abc, deque
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
@@ -30,7 +31,7 @@ from pilotfish.config import SpeculationConfig
 from pilotfish.drafters.ngram.draft import NgramIndex
 from pilotfish.messages import Decode, SequenceError
 from pilotfish.speculation.lookup.sequence import SequenceLookup
-from pilotfish.types import SamplingParams, SequenceErrorCode, TreeRequest
+from pilotfish.types import Grammar, GrammarKind, SamplingParams, SequenceErrorCode, TreeRequest
 from tests.support.memory_pool import MemoryPool
 from tests.support.pure_rounds import PureLink, PureRequest
 from tests.support.toy_model import continuation
@@ -63,27 +64,46 @@ _FAULTS = (
 """Of which another replica knows nothing."""
 
 
+def forced_behind(token_ids: abc.Sequence[int]) -> tuple[int, ...]:
+    """At some places three tokens, of which the last one may be wrong."""
+    room = len(PROMPT) + NUM_TOKENS - len(token_ids) - 1
+    forced = continuation(token_ids, min(3, room)) if token_ids[-1] % 3 == 0 else ()
+    return (*forced[:-1], forced[-1] - forced[-1] % 2) if forced else ()
+
+
 class World:
     """Two targets, two drafters, and a request over them."""
 
-    def __init__(self, drafter: str, mode: Mode, *, step_by_step: bool, credit_tokens: int = 512) -> None:
+    def __init__(
+        self,
+        drafter: str,
+        mode: Mode,
+        *,
+        step_by_step: bool,
+        credit_tokens: int = 512,
+        has_grammar: bool = False,
+        **rules: Any,
+    ) -> None:
         self.targets = MemoryPool(PureLink("target-a"), PureLink("target-b"))
         self.drafts = MemoryPool(PureLink("draft-a"), PureLink("draft-b"))
         for link in self.targets.links:
             link.decodes_step_by_step = step_by_step
             link.step_s = 1.0  # verifications are steps under way as well
             link.model = msgspec.structs.replace(link.model, proposer="eagle3")
+            link.forced = forced_behind
         for link in self.drafts.links:
             link.drafts_ahead = drafter.endswith("remote ahead")
         request = GenerationRequest(
             prompt_token_ids=PROMPT,
-            sampling=SamplingParams(temperature=0, max_tokens=NUM_TOKENS),
+            sampling=SamplingParams(
+                temperature=0, max_tokens=NUM_TOKENS, grammar=Grammar(GrammarKind.REGEX, "x*") if has_grammar else None
+            ),
             speculation=SpeculationOptions(mode=mode),
             num_speculative_tokens=4,
         )
         out: list[Command] = []
         sequence = Sequence(request, OutputText(ToyTokenizer(), request))  # type: ignore[arg-type]
-        self.control = ControlState(SpeculationConfig(decode_run_tokens=8))
+        self.control = ControlState(SpeculationConfig(decode_run_tokens=8, **rules))
         made = self._drafter(drafter, out)
         controller = InTargetController if made.is_in_target else Controller
         features = FeatureFeed()
@@ -203,6 +223,39 @@ def test_any_interleaving_gives_the_models_own_text(drafter: str, mode: Mode, st
         Life(world, random.Random(seed)).run()
         assert tuple(world.request.token_ids) == continuation(PROMPT, NUM_TOKENS), seed
         world.assert_nothing_is_left()
+
+
+@pytest.mark.parametrize("step_by_step", [True, False])
+@pytest.mark.parametrize("mode", ["on", "auto", "off"])
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_so_it_is_where_the_target_drafts_what_a_grammar_forces(drafter: str, mode: Mode, step_by_step: bool) -> None:
+    num_drafted = 0
+    for seed in range(NUM_LIVES):
+        world = World(drafter, mode, step_by_step=step_by_step, has_grammar=True)
+        Life(world, random.Random(seed)).run()
+        assert tuple(world.request.token_ids) == continuation(PROMPT, NUM_TOKENS), seed
+        world.assert_nothing_is_left()
+        sequence = world.request.machine.sequence
+        num_drafted += sequence.num_grammar_draft_tokens
+        assert sequence.num_grammar_accepted_tokens <= sequence.num_grammar_draft_tokens
+        assert sequence.num_plain_tokens + sequence.statistics.num_accepted_tokens <= NUM_TOKENS
+    assert bool(num_drafted) == (mode != "off")
+
+
+@pytest.mark.parametrize("drafter", ["lookup", "in target"])
+def test_under_a_rule_for_the_batch_size_nothing_of_a_grammar_is_drafted(drafter: str) -> None:
+    rules = {"num_speculative_tokens_per_batch_size": ((1, 100, 0),), "first_chunk_tokens": 1}
+    world = World(drafter, "auto", step_by_step=True, has_grammar=True, **rules)
+    request, link = world.request, world.targets.links[0]
+    request.find_target()
+    while not request.is_over:
+        if link.steps:
+            link.steps.popleft()()
+        while link.on_the_way:
+            request.deliver(link)
+    later = [command for command in link.commands if isinstance(command, Decode) and command.base_length > 20]
+    assert later
+    assert not any(command.takes_forced_drafts for command in later)
 
 
 @pytest.mark.parametrize("drafter", DRAFTERS)

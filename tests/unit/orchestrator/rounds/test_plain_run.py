@@ -50,6 +50,23 @@ def test_a_second_draft_waits_until_the_first_one_is_decided() -> None:
         assert run.takes_drafts(text)
 
 
+def test_what_a_grammar_drafted_ends_no_run_and_counts_for_no_drafter() -> None:
+    run = run_of()
+    assert run.cut_in(3, Draft((7, 8, 9)))
+    run.take(Verdict(1, 3, 2, 2, (7, 8, 9), num_grammar_tokens=2), Mark(1.0, 4, LoadReport()))
+    assert not run.is_over(6)
+    assert (run.num_plain_tokens, run.num_forced_tokens) == (1, 2)
+    run.take(Verdict(1, 6, 3, 3, (1, 2, 3, 4), first_grammar_token=1, num_grammar_tokens=2), Mark(2.0, 6, LoadReport()))
+    assert run.is_over(10)
+
+
+def test_a_draft_of_which_a_grammar_left_nothing_ends_the_run_all_the_same() -> None:
+    run = run_of()
+    assert run.cut_in(3, Draft((7, 8, 9)))
+    run.take(Verdict(1, 3, 2, 2, (1, 2, 3), num_grammar_tokens=2, replaces_draft=True), Mark(1.0, 4, LoadReport()))
+    assert run.is_over(6)
+
+
 def test_a_draft_of_one_token_ends_nothing() -> None:
     run = run_of()
     assert not run.cut_in(3, Draft((7,)))

@@ -19,9 +19,9 @@ from orchestrator.rounds.draft import Draft
 from orchestrator.rounds.plain_run import PlainRun
 from orchestrator.rounds.verification import Verification
 from pilotfish.errors import InvalidRequestError, ResourceExhaustedError, UnavailableError
-from pilotfish.messages import Decode, Opened, Predrafted, SequenceError
+from pilotfish.messages import Decode, Opened, Predrafted, SequenceError, Verdict
 from pilotfish.types import Limits, LoadReport, SamplingParams, SequenceErrorCode, Timings
-from tests.support.toy_model import VOCAB_SIZE
+from tests.support.toy_model import VOCAB_SIZE, continuation
 from tests.unit.orchestrator.rounds.conftest import PROMPT, Asked
 
 NO_PLACE = SequenceErrorCode.RESOURCE_EXHAUSTED
@@ -292,3 +292,14 @@ def test_only_a_healthy_replica_that_failed_is_avoided(asked, links, is_healthy)
     refused(asked, code=SequenceErrorCode.INTERNAL)
     (acquire,) = asked.said(Acquire)
     assert acquire.avoid == ({"a"} if is_healthy else set())
+
+
+def test_what_a_grammar_drafted_makes_no_token_faster(asked) -> None:
+    """Three steps of ten milliseconds, the last of which accepts four forced tokens."""
+    for now_s, num_forced in ((0.0, 0), (0.01, 0), (0.02, 4)):
+        length = asked.sequence.length
+        token_ids = continuation(asked.sequence.tokens_since(0), num_forced + 1)
+        asked.hear(Verdict(1, length, num_forced, num_forced, token_ids, num_grammar_tokens=num_forced), now_s)
+    run = asked.target.round
+    assert run.timing.plain_token_s == pytest.approx(0.01)
+    assert (run.num_forced_tokens, run.num_plain_tokens) == (4, 3)

@@ -53,6 +53,9 @@ def shown(table: object) -> str:
 def test_a_mixed_chunk_is_cut_where_the_accepted_text_ends() -> None:
     chunk = Chunk("The small fish", (1, 2, 3), (ACCEPTED, ACCEPTED, BONUS))
     assert list(segments(chunk, detokenize)) == [("The small", ACCEPTED), (" fish", BONUS)]
+    three = Chunk("The small fish", (1, 2, 3), (TokenOrigin.GRAMMAR, ACCEPTED, BONUS))
+    assert [origin for _, origin in segments(three, detokenize)] == [TokenOrigin.GRAMMAR, ACCEPTED, BONUS]
+    assert "".join(text for text, _ in segments(three, detokenize)) == "The small fish"
 
 
 def test_render_writes_the_text_and_returns_it_with_the_summary() -> None:

@@ -20,6 +20,7 @@ from pilotfish.engine.core import in_target_drafting
 from pilotfish.engine.core.draft_costs import DraftCosts, Thresholds
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.feature_store import FeatureStore
+from pilotfish.engine.core.forced_drafts import ForcedTokens
 from pilotfish.engine.core.grammars import Grammars
 from pilotfish.engine.core.in_target_drafting import InTargetDrafter
 from pilotfish.models.decoder import Decoder
@@ -94,6 +95,7 @@ def make_core(tiny_llama: LlamaForCausalLM) -> MakeCore:
         *,
         feature_layers: Sequence[int] = (),
         grammars: Grammars | None = None,
+        forced_tokens: ForcedTokens | None = None,
         deterministic: bool = False,
         context: int = CONTEXT,
         **changes: int | bool,
@@ -109,6 +111,7 @@ def make_core(tiny_llama: LlamaForCausalLM) -> MakeCore:
             drafter=None if make_drafter is None else make_drafter(decoder),
             features=FeatureStore(decoder, feature_layers) if feature_layers else None,
             grammars=grammars,
+            forced_tokens=forced_tokens,
             clock_ns=ticking_clock(),
         )
 

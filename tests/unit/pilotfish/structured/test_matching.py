@@ -27,7 +27,7 @@ TEXT = '{"ab": [12, "no", true]}'
 
 
 def matcher_at(tokens: LLTokenizer, grammar: Grammar = SCHEMA, num_prompt_tokens: int = 5) -> GrammarMatcher:
-    return GrammarMatcher(LLMatcher(tokens, engine_grammar(grammar)), num_prompt_tokens)
+    return GrammarMatcher(LLMatcher(tokens, engine_grammar(grammar)), num_prompt_tokens, vocabulary=tokens)
 
 
 def allowed(mask: bytes | None) -> set[int] | None:
@@ -120,10 +120,12 @@ def follow(folder: Path, grammar: Grammar) -> tuple[str | None, float]:
     size_bytes = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (size_bytes + 200 * 2**20,) * 2)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    matcher, rng, worst_s = GrammarMatcher(compile_grammar(vocabulary, grammar), 0), random.Random(1), 0.0
+    matcher = GrammarMatcher(compile_grammar(vocabulary, grammar), 0, vocabulary=vocabulary)
+    rng, worst_s = random.Random(1), 0.0
     for step in range(100):
         before = time.thread_time()
         mask = matcher.allowed()
+        assert len(matcher.forced(max_bytes=256, max_s=0.002).text) < 300
         worst_s = max(worst_s, time.thread_time() - before)
         if mask is None:
             break

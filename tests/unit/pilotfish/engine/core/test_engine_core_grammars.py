@@ -205,7 +205,7 @@ def test_a_drafter_keeps_to_the_grammar(
 def _check_paths(params: SamplingParams, output: Sequence[int], proposal: Proposal) -> None:
     """No draft before the end token breaks the grammar, on any path."""
     assert params.grammar is not None
-    matcher = GrammarMatcher(LLMatcher(TOKENS, engine_grammar(params.grammar)), 0, output)
+    matcher = GrammarMatcher(LLMatcher(TOKENS, engine_grammar(params.grammar)), 0, output, vocabulary=TOKENS)
     for nodes in DraftTree.of_message(proposal.parents, len(proposal.draft_token_ids)).paths:
         path = [proposal.draft_token_ids[node] for node in nodes]
         assert EOS_TOKEN_ID in path or matcher.allowed(path) is not None

@@ -1,0 +1,1 @@
+"""The drafter `grammar`: text that a request's grammar leaves no choice about."""
