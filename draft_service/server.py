@@ -9,8 +9,8 @@ from draft_service.translation.engine import translated
 from pilotfish.config import Config
 from pilotfish.drafter_registry import DRAFTERS, Location, Needs
 from pilotfish.emulation.factory import start_engine
+from pilotfish.engine_client import EngineClient
 from pilotfish.errors import ConfigError
-from pilotfish.messages import EngineClient
 from pilotfish.rpc.draft_frames import DraftFrames
 from pilotfish.rpc.replica.server import ReplicaServer, start_replica
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import Protocol
 
 import msgspec
 
@@ -23,9 +22,6 @@ from pilotfish.errors import (
 from pilotfish.features import FeatureRequest, Features
 from pilotfish.types import (
     FinishReason,
-    Limits,
-    LoadReport,
-    ModelInfo,
     SamplingParams,
     SequenceErrorCode,
     SparseDistribution,
@@ -301,33 +297,3 @@ TargetCommand = OpenSequence | Verify | Decode | Predrafted | CloseSequence
 Command = OpenSequence | Verify | Decode | Propose | Predrafted | CloseSequence
 DraftEvent = Proposal | Predrafted | SequenceError
 Event = Opened | Verdict | Proposal | Predrafted | SequenceError
-
-
-class EngineClient(Protocol):
-    """An engine as an asyncio process sees it: commands go in, batches of events come out.
-
-    Sequence ids are the engine's: the front maps each peer's ids to its own so that two peers
-    cannot meet. Implementations: a process behind a socket (production), a thread (tests), an emulation.
-    """
-
-    @property
-    def model(self) -> ModelInfo: ...
-
-    @property
-    def limits(self) -> Limits: ...
-
-    @property
-    def load(self) -> LoadReport:
-        """The latest load report; updated with every batch of events."""
-
-    def send(self, commands: Sequence[Command]) -> None:
-        """Queue commands, in order, without blocking. Raises UnavailableError once the engine is gone."""
-
-    async def receive(self) -> Sequence[Event]:
-        """The next batch of events, never empty. Raises UnavailableError once the engine is gone.
-
-        One caller at a time. Cancelling it loses no event.
-        """
-
-    async def close(self) -> None:
-        """Stop the engine and release what it holds. Idempotent."""

@@ -6,7 +6,7 @@ from functools import partial
 
 from pilotfish.config import Config
 from pilotfish.emulation.factory import start_engine
-from pilotfish.messages import EngineClient
+from pilotfish.engine_client import EngineClient
 from pilotfish.rpc.replica.server import ReplicaServer, start_replica
 from pilotfish.rpc.target_frames import TargetFrames
 

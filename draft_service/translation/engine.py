@@ -14,18 +14,9 @@ from draft_service.translation.sequence import TranslatedSequence
 from draft_service.translation.vocabularies import Vocabularies
 from pilotfish.config import Config
 from pilotfish.engine.process.process_engine import EventQueue
+from pilotfish.engine_client import EngineClient
 from pilotfish.errors import PilotfishError, UnavailableError
-from pilotfish.messages import (
-    CloseSequence,
-    Command,
-    EngineClient,
-    Event,
-    OpenSequence,
-    Predrafted,
-    Proposal,
-    Propose,
-    SequenceError,
-)
+from pilotfish.messages import CloseSequence, Command, Event, OpenSequence, Predrafted, Proposal, Propose, SequenceError
 from pilotfish.models.store.pull import tokenizer_folder
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
 from pilotfish.models.tokens.tokenizer import Tokenizer

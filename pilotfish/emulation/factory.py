@@ -10,8 +10,8 @@ from pilotfish.emulation.profiles import DrafterKind, HardwareProfile, ProfiledD
 from pilotfish.emulation.tokenizer import emulated_tokenizer_folder, spoken_tokens
 from pilotfish.engine.process.process_engine import ProcessEngine
 from pilotfish.engine.process.wire import Role
+from pilotfish.engine_client import EngineClient
 from pilotfish.errors import ConfigError
-from pilotfish.messages import EngineClient
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.types import Limits
 

@@ -15,7 +15,7 @@ from draft_service.server import start_draft
 from orchestrator.replicas.directory import ReplicaDirectory
 from orchestrator.server import OrchestratorServer
 from pilotfish.config import Config
-from pilotfish.messages import EngineClient
+from pilotfish.engine_client import EngineClient
 from pilotfish.rpc.replica.server import ReplicaServer
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import inference_pb2_grpc

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from pilotfish.config import Config, TelemetryConfig
-from pilotfish.messages import EngineClient
+from pilotfish.engine_client import EngineClient
 from pilotfish.rpc.frames import FrameCodec
 from pilotfish.rpc.handshake import Welcome
 from pilotfish.rpc.link_security import OPEN_LINKS, LinkSecurity

@@ -9,8 +9,9 @@ from typing import Any
 
 import msgspec
 
+from pilotfish.engine_client import EngineClient
 from pilotfish.errors import PilotfishError, UnavailableError
-from pilotfish.messages import Command, EngineClient
+from pilotfish.messages import Command
 from pilotfish.rpc.frames import FrameCodec
 from pilotfish.rpc.handshake import Welcome
 from pilotfish.rpc.link_security import OPEN_LINKS, LinkSecurity
