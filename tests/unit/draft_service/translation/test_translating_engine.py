@@ -284,6 +284,28 @@ async def test_trees_and_drafts_made_ahead_are_mapped_where_tokens_are_common(pa
         assert (engine.asked[0].tree, engine.asked[0].ahead) == (None, None)
 
 
+async def test_an_answer_after_the_next_question_is_to_its_own(pair: Vocabularies) -> None:
+    """Else it would be taken for the next one's, of which fewer drafts may be asked."""
+    one, two, *_ = pair.target_ids
+    mapped = pair.target_ids
+    engine = Scripted(lambda _: None)
+    async with translating(engine, pair, "intersection") as translated:
+        new = ids(pair, " fox")
+        translated.send([OpenSequence(1, (5, 6), GREEDY), Propose(1, 2, (), 4, ahead=PredraftRequest(8, (0.5,)))])
+        translated.send([OpenSequence(2, (5, 6), GREEDY), Propose(2, 2, (), 4)])
+        async with asyncio.timeout(10):
+            while len(engine.asked) < 2:
+                await translated.receive()
+        translated.send([Propose(1, 2 + len(new), new, 1)])
+        first, _, second = engine.asked
+        engine.queue.put([Proposal(1, first.base_length, (one, two, one, two))])
+        engine.queue.put([Predrafted(1, first.base_length, (one,), (1,), (two,), (one,))])
+        engine.queue.put([Proposal(1, second.base_length, (two,))])
+        assert await translated.answer() == Proposal(1, 2, ())
+        assert await translated.answer() == Predrafted(1, 2, (mapped[one],), (1,), (mapped[two],), (mapped[one],))
+        assert await translated.answer() == Proposal(1, 2 + len(new), (mapped[two],))
+
+
 async def test_auto_goes_by_the_text(pair: Vocabularies) -> None:
     engine = Scripted(writes(pair, " fox"))
     common, own = list(pair.drafter_ids), [each for each in range(3, 300) if each not in pair.drafter_ids]
