@@ -72,10 +72,12 @@ def configured_for(config: Config, drafter: NamedDrafter) -> Config:
 def settings_for(config: Config) -> dict[str, object]:
     """What a configuration file says of the drafter that configured_for has chosen."""
     drafter, draft, target = config.target.drafter, config.draft, {"model": config.target.model}
+    if config.target.lora:
+        target["lora"] = config.target.lora
+    names = ("proposer", "lookup", "model", "exit_layer")
+    chosen = {name: value for name in names if (value := getattr(drafter, name))}
+    service: dict[str, object] = {"proposer": "auto"}
     if draft.proposer == "model":
         engine = {"quantization": draft.engine.quantization}
-        return {"target": target, "draft": {"proposer": "model", "model": draft.model, "engine": engine}}
-    values = {"proposer": drafter.proposer, "lookup": drafter.lookup, "model": drafter.model}
-    if drafter.exit_layer:
-        values["exit_layer"] = drafter.exit_layer  # type: ignore[assignment]
-    return {"target": {**target, "drafter": {name: value for name, value in values.items() if value}}}
+        service = {"proposer": "model", "model": draft.model, "engine": engine}
+    return {"target": {**target, "drafter": chosen}, "draft": service}
