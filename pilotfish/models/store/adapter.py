@@ -16,6 +16,8 @@ from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
 
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
+CHAT_TEMPLATE = "chat_template.jinja"
+"""In the adapter's folder: the one that it was trained with."""
 TEXT_SUFFIXES = (".json", ".jinja", ".txt", ".model")
 """Of the files beside the weights that a merged model takes from its base."""
 _OTHER_SUMS = (

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from pilotfish.errors import ModelError, UnsupportedModelError
-from pilotfish.models.store.adapter import TEXT_SUFFIXES, WEIGHTS, Adapter
+from pilotfish.models.store.adapter import CHAT_TEMPLATE, TEXT_SUFFIXES, WEIGHTS, Adapter
 from pilotfish.models.store.conversion import report_failures
 from pilotfish.models.store.folder import read_metadata, tensor_shapes, text_fields, weight_files
 
@@ -106,7 +106,8 @@ def check_changes(changes: dict[str, Change], base: Path, adapter: Path) -> None
 
 
 def merge_adapter(base: Path, adapter_folder: Path, folder: Path) -> None:
-    """Write the base model with the adapter added to its weights; everything else is the base model's.
+    """Write the base model with the adapter added to its weights; everything else is the base model's, but for a chat
+    template of the adapter.
 
     Raises UnsupportedModelError for an adapter that cannot be added, ModelError for broken files, OSError.
     """
@@ -118,6 +119,8 @@ def merge_adapter(base: Path, adapter_folder: Path, folder: Path) -> None:
     for path in base.iterdir():
         if path.is_file() and path.suffix in TEXT_SUFFIXES and path.name != "pilotfish.json":
             shutil.copyfile(path, folder / path.name)
+    if (template := adapter_folder / CHAT_TEMPLATE).is_file():
+        shutil.copyfile(template, folder / CHAT_TEMPLATE)
     for path in weights:
         with safe_open(path, "pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 -- no mapping

@@ -132,6 +132,8 @@ def test_an_adapter_is_merged_once_and_anew_when_it_has_changed(
     (folder / "chat_template.jinja").write_text("{{ messages[0].content }}!")
     assert (pulled() / "chat_template.jinja").is_file()
     assert not (second / "chat_template.jinja").exists()
+    (adapter / "chat_template.jinja").write_text("the adapter's")
+    assert (pulled() / "chat_template.jinja").read_text() == "the adapter's"
 
 
 NAME = "model.layers.0.self_attn.q_proj"
