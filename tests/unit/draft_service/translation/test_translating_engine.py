@@ -3,14 +3,16 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import msgspec
 import pytest
 
-from draft_service.translation.engine import TranslatingEngine
+from draft_service.translation.engine import TranslatingEngine, translated
 from draft_service.translation.vocabularies import Vocabularies
+from pilotfish.config import Config, TargetConfig
 from pilotfish.engine.process.process_engine import EventQueue
-from pilotfish.errors import UnavailableError
+from pilotfish.errors import ModelError, UnavailableError
 from pilotfish.messages import (
     CloseSequence,
     Command,
@@ -362,3 +364,11 @@ async def test_the_engines_loss_is_told(pair: Vocabularies) -> None:
             await translated.receive()
         with pytest.raises(UnavailableError):
             translated.send([OpenSequence(1, (5, 6), GREEDY)])
+
+
+async def test_a_target_whose_tokenizer_is_not_here(tmp_path: Path) -> None:
+    """Of a draft service on a machine of its own, whose configuration may not name the target."""
+    engine, config = Scripted(lambda _: None), Config(target=TargetConfig(model=str(tmp_path)))
+    with pytest.raises(ModelError, match=r"target\.model \(.*\): set it as .*, or draft\.vocabulary to same"):
+        await translated(engine, config)
+    assert engine.is_closed
