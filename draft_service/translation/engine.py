@@ -163,8 +163,8 @@ async def translated(engine: EngineClient, config: Config) -> EngineClient:
     except ModelError as error:
         await engine.close()
         raise ModelError(
-            f"{error}. The draft service translates to the tokens of target.model ({config.target.model}): set it as the "
-            "target has it, or draft.vocabulary to same"
+            f"{error}. The draft service translates to the tokens of target.model ({config.target.model}): set it as "
+            "the target has it, or draft.vocabulary to same"
         ) from error
     except BaseException:
         await engine.close()
