@@ -57,6 +57,7 @@ def configured_for(config: Config, drafter: NamedDrafter) -> Config:
     needs, target, draft = DRAFTERS[drafter.kind].needs, config.target, config.draft
     wanted = InTargetDrafterConfig(proposer="none", lookup="none")
     draft = replace(draft, proposer="suffix" if drafter.is_in_target else drafter.kind, head="")
+    draft = replace(draft, suffix_shared_tokens=0)  # the same prompt's greedy answer would draft the sampled one
     if needs is Needs.TEXT:
         wanted = replace(wanted, lookup=drafter.kind)
     elif needs is Needs.MODEL:
