@@ -15,8 +15,17 @@ from draft_service.translation.vocabularies import Vocabularies
 from pilotfish.config import Config
 from pilotfish.engine.process.process_engine import EventQueue
 from pilotfish.engine_client import EngineClient
-from pilotfish.errors import PilotfishError, UnavailableError
-from pilotfish.messages import CloseSequence, Command, Event, OpenSequence, Predrafted, Proposal, Propose, SequenceError
+from pilotfish.errors import ModelError, PilotfishError, UnavailableError
+from pilotfish.messages import (
+    CloseSequence,
+    Command,
+    Event,
+    OpenSequence,
+    Predrafted,
+    Proposal,
+    Propose,
+    SequenceError,
+)
 from pilotfish.models.store.pull import tokenizer_folder
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
 from pilotfish.models.tokens.tokenizer import Tokenizer
@@ -29,7 +38,7 @@ class TranslatingEngine:
     """An EngineClient: commands and events in the target's tokens, for an engine that knows its own alone. Must be
     made on a running loop.
 
-    A sequence opens once its prompt is tokenised, in a thread; what is asked of it meanwhile waits.
+    A sequence opens once its text is tokenised, in a thread; what is asked of it meanwhile waits.
     """
 
     def __init__(self, engine: EngineClient, vocabularies: Vocabularies, vocabulary: str) -> None:
@@ -87,19 +96,22 @@ class TranslatingEngine:
         await self._engine.close()
 
     async def _open(self, command: OpenSequence) -> None:
-        prompt = await asyncio.to_thread(self._vocabularies.drafter_prompt, command.prompt_token_ids)
-        text = (*command.prompt_token_ids, *command.output_token_ids)
-        method = method_for(self._vocabulary, self._vocabularies, text)
+        sequence = await asyncio.to_thread(self._translated, command)
         waiting = self._waiting.pop(command.sequence_id)
         if any(isinstance(each, CloseSequence) for each in waiting):
             return
-        sequence = TranslatedSequence(command, prompt, self._vocabularies, method)
         if sequence.num_drafter_tokens >= self._engine.model.max_context_tokens:
             self._queue.put([self._too_long(command.sequence_id)])
             return
         self._sequences[command.sequence_id] = sequence
         with suppress(UnavailableError):  # `receive` tells
             self._engine.send([sequence.opening(), *(own for each in waiting for own in self._translate(each))])
+
+    def _translated(self, command: OpenSequence) -> TranslatedSequence:
+        prompt = self._vocabularies.drafter_prompt(command.prompt_token_ids)
+        text = (*command.prompt_token_ids, *command.output_token_ids)
+        method = method_for(self._vocabulary, self._vocabularies, text)
+        return TranslatedSequence(command, prompt, self._vocabularies, method)
 
     def _translate(self, command: Command) -> Iterator[Command]:
         """What the engine is told."""
@@ -148,6 +160,12 @@ async def translated(engine: EngineClient, config: Config) -> EngineClient:
     own. Raises ModelError kinds when the target's tokenizer cannot be had; the engine is closed then."""
     try:
         vocabularies = await asyncio.to_thread(_vocabularies, engine.model, config)
+    except ModelError as error:
+        await engine.close()
+        raise ModelError(
+            f"{error}. The draft service translates to the tokens of target.model ({config.target.model}): set it as "
+            "the target has it, or draft.vocabulary to same"
+        ) from error
     except BaseException:
         await engine.close()
         raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Sequence
 
 import msgspec
@@ -14,6 +15,9 @@ from draft_service.translation.vocabularies import Vocabularies
 from pilotfish.messages import OpenSequence, Predrafted, Proposal, Propose, SequenceError
 from pilotfish.speculation.lookup.index import one_hot_probs
 from pilotfish.types import SparseDistribution
+
+_MAX_QUESTIONS = 2
+"""The one that waits for its answer, and the one before it, whose drafts made ahead may still come."""
 
 
 class TranslatedSequence:
@@ -33,6 +37,8 @@ class TranslatedSequence:
         self._tokens = TextTokens(vocabularies.drafter_continuation)
         self._asked = Propose(command.sequence_id, 0, (), 0)
         """What was asked last."""
+        self._bases: deque[tuple[int, int]] = deque(maxlen=_MAX_QUESTIONS)
+        """The drafter's length and the target's of the last questions: an answer to one may come after the next."""
         self._replace_from(0, command.output_token_ids)
 
     def opening(self) -> OpenSequence:
@@ -59,6 +65,7 @@ class TranslatedSequence:
         start = command.base_length - len(command.new_token_ids)
         num_known = self._replace_from(start - len(self._command.prompt_token_ids), command.new_token_ids)
         self._asked = command
+        self._bases.append((self.num_drafter_tokens, command.base_length))
         is_mapped = self._is_mapped
         return msgspec.structs.replace(
             command,
@@ -70,7 +77,10 @@ class TranslatedSequence:
         )
 
     def proposal(self, drafted: Proposal) -> Proposal:
-        """The drafter's answer, for the target."""
+        """The drafter's answer, for the target; one to an earlier question says so, and has no drafts."""
+        base_length = self._base_length(drafted.base_length)
+        if base_length != self._asked.base_length:
+            return Proposal(drafted.sequence_id, base_length, (), timings=drafted.timings)
         if self._is_mapped:
             return self._mapped_proposal(drafted)
         data, is_ended = self._bytes_of(drafted.draft_token_ids)
@@ -90,7 +100,8 @@ class TranslatedSequence:
             return None
         if not probs:
             probs = one_hot_probs(mapped["draft_token_ids"], self._command.sampling)
-        return msgspec.structs.replace(drafted, base_length=self._asked.base_length, draft_probs=probs, **mapped)
+        base_length = self._base_length(drafted.base_length)
+        return msgspec.structs.replace(drafted, base_length=base_length, draft_probs=probs, **mapped)
 
     def error(self, error: SequenceError) -> SequenceError:
         """What went wrong with what was asked last."""
@@ -100,6 +111,10 @@ class TranslatedSequence:
     def _is_mapped(self) -> bool:
         """Whether the drafter's tokens stand for the target's one by one."""
         return self.method is Method.INTERSECTION and not self._answer.rest
+
+    def _base_length(self, num_drafter_tokens: int) -> int:
+        """The target's length in the question that stood on so many of the drafter's tokens; 0: nobody remembers."""
+        return dict(self._bases).get(num_drafter_tokens, 0)
 
     def _replace_from(self, length: int, token_ids: Sequence[int]) -> int:
         """Change the answer's tokens from `length` on; the drafter's that stay."""

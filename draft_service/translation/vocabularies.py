@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pilotfish.errors import UnsupportedModelError
+from pilotfish.models.tokens.continuation import Continuation
 from pilotfish.models.tokens.token_bytes import TextBytes
 from pilotfish.models.tokens.tokenizer import Tokenizer
+
+_UNKNOWN_TO_ALL = "\U0010fffd"
+"""A character for private use."""
 
 
 class Vocabularies:
     """What each means by the other's tokens."""
 
     def __init__(self, target: Tokenizer, drafter: Tokenizer) -> None:
-        """Goes through both vocabularies: seconds, where they are large."""
+        """Goes through both vocabularies: seconds, where they are large. Raises UnsupportedModelError for a tokenizer
+        that fails on characters that it does not know: requests have any."""
         self.target = target
         self.drafter = drafter
         self.target_continuation = target.continuation()
         self.drafter_continuation = drafter.continuation()
+        for tokenizer, continuation in ((target, self.target_continuation), (drafter, self.drafter_continuation)):
+            _require_any_text(tokenizer, continuation)
         self.target_ids = _same_bytes(target, drafter)
         """The target's token for each of the drafter's that stands for the same bytes."""
         self.drafter_ids = {target_id: drafter_id for drafter_id, target_id in self.target_ids.items()}
@@ -32,6 +40,16 @@ class Vocabularies:
         """The drafter's tokens of a prompt of the target's, with those that its tokenizer adds around a text."""
         pieces = TextBytes(self.target.bytes_by_token(skip_special=False)).add(token_ids)
         return self.drafter.encode(b"".join(pieces).decode(errors="replace"))
+
+
+def _require_any_text(tokenizer: Tokenizer, continuation: Continuation) -> None:
+    try:
+        continuation.encode(_UNKNOWN_TO_ALL)
+    except Exception as error:  # the library raises bare Exception
+        raise UnsupportedModelError(
+            f"the tokenizer in {tokenizer.folder} fails on characters that it does not know ({error}): take another "
+            "draft model"
+        ) from error
 
 
 def _same_bytes(target: Tokenizer, drafter: Tokenizer) -> dict[int, int]:

@@ -11,7 +11,8 @@ from orchestrator.replicas.pool import ReplicaPool
 from pilotfish.config import Config
 from pilotfish.emulation.tokenizer import emulated_tokenizer_folder
 from pilotfish.errors import ConfigError, ModelError, PilotfishError
-from pilotfish.models.store.pull import pull_tokenizer
+from pilotfish.models.store.adapter import CHAT_TEMPLATE
+from pilotfish.models.store.pull import pull_tokenizer, tokenizer_folder
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.rpc.handshake import Hello
 from pilotfish.rpc.link_security import LinkSecurity
@@ -53,7 +54,7 @@ async def find_tokenizer(config: Config, directory: ReplicaDirectory, security: 
         if not folder:
             raise
         try:
-            return await asyncio.to_thread(Tokenizer.load, folder, _chat_template(config))
+            return await asyncio.to_thread(Tokenizer.load, folder, config.orchestrator.chat_template)
         except PilotfishError:
             raise ModelError(f"{error}; the target's own folder {folder} cannot be read either") from error
 
@@ -70,8 +71,10 @@ def _configured_tokenizer(config: Config) -> Tokenizer:
 
 def _chat_template(config: Config) -> str:
     """The file of the chat template in place of the model's: an adapter was trained with its own."""
-    own = Path(config.target.lora) / "chat_template.jinja"
-    return config.orchestrator.chat_template or (str(own) if config.target.lora and own.is_file() else "")
+    if config.orchestrator.chat_template or not config.target.lora or config.emulation.is_on:
+        return config.orchestrator.chat_template
+    own = tokenizer_folder(config.target.lora, config.cache_dir) / CHAT_TEMPLATE
+    return str(own) if own.is_file() else ""
 
 
 async def _folder_of_a_target(directory: ReplicaDirectory, security: LinkSecurity, timeout_s: float) -> str:

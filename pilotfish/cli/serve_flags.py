@@ -7,6 +7,7 @@ import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -63,8 +64,10 @@ def _api_keys(keys: list[str]) -> Mapping[str, object]:
 
 
 def _lora(text: str) -> Mapping[str, object]:
-    name, separator, folder = text.rpartition("=")
-    return {"target.lora": folder, **({"orchestrator.served_model_name": [name]} if separator else {})}
+    name, separator, folder = text.partition("=")
+    if not separator or Path(text).is_dir():  # folders of training runs are called lr=0.1
+        return {"target.lora": text}
+    return {"target.lora": folder, "orchestrator.served_model_name": [name]}
 
 
 FLAGS = (

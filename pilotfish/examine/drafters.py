@@ -57,6 +57,7 @@ def configured_for(config: Config, drafter: NamedDrafter) -> Config:
     needs, target, draft = DRAFTERS[drafter.kind].needs, config.target, config.draft
     wanted = InTargetDrafterConfig(proposer="none", lookup="none")
     draft = replace(draft, proposer="suffix" if drafter.is_in_target else drafter.kind, head="")
+    draft = replace(draft, suffix_shared_tokens=0)  # the same prompt's greedy answer would draft the sampled one
     if needs is Needs.TEXT:
         wanted = replace(wanted, lookup=drafter.kind)
     elif needs is Needs.MODEL:
@@ -72,10 +73,12 @@ def configured_for(config: Config, drafter: NamedDrafter) -> Config:
 def settings_for(config: Config) -> dict[str, object]:
     """What a configuration file says of the drafter that configured_for has chosen."""
     drafter, draft, target = config.target.drafter, config.draft, {"model": config.target.model}
+    if config.target.lora:
+        target["lora"] = config.target.lora
+    names = ("proposer", "lookup", "model", "exit_layer")
+    chosen = {name: value for name in names if (value := getattr(drafter, name))}
+    service: dict[str, object] = {"proposer": "auto"}
     if draft.proposer == "model":
         engine = {"quantization": draft.engine.quantization}
-        return {"target": target, "draft": {"proposer": "model", "model": draft.model, "engine": engine}}
-    values = {"proposer": drafter.proposer, "lookup": drafter.lookup, "model": drafter.model}
-    if drafter.exit_layer:
-        values["exit_layer"] = drafter.exit_layer  # type: ignore[assignment]
-    return {"target": {**target, "drafter": {name: value for name, value in values.items() if value}}}
+        service = {"proposer": "model", "model": draft.model, "engine": engine}
+    return {"target": {**target, "drafter": chosen}, "draft": service}

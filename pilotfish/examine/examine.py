@@ -201,6 +201,7 @@ def _questions(core: EngineCore, order: Order, *, template: str, uses_template: 
     folder, orchestrator = Path(core.model.tokenizer_path), order.config.orchestrator
     tokenizer = Tokenizer.load(folder, template)
     own = sampling_defaults(folder) if orchestrator.generation_config == "auto" else {}
+    ends = tuple(sorted(tokenizer.eos_token_ids))
     limit = core.model.max_context_tokens - order.max_tokens - order.num_draft_tokens - 1
     questions = []
     for temperature in (0.0, *([order.temperature] if order.temperature else [])):
@@ -215,7 +216,7 @@ def _questions(core: EngineCore, order: Order, *, template: str, uses_template: 
                     f"the prompt {prompt.text[:60]!r}... has {len(text)} tokens; beside answers of {order.max_tokens} "
                     f"the target takes {limit}"
                 )
-            sampling = msgspec.structs.replace(SamplingParams(seed=seed), **own)
+            sampling = msgspec.structs.replace(SamplingParams(seed=seed, stop_token_ids=ends), **own)
             sampling = msgspec.structs.replace(sampling, temperature=temperature)
             questions.append(Question(prompt.category, tuple(text), sampling))
     return questions

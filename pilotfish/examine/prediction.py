@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 import msgspec
 
@@ -52,7 +53,8 @@ def predict(acceptance: Acceptance, costs: RoundCosts) -> list[Speed]:
 
 
 def _speed(acceptance: Acceptance, costs: RoundCosts, load: int) -> Speed:
-    lengths = [k for k, drafted in enumerate(acceptance.drafts_per_round) if load * (drafted + 1) <= costs.max_rows]
+    drafted = acceptance.drafts_per_round[1:]
+    lengths = [0, *takewhile(lambda k: load * (drafted[k - 1] + 1) <= costs.max_rows, range(1, len(drafted) + 1))]
     rates = [load * acceptance.tokens_per_round[k] / round_s(acceptance, costs, load, k) for k in lengths]
     # As a plan does: among lengths that differ by less than noise, the shortest.
     best = next(k for k in lengths if rates[k] >= max(rates) / (1 + TOLERANCE))

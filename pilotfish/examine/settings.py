@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -11,6 +12,21 @@ from pilotfish.examine.prediction import Advice
 
 _MANY = 1 << 16
 """More sequences than a replica has."""
+_ADVISED = (
+    ("target.drafter", ("proposer", "lookup", "model", "exit_layer")),
+    (
+        "orchestrator.speculation",
+        (
+            "mode",
+            "proposer",
+            "lookup",
+            "num_speculative_tokens",
+            "num_speculative_tokens_per_batch_size",
+            "disable_by_batch_size",
+        ),
+    ),
+)
+"""Keys that an advice decides, which of those that are there would contradict it."""
 
 
 def speculation_settings(advice: Advice) -> dict[str, Any]:
@@ -33,8 +49,19 @@ def with_advice(values: dict[str, Any], advice: Advice, drafter_settings: dict[s
 
     drafter_settings: of the drafter that the advice names.
     """
+    for section, names in _ADVISED if advice.drafter else ():
+        values = _without(values, section.split("."), names)
     speculation = {"orchestrator": {"speculation": speculation_settings(advice)}}
     return yaml.safe_dump(_merged(_merged(values, drafter_settings), speculation), sort_keys=False)
+
+
+def _without(values: dict[str, Any], section: Sequence[str], names: Collection[str]) -> dict[str, Any]:
+    """The values but for these names of a section."""
+    if not section:
+        return {name: value for name, value in values.items() if name not in names}
+    first, *others = section
+    inner = values.get(first)
+    return {**values, first: _without(inner, others, names)} if isinstance(inner, dict) else values
 
 
 def _merged(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

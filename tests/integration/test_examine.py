@@ -1,6 +1,7 @@
 """`pilotfish examine` over real engines with tiny models."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,19 @@ def test_every_kind_of_drafter_is_examined(
     ]
     assert not results["model"]["findings"]
     assert not results["suffix"]["findings"]
+
+
+def test_answers_end_as_in_service(arguments: list[str], target_folder: Path, tmp_path: Path) -> None:
+    """With one of the model's end tokens, here any token: what would come behind it is not the answer's."""
+    folder = tmp_path / "terse"
+    shutil.copytree(target_folder, folder)
+    vocab_size = json.loads((folder / "config.json").read_bytes())["vocab_size"]
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": list(range(vocab_size))}))
+    drafters = ["early_exit", f"model={target_folder}"]
+    report = json.loads(examined(*drafters, "--json", *arguments, "--set", f"target.model={folder}").stdout)
+    assert (report["num_answers"], report["num_tokens"]) == (8, 8)
+    assert [drafter["overall"]["num_positions"] for drafter in report["drafters"]] == [0, 0]
+    assert report["advice"]["drafter"] == ""
 
 
 def test_the_advice_becomes_configuration(arguments: list[str], target_folder: Path, tmp_path: Path) -> None:

@@ -16,6 +16,10 @@ from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
 
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
+CHAT_TEMPLATE = "chat_template.jinja"
+"""In the adapter's folder: the one that it was trained with."""
+TEXT_SUFFIXES = (".json", ".jinja", ".txt", ".model")
+"""Of the files beside the weights that a merged model takes from its base."""
 _OTHER_SUMS = (
     "use_dora",
     "use_qalora",
@@ -28,6 +32,8 @@ _OTHER_SUMS = (
 """Fields of peft's LoraConfig that, once set, make the change of a weight another than B·A."""
 _PLAIN_STARTS = (None, True, False, "gaussian", "orthogonal", "eva")
 """Values of init_lora_weights that leave the base model's weights alone."""
+_ALPHA = 8
+"""peft's default of lora_alpha."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,7 @@ class Adapter:
         2312.03732)."""
         patterns: Mapping[str, float] = self.config.get("alpha_pattern") or {}
         matching = (value for key, value in patterns.items() if re.match(rf"(.*\.)?({key})$", module))
-        alpha = float(next(matching, self.config.get("lora_alpha", rank)))
+        alpha = float(next(matching, self.config.get("lora_alpha", _ALPHA)))
         return alpha / (math.sqrt(rank) if self.config.get("use_rslora") else rank)
 
     @property
@@ -91,7 +97,7 @@ def merged_name(base: Path, adapter: Path) -> str:
     """Of the merged model's folder in the cache: other files, or files that have changed, have another."""
     digest = hashlib.sha256()
     for folder in (base, adapter):
-        for path in sorted(path for path in folder.iterdir() if path.suffix in (".json", ".safetensors")):
+        for path in sorted(path for path in folder.iterdir() if path.suffix in (*TEXT_SUFFIXES, ".safetensors")):
             stat = path.stat()
             digest.update(f"{path}:{stat.st_size}:{stat.st_mtime_ns}\n".encode())
     return f"{base.name}+{adapter.name}-{digest.hexdigest()[:8]}"

@@ -22,6 +22,8 @@ def sampling_defaults(folder: Path) -> dict[str, float]:
     path = folder / "generation_config.json"
     values = read_json(path) if path.is_file() else {}
     found = {name: values[name] for name in FIELDS if values.get(name) is not None}
+    if found.get("top_k") == -1:
+        found["top_k"] = 0  # vLLM's word for all
     for name, value in found.items():
         kinds = (int,) if name == "top_k" else (int, float)
         try:

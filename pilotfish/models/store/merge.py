@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,19 +16,21 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from pilotfish.errors import ModelError, UnsupportedModelError
-from pilotfish.models.store.adapter import WEIGHTS, Adapter
+from pilotfish.models.store.adapter import CHAT_TEMPLATE, TEXT_SUFFIXES, WEIGHTS, Adapter
 from pilotfish.models.store.conversion import report_failures
-from pilotfish.models.store.folder import read_metadata, tensor_shapes, weight_files
+from pilotfish.models.store.folder import read_metadata, tensor_shapes, text_fields, weight_files
 
 _PREFIX = "base_model.model."
 _LORA = re.compile(r"(?P<module>.+)\.lora_(?P<kind>embedding_)?(?P<matrix>[AB])(\.weight)?")
-_EMBEDDING = re.compile(r"embed|\bwte\b")
+_EMBEDDING = re.compile(r"embed|\b(wte|lm_head)\b")
+_OUTPUTS = frozenset({"lm_head.weight", "embed_out.weight"})
 _PLAIN_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
 @dataclass
 class Change:
-    """What an adapter does to one weight: B·A times scale is added, or it is replaced."""
+    """What an adapter does to one weight: it is replaced, or B·A times scale is added; or both, as peft saves an
+    embedding that has matrices."""
 
     matrices: dict[str, Tensor] = field(default_factory=dict)
     """A: [rank, in] and B: [out, rank]; of an embedding in is the vocabulary."""
@@ -36,19 +39,21 @@ class Change:
     whole: Tensor | None = None
 
     @property
-    def shape(self) -> list[int]:
-        """Of the weight that it is made for."""
+    def shapes(self) -> Iterator[list[int]]:
+        """Of the weight that it is made for, by each of its parts."""
         if self.whole is not None:
-            return list(self.whole.shape)
-        shape = [self.matrices["B"].shape[0], self.matrices["A"].shape[1]]
-        return shape[::-1] if self.is_transposed else shape
+            yield list(self.whole.shape)
+        if self.matrices:
+            shape = [self.matrices["B"].shape[0], self.matrices["A"].shape[1]]
+            yield shape[::-1] if self.is_transposed else shape
 
     def applied(self, weight: Tensor) -> Tensor:
         """The weight with the change, computed in float32 and rounded once."""
-        if self.whole is not None:
-            return self.whole.to(weight.dtype)
+        start = weight if self.whole is None else self.whole
+        if not self.matrices:
+            return start.to(weight.dtype)
         delta = self.matrices["B"].float() @ self.matrices["A"].float() * self.scale
-        return (weight.float() + (delta.T if self.is_transposed else delta)).to(weight.dtype).contiguous()
+        return (start.float() + (delta.T if self.is_transposed else delta)).to(weight.dtype).contiguous()
 
 
 def read_changes(adapter: Adapter) -> dict[str, Change]:
@@ -61,7 +66,7 @@ def read_changes(adapter: Adapter) -> dict[str, Change]:
     for key, tensor in tensors.items():
         name = key.removeprefix(_PREFIX).replace(".base_layer.", ".")
         if (found := _LORA.fullmatch(name)) is None:
-            changes[name] = Change(whole=tensor)  # modules_to_save, and biases
+            changes.setdefault(name, Change()).whole = tensor  # modules_to_save, biases and embeddings
             continue
         change = changes.setdefault(f"{found['module']}.weight", Change())
         change.matrices[found["matrix"]] = tensor
@@ -69,7 +74,7 @@ def read_changes(adapter: Adapter) -> dict[str, Change]:
         if found["matrix"] == "A":
             change.scale = adapter.scale(found["module"], tensor.shape[0])
     for name, change in changes.items():
-        if change.whole is None and change.matrices.keys() != {"A", "B"}:
+        if change.matrices and change.matrices.keys() != {"A", "B"}:
             raise ModelError(f"{path} holds one of the two matrices of {name}: save the adapter again")
     return changes
 
@@ -77,28 +82,32 @@ def read_changes(adapter: Adapter) -> dict[str, Change]:
 def check_changes(changes: dict[str, Change], base: Path, adapter: Path) -> None:
     """Raise UnsupportedModelError unless the base model has each of the weights, in that shape. Reads no weights."""
     advice = f"the adapter in {adapter} does not fit {base}"
-    if read_metadata(base).config.get("quantization_config"):
+    config = read_metadata(base).config
+    if config.get("quantization_config"):
         raise UnsupportedModelError(
             f"{base} is quantised, and an adapter is added to weights that are not: name the model as it was before "
             "(target.engine.quantization rounds the merged weights)"
         )
     shapes = dict(tensor_shapes(base))
+    is_tied = text_fields(config).get("tie_word_embeddings", not _OUTPUTS & shapes.keys())
     for name, change in changes.items():
+        if is_tied and _EMBEDDING.search(name):
+            raise UnsupportedModelError(
+                f"{advice}: it changes {name}, and the model's embedding is its output layer as well: merge it with "
+                "peft, and serve that folder"
+            )
         if name not in shapes:
             raise UnsupportedModelError(f"{advice}, which has no weight {name}: name the model it was trained for")
-        if change.shape != list(shapes[name]):
-            raise UnsupportedModelError(
-                f"{advice}: {name} has the shape {list(shapes[name])} there, and {change.shape} in the adapter"
-            )
-        if "lm_head.weight" not in shapes and _EMBEDDING.search(name):
-            raise UnsupportedModelError(
-                f"{advice}: it changes {name}, which the model uses for its output as well: merge it with peft, and "
-                "serve that folder"
-            )
+        for shape in change.shapes:
+            if shape != list(shapes[name]):
+                raise UnsupportedModelError(
+                    f"{advice}: {name} has the shape {list(shapes[name])} there, and {shape} in the adapter"
+                )
 
 
 def merge_adapter(base: Path, adapter_folder: Path, folder: Path) -> None:
-    """Write the base model with the adapter added to its weights; everything else is the base model's.
+    """Write the base model with the adapter added to its weights; everything else is the base model's, but for a chat
+    template of the adapter.
 
     Raises UnsupportedModelError for an adapter that cannot be added, ModelError for broken files, OSError.
     """
@@ -108,8 +117,10 @@ def merge_adapter(base: Path, adapter_folder: Path, folder: Path) -> None:
     check_changes(changes, base, adapter_folder)
     weights = weight_files(base)
     for path in base.iterdir():
-        if path.is_file() and path.suffix in (".json", ".jinja", ".txt", ".model") and path.name != "pilotfish.json":
+        if path.is_file() and path.suffix in TEXT_SUFFIXES and path.name != "pilotfish.json":
             shutil.copyfile(path, folder / path.name)
+    if (template := adapter_folder / CHAT_TEMPLATE).is_file():
+        shutil.copyfile(template, folder / CHAT_TEMPLATE)
     for path in weights:
         with safe_open(path, "pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 -- no mapping

@@ -3,14 +3,16 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import msgspec
 import pytest
 
-from draft_service.translation.engine import TranslatingEngine
+from draft_service.translation.engine import TranslatingEngine, translated
 from draft_service.translation.vocabularies import Vocabularies
+from pilotfish.config import Config, TargetConfig
 from pilotfish.engine.process.process_engine import EventQueue
-from pilotfish.errors import UnavailableError
+from pilotfish.errors import ModelError, UnavailableError
 from pilotfish.messages import (
     CloseSequence,
     Command,
@@ -284,6 +286,28 @@ async def test_trees_and_drafts_made_ahead_are_mapped_where_tokens_are_common(pa
         assert (engine.asked[0].tree, engine.asked[0].ahead) == (None, None)
 
 
+async def test_an_answer_after_the_next_question_is_to_its_own(pair: Vocabularies) -> None:
+    """Else it would be taken for the next one's, of which fewer drafts may be asked."""
+    one, two, *_ = pair.target_ids
+    mapped = pair.target_ids
+    engine = Scripted(lambda _: None)
+    async with translating(engine, pair, "intersection") as translated:
+        new = ids(pair, " fox")
+        translated.send([OpenSequence(1, (5, 6), GREEDY), Propose(1, 2, (), 4, ahead=PredraftRequest(8, (0.5,)))])
+        translated.send([OpenSequence(2, (5, 6), GREEDY), Propose(2, 2, (), 4)])
+        async with asyncio.timeout(10):
+            while len(engine.asked) < 2:
+                await translated.receive()
+        translated.send([Propose(1, 2 + len(new), new, 1)])
+        first, _, second = engine.asked
+        engine.queue.put([Proposal(1, first.base_length, (one, two, one, two))])
+        engine.queue.put([Predrafted(1, first.base_length, (one,), (1,), (two,), (one,))])
+        engine.queue.put([Proposal(1, second.base_length, (two,))])
+        assert await translated.answer() == Proposal(1, 2, ())
+        assert await translated.answer() == Predrafted(1, 2, (mapped[one],), (1,), (mapped[two],), (mapped[one],))
+        assert await translated.answer() == Proposal(1, 2 + len(new), (mapped[two],))
+
+
 async def test_auto_goes_by_the_text(pair: Vocabularies) -> None:
     engine = Scripted(writes(pair, " fox"))
     common, own = list(pair.drafter_ids), [each for each in range(3, 300) if each not in pair.drafter_ids]
@@ -340,3 +364,11 @@ async def test_the_engines_loss_is_told(pair: Vocabularies) -> None:
             await translated.receive()
         with pytest.raises(UnavailableError):
             translated.send([OpenSequence(1, (5, 6), GREEDY)])
+
+
+async def test_a_target_whose_tokenizer_is_not_here(tmp_path: Path) -> None:
+    """Of a draft service on a machine of its own, whose configuration may not name the target."""
+    engine, config = Scripted(lambda _: None), Config(target=TargetConfig(model=str(tmp_path)))
+    with pytest.raises(ModelError, match=r"target\.model \(.*\): set it as .*, or draft\.vocabulary to same"):
+        await translated(engine, config)
+    assert engine.is_closed

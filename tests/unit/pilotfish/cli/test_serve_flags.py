@@ -53,12 +53,16 @@ def test_flags_set_their_keys_and_no_others() -> None:
     assert changed("--quantization", "int8") == {"target.engine.quantization": "int8"}
 
 
-def test_an_adapter_is_also_the_models_name() -> None:
+def test_an_adapter_is_also_the_models_name(tmp_path: Path) -> None:
     assert changed("--lora", "legal=org/lora") == {
         "target.lora": "org/lora",
         "orchestrator.served_model_name": ["legal"],
     }
     assert changed("--lora", "org/lora") == {"target.lora": "org/lora"}
+    folder = tmp_path / "lr=0.1"
+    folder.mkdir()
+    assert changed("--lora", str(folder)) == {"target.lora": str(folder)}
+    assert changed("--lora", f"legal={folder}")["target.lora"] == str(folder)
 
 
 def test_vllms_generation_config_is_none_here() -> None:

@@ -44,3 +44,9 @@ def test_the_settings_of_a_drafter_make_its_configuration(name: str) -> None:
         assert (config.target.drafter.proposer, config.target.drafter.lookup) == ("none", drafter.kind)
     else:
         assert (config.target.drafter.proposer, config.target.drafter.lookup) == (drafter.kind, "none")
+
+
+def test_no_answer_drafts_another_one() -> None:
+    """Each prompt is asked twice: the second answer would be found in the first."""
+    assert Config().draft.suffix_shared_tokens > 0
+    assert configured_for(Config(), NamedDrafter("suffix")).draft.suffix_shared_tokens == 0

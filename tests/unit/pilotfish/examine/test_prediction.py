@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from pilotfish.examine.acceptance import Acceptance
@@ -36,6 +38,15 @@ def test_rows_that_a_drafter_leaves_out_cost_nothing() -> None:
     rare = Acceptance(1, 1, (0.8,), TOKENS, (0.0, 0.2, 0.3, 0.4, 0.5))
     lookup = predict(rare, costs(0.0))
     assert lookup[2].num_draft_tokens > predict(GOOD, costs(0.0))[2].num_draft_tokens
+
+
+def test_lengths_end_with_the_first_that_has_no_room() -> None:
+    """Averages of replayed rounds may fall again; and a small step has room for no drafts at all."""
+    uneven = Acceptance(1, 1, (0.8,), TOKENS, (0.0, 1.0, 5.0, 3.0, 3.5))
+    *_, many = predict(uneven, costs())
+    assert len(many.by_draft_tokens) == 2
+    *_, most = predict(GOOD, replace(costs(), max_rows=32))
+    assert (most.num_draft_tokens, len(most.by_draft_tokens)) == (0, 1)
 
 
 def test_a_draft_service_is_asked_over_a_network() -> None:

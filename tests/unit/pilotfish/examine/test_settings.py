@@ -1,4 +1,7 @@
-from pilotfish.config import config_from_yaml
+import yaml
+
+from pilotfish.config import Config, TargetConfig, config_from_yaml
+from pilotfish.examine.drafters import NamedDrafter, configured_for, settings_for
 from pilotfish.examine.prediction import Advice
 from pilotfish.examine.settings import speculation_settings, with_advice
 
@@ -32,3 +35,24 @@ def test_what_is_written_is_a_configuration_with_what_was_there() -> None:
 def test_nothing_pays() -> None:
     config = config_from_yaml(with_advice({}, Advice("", {1: 0}, None), {}))
     assert config.orchestrator.speculation.mode == "off"
+
+
+def test_what_was_there_does_not_contradict_the_advice() -> None:
+    """Neither another drafter nor the advice of an earlier examination."""
+    suffix = settings_for(configured_for(Config(), NamedDrafter("suffix")))
+    values = yaml.safe_load(with_advice({}, Advice("", {1: 0}, None), {}))
+    values |= {"target": {"drafter": {"proposer": "early_exit", "exit_layer": 3}}}
+    values |= {"draft": {"proposer": "model", "model": "small"}}
+    values["orchestrator"]["speculation"] |= {"proposer": "draft", "disable_by_batch_size": 2, "draft_ahead": "off"}
+    config = config_from_yaml(with_advice(values, Advice("suffix", {1: 4, 64: 1}, None), suffix))
+    drafter, speculation = config.target.drafter, config.orchestrator.speculation
+    assert (drafter.proposer, drafter.lookup, drafter.exit_layer) == ("none", "suffix", 0)
+    assert (speculation.mode, speculation.proposer, speculation.disable_by_batch_size) == ("auto", "auto", 0)
+    assert (speculation.draft_ahead, config.draft.proposer) == ("off", "auto")
+
+
+def test_a_draft_model_and_an_adapter() -> None:
+    served = Config(target=TargetConfig(lora="./style"))
+    values = settings_for(configured_for(served, NamedDrafter("model", "small")))
+    config = config_from_yaml(with_advice({}, Advice("model=small", {1: 4}, None), values))
+    assert (config.target.lora, config.target.drafter.proposer, config.draft.model) == ("./style", "none", "small")

@@ -23,6 +23,11 @@ def test_a_model_that_says_nothing(tmp_path: Path) -> None:
     assert sampling_defaults(tmp_path) == {}
 
 
+def test_all_tokens_under_either_name(tmp_path: Path) -> None:
+    write(tmp_path, top_k=-1)
+    assert sampling_defaults(tmp_path) == {"top_k": 0}
+
+
 @pytest.mark.parametrize("values", [{"temperature": -1}, {"top_p": 0}, {"top_k": 0.5}, {"min_p": "0.1"}])
 def test_what_no_request_could_have(tmp_path: Path, values: dict[str, object]) -> None:
     write(tmp_path, **values)

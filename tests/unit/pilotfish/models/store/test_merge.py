@@ -31,7 +31,8 @@ def base(tokenizer_folder: Path, request: pytest.FixtureRequest) -> tuple[Path, 
 def write_adapter(folder: Path, tensors: dict[str, Tensor], **config: Any) -> Path:
     folder.mkdir(exist_ok=True)
     values = {"peft_type": "LORA", "base_model_name_or_path": "org/base", "r": RANK, "lora_alpha": ALPHA, **config}
-    (folder / "adapter_config.json").write_text(json.dumps(values))
+    given = {name: value for name, value in values.items() if value is not None}
+    (folder / "adapter_config.json").write_text(json.dumps(given))
     save_file(
         {f"base_model.model.{name}": tensor for name, tensor in tensors.items()}, folder / "adapter_model.safetensors"
     )
@@ -68,6 +69,7 @@ def adapted(model: PreTrainedModel, modules: list[str], scale: float) -> dict[st
     [
         ("qwen3", ["model.layers.0.self_attn.q_proj", "model.layers.2.mlp.down_proj"], {}, ALPHA / RANK),
         ("qwen3", ["model.layers.1.self_attn.o_proj"], {"use_rslora": True}, ALPHA / 2),
+        ("qwen3", ["model.layers.1.self_attn.o_proj"], {"lora_alpha": None}, 2.0),  # peft's own alpha is 8
         ("qwen3", ["model.layers.1.self_attn.v_proj"], {"alpha_pattern": {"self_attn.v_proj": 8}}, 2.0),
         ("qwen3", ["lm_head", "model.embed_tokens"], {}, ALPHA / RANK),
         ("gpt2", ["transformer.h.0.attn.c_attn", "transformer.h.1.mlp.c_fc"], {"fan_in_fan_out": True}, ALPHA / RANK),
@@ -96,6 +98,16 @@ def test_what_was_trained_whole_is_replaced(base: tuple[Path, PreTrainedModel], 
     assert torch.equal(merged.lm_head.weight, weight)
 
 
+def test_an_embedding_is_saved_whole_beside_its_matrices(base: tuple[Path, PreTrainedModel], tmp_path: Path) -> None:
+    """As peft's save_pretrained does once embed_tokens is among its target_modules."""
+    folder, model = base
+    tensors = adapted(model, ["model.embed_tokens"], ALPHA / RANK)
+    tensors["model.embed_tokens.base_layer.weight"] = model.get_input_embeddings().weight.clone()
+    adapter = write_adapter(tmp_path / "style", tensors)
+    loaded = load_model(str(folder), cache_dir=tmp_path / "cache", adapter=str(adapter), dtype=torch.float32)
+    assert torch.allclose(loaded.model(PROMPT).logits, model(PROMPT).logits, atol=1e-5)
+
+
 def test_an_adapter_is_merged_once_and_anew_when_it_has_changed(
     base: tuple[Path, PreTrainedModel], tmp_path: Path
 ) -> None:
@@ -116,7 +128,12 @@ def test_an_adapter_is_merged_once_and_anew_when_it_has_changed(
     assert pulled() == first
     assert (first / "model.safetensors").stat().st_mtime_ns == written_ns
     write_adapter(adapter, adapted(model, ["model.layers.0.mlp.up_proj"], 6.0))
-    assert pulled() != first
+    assert (second := pulled()) != first
+    (folder / "chat_template.jinja").write_text("{{ messages[0].content }}!")
+    assert (pulled() / "chat_template.jinja").is_file()
+    assert not (second / "chat_template.jinja").exists()
+    (adapter / "chat_template.jinja").write_text("the adapter's")
+    assert (pulled() / "chat_template.jinja").read_text() == "the adapter's"
 
 
 NAME = "model.layers.0.self_attn.q_proj"
@@ -147,13 +164,24 @@ def test_what_cannot_be_merged(
 
 
 @pytest.mark.parametrize("base", ["llama"], indirect=True)
-def test_an_embedding_that_is_the_output_as_well(base: tuple[Path, PreTrainedModel], tmp_path: Path) -> None:
-    tensors = {
-        "model.embed_tokens.lora_embedding_A": torch.ones(RANK, 300),
-        "model.embed_tokens.lora_embedding_B": torch.ones(64, RANK),
-    }
-    with pytest.raises(UnsupportedModelError, match="uses for its output as well"):
-        merge_in_subprocess(base[0], write_adapter(tmp_path / "style", tensors), tmp_path)
+@pytest.mark.parametrize("has_both", [False, True])
+@pytest.mark.parametrize("name", ["model.embed_tokens", "lm_head"])
+def test_an_embedding_that_is_the_output_as_well(
+    base: tuple[Path, PreTrainedModel], tmp_path: Path, name: str, *, has_both: bool
+) -> None:
+    """Whether the file holds it once or twice."""
+    folder, model = base
+    if has_both:
+        tensors = {key: tensor.clone() for key, tensor in model.state_dict().items()}
+        assert "lm_head.weight" in tensors
+        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    kind = "" if name == "lm_head" else "embedding_"
+    adapter = write_adapter(
+        tmp_path / "style",
+        {f"{name}.lora_{kind}A": torch.ones(RANK, 300), f"{name}.lora_{kind}B": torch.ones(64, RANK)},
+    )
+    with pytest.raises(UnsupportedModelError, match="embedding is its output layer as well"):
+        merge_in_subprocess(folder, adapter, tmp_path)
 
 
 def test_another_tokenizer(base: tuple[Path, PreTrainedModel], tmp_path: Path) -> None:

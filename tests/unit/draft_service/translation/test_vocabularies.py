@@ -1,0 +1,29 @@
+"""What two vocabularies must be for one to draft for the other."""
+
+from pathlib import Path
+
+import pytest
+import tokenizers
+from tokenizers import models
+
+from draft_service.translation.vocabularies import Vocabularies
+from pilotfish.errors import UnsupportedModelError
+from pilotfish.models.store.folder import ModelMetadata
+from pilotfish.models.tokens.tokenizer import Tokenizer
+from tests.support.trained_tokenizers import KINDS, Kind, trained_tokenizer
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tokenizers_take_any_text(kind: Kind) -> None:
+    assert Vocabularies(trained_tokenizer(kind), trained_tokenizer(kind)).target_ids
+
+
+def test_one_that_fails_on_unknown_characters_is_refused() -> None:
+    """A request with such a character would end the connection to the draft service, and all sequences there."""
+    letters = tokenizers.Tokenizer(models.Unigram([("a", -1.0), ("b", -2.0)]))
+    metadata = ModelMetadata(
+        model_type="none", vocab_size=2, max_context_tokens=64, eos_token_ids=frozenset({1}), config={}
+    )
+    drafter = Tokenizer(letters, metadata, None, "letters", Path("letters"))
+    with pytest.raises(UnsupportedModelError, match="letters fails on characters that it does not know"):
+        Vocabularies(trained_tokenizer("byte_bpe"), drafter)
