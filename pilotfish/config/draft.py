@@ -26,7 +26,7 @@ class DraftConfig:
     model: ModelOrPath = ""
     """Draft model of proposer `model`: catalogue name, hub id, folder or GGUF file. Empty: the target's, whose
     tokenizer the other proposers need."""
-    vocabulary: Literal["auto", "same", "intersection", "text"] = "auto"
+    vocabulary: Literal["same", "auto", "intersection", "text"] = "same"
     """How a draft model drafts that has another tokenizer than target.model
     ([proposers](proposers.md#another-vocabulary)). `same`: not at all. `intersection`: with the tokens that both have.
     `text`: as text, tokenised anew. `auto`: the first where both have 0.6 of a text's tokens, else the second."""

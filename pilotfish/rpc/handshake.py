@@ -57,7 +57,8 @@ def check_handshake(hello: Hello, welcome: Welcome) -> None:
     if hello.tokenizer_fingerprint and hello.tokenizer_fingerprint != theirs:
         raise HandshakeError(
             f"{hello.peer} has tokenizer {_short(hello.tokenizer_fingerprint)}, replica {welcome.replica_id} "
-            f"(model {welcome.model.model_id}) has {_short(theirs)}: both need models with the same tokenizer"
+            f"(model {welcome.model.model_id}) has {_short(theirs)}: both need models with the same "
+            "tokenizer, or a draft model that is translated (draft.vocabulary: auto)"
         )
 
 
