@@ -158,7 +158,7 @@ class ForcedDrafts:
 
 def joined(drafts: Drafts, forced: tuple[int, ...], sampling: SamplingParams) -> Drafts:
     """A chain of drafts with what is forced from its first token on; what differs from that is forbidden, or not what
-    the model would write, and left out.
+    the model would write, and left out. They may be joined already, in a step that had no room for the sequence.
 
     In rejection mode all probability is on what is forced, also where it was drafted: what was drawn decides only
     whether more of it follows, which it was drawn given.
@@ -166,5 +166,6 @@ def joined(drafts: Drafts, forced: tuple[int, ...], sampling: SamplingParams) ->
     common = num_common_tokens(forced, drafts.token_ids)
     probs = one_hot_probs(forced, sampling)
     if common < len(forced):
-        return Drafts(forced, probs, forced=(common, len(forced)))
+        first, end = drafts.forced
+        return Drafts(forced, probs, forced=(min(common, first) if first < end else common, len(forced)))
     return replace(drafts, probs=(*probs, *drafts.probs[len(forced) :]), confidences=())

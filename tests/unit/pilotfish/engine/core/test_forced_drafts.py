@@ -264,6 +264,21 @@ def test_what_a_step_has_room_for_goes_to_all_alike() -> None:
     assert [len(sequence.drafts) for sequence in several] == [3, 3, 3, 3]
 
 
+@pytest.mark.parametrize(("rows", "later_rows", "num_drafts"), [(4, 9, 8), (9, 4, 8), (4, 1, 3)])
+def test_what_waits_for_a_step_is_told_as_the_grammars_own(rows: int, later_rows: int, num_drafts: int) -> None:
+    """However many more are put behind it: a run is not taken for one that a peer's draft has ended."""
+    num_free = rows
+    drafts = drafting(lambda rows: 1.0 if rows <= num_free else 50.0)
+    run, verification = sequences(2)
+    verification.verify(Drafts((1, 9)), None, 0)
+    for sequence, num_left in ((run, 0), (verification, 1)):
+        for num_free in (rows, later_rows):  # noqa: B007 - step_s reads it
+            drafts.after_step(1, 1.0)
+            drafts.before_step([sequence])
+        assert len(sequence.drafts) == num_drafts
+        assert sequence.drafts.forced == (num_left, num_drafts)
+
+
 def test_the_first_token_waits_for_no_more_rows_than_are_free() -> None:
     (sequence,) = sequences(1, num_output_tokens=0)
     drafting(lambda rows: 1.0 if rows <= 4 else 2.0).before_step([sequence])
