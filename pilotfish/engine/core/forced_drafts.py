@@ -34,9 +34,16 @@ class ForcedTokens(Protocol):
     """What splits forced text into tokens: the drafter `grammar`."""
 
     def draft(
-        self, grammar: GrammarMatcher, token_ids: Sequence[int], max_tokens: int, *, is_greedy: bool
+        self,
+        grammar: GrammarMatcher,
+        token_ids: Sequence[int],
+        max_tokens: int,
+        *,
+        is_greedy: bool,
+        cache_salt: str = "",
     ) -> ForcedSpan:
-        """At most max_tokens tokens of what the grammar forces behind the sequence's token_ids."""
+        """At most max_tokens tokens of what the grammar forces behind the sequence's token_ids. cache_salt: sequences
+        of another one show in nothing."""
 
     def learn(self, span: ForcedSpan, token_ids: Sequence[int]) -> None:
         """These came in the span's place."""
@@ -86,7 +93,13 @@ class ForcedDrafts:
 
     def _draft(self, sequence: EngineSequence, grammar: GrammarMatcher, max_tokens: int) -> ForcedSpan:
         try:
-            return self._drafter.draft(grammar, sequence.tokens, max_tokens, is_greedy=sequence.sampling.is_greedy)
+            return self._drafter.draft(
+                grammar,
+                sequence.tokens,
+                max_tokens,
+                is_greedy=sequence.sampling.is_greedy,
+                cache_salt=sequence.cache_salt,
+            )
         except Exception:
             # Fail open: what a drafter does wrong costs no request.
             logger.exception("what a grammar forces could not be drafted; the sequence goes on without")

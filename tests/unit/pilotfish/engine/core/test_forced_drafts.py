@@ -151,8 +151,8 @@ class Failing:
 class Lying(Failing):
     """Drafts what the grammar forbids."""
 
-    def draft(self, grammar: Any, token_ids: Sequence[int], max_tokens: int, *, is_greedy: bool) -> ForcedSpan:
-        return ForcedSpan((9, 0, 61)[:max_tokens], ((1, 9),))
+    def draft(self, grammar: Any, token_ids: Sequence[int], max_tokens: int, **_: Any) -> ForcedSpan:
+        return ForcedSpan((9, 0, 61)[:max_tokens], ((1, 2, 9),))
 
 
 @pytest.mark.parametrize("drafter", [Failing(), Lying()])
@@ -220,6 +220,27 @@ def test_in_rejection_mode_every_token_has_the_targets_distribution() -> None:
         for token, weight in weights.items():
             share = weight / sum(weights.values())
             assert abs(counts[token] / len(reached) - share) < 5 * (share * (1 - share) / len(reached)) ** 0.5
+
+
+def test_what_one_client_is_told_teaches_nothing_about_another(
+    make_forcing: MakeForcing, compiler: GrammarCompiler
+) -> None:
+    """Drafts are seen in an answer's counts and in its time: a request's `cache_salt` keeps them apart."""
+
+    def answered(core: EngineCore, sequence_id: int, cache_salt: str) -> Any:
+        core.submit(OpenSequence(sequence_id, PROMPT, params, cache_salt=cache_salt))
+        core.submit(Decode(sequence_id, len(PROMPT), 200, takes_forced_drafts=True))
+        verdicts = verdicts_of(settle(core))
+        return [(each.num_draft_tokens, each.num_accepted_tokens, each.token_ids) for each in verdicts]
+
+    params = sampling(seed=11)
+    compiler.compile(params.grammar or Grammar(GrammarKind.REGEX, "a")).exception(timeout=30)
+    core = make_forcing(GrammarDrafter(max_s=60))
+    first = answered(core, 1, "a")
+    for sequence_id in range(2, 12):
+        learned = answered(core, sequence_id, "a")
+    assert learned != first
+    assert answered(core, 12, "b") == first
 
 
 def drafting(step_s: Callable[[float], float], **limits: int) -> ForcedDrafts:
