@@ -133,6 +133,24 @@ def test_so_it_is_with_grammars_of_any_kind(
     assert told(forced) == told(plain)
 
 
+FOLLOWED_NO_FURTHER = {
+    **{"type": "object", "required": ["kab"], "additionalProperties": False},
+    "properties": {"kab": {"type": "object", "properties": {f"p{n}": {"type": "integer"} for n in range(900)}}},
+}
+"""Behind the name come more optional properties than the library can follow."""
+
+
+@pytest.mark.parametrize("limits", [{"stop_token_ids": tuple(VOCABULARY.encode('k"'))}, {}])
+def test_what_the_library_cannot_follow_ends_no_answer_before_it_is_there(
+    make_forcing: MakeForcing, compiler: GrammarCompiler, limits: dict[str, Any]
+) -> None:
+    params = sampling(FOLLOWED_NO_FURTHER, temperature=0, **limits)
+    plain, forced = (decoded(make_forcing(drafter), compiler, params) for drafter in (None, GrammarDrafter(max_s=60)))
+    assert told(forced) == told(plain)
+    assert of_forced(forced)[1] > 0
+    assert forced[-1] == plain[-1] or limits
+
+
 def test_nothing_is_drafted_for_a_command_that_does_not_take_it(
     make_forcing: MakeForcing, compiler: GrammarCompiler
 ) -> None:
