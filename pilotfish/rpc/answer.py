@@ -69,11 +69,13 @@ def chunk_from_proto(chunk: pb.Chunk) -> Chunk:
     return Chunk(
         chunk.text,
         tuple(chunk.token_ids),
-        tuple(TokenOrigin(origin) for origin in chunk.origins),
+        tuple(_ORIGINS.get(origin, TokenOrigin.PLAIN) for origin in chunk.origins),
         tuple(logprobs_from_proto(logprobs) for logprobs in chunk.logprobs),
     )
 
 
+_ORIGINS = {int(origin): origin for origin in TokenOrigin}
+"""A newer service may know more: that ends no answer."""
 _SAME = ("request_id", "model_id", "seed", "emulated", "lossy")
 _USAGE = {
     "prompt_tokens": "num_prompt_tokens",

@@ -46,10 +46,13 @@ def forced_text(
 
     Moves the matcher: give it a copy.
     """
-    text, end_s = b"", clock() + max_s
+    text, certain, end_s = b"", b"", clock() + max_s
     while True:
         mask = matcher.compute_bitmask()
-        token_ids = [] if matcher.is_error() else few_tokens(mask)
+        if matcher.is_error():
+            # Nor can an answer go on from here: it may end before, and is not to be led to it.
+            return ForcedText(text[: len(text) - len(certain)])
+        token_ids = few_tokens(mask)
         if not token_ids or any(map(vocabulary.is_special_token, token_ids)):
             return ForcedText(text, token_ids[0] if len(token_ids) == 1 else None)
         texts = [vocabulary.decode_bytes([token_id]) for token_id in token_ids]

@@ -38,7 +38,13 @@ class GrammarDrafter:
         self._habits = SplitHabits()
 
     def draft(
-        self, grammar: GrammarMatcher, token_ids: Sequence[int], max_tokens: int, *, is_greedy: bool
+        self,
+        grammar: GrammarMatcher,
+        token_ids: Sequence[int],
+        max_tokens: int,
+        *,
+        is_greedy: bool,
+        cache_salt: str = "",
     ) -> ForcedSpan:
         forced = _whole_characters(grammar.forced(max_bytes=_MAX_TOKEN_BYTES * max_tokens, max_s=self._max_s))
         text, recent = forced.text, list(token_ids[-_NUM_RECENT:])
@@ -52,7 +58,8 @@ class GrammarDrafter:
             # What the walk was cut short of is not known.
             if grammar.vocabulary.decode_bytes([canonical]) == text and _is_open(forced, text, grammar, drafted):
                 break
-            place = (hash((is_greedy, [*recent, *drafted][-1], text[:_PLACE_BYTES])), canonical)
+            around = hash((is_greedy, [*recent, *drafted][-1], text[:_PLACE_BYTES]))
+            place = (hash(cache_salt), around, canonical)
             token_id, confidence = self._habits.likeliest(place)
             written = grammar.vocabulary.decode_bytes([token_id])
             places.append(place)

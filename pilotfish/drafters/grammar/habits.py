@@ -2,7 +2,8 @@
 
 A model that means another text than the one it must write often comes to it by another token: `{` in place of `{"`.
 What it wrote in the place of a token is counted, and is drafted the next time. A place's counts stand over those of its
-token at all places, and those over the tokenizer's word. No text is kept.
+token at all places, and those over the tokenizer's word. No text is kept, and requests of another `cache_salt` have
+other places.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TypeAlias
 
-Place: TypeAlias = tuple[int, int]
-"""A hash of the text around, and the tokenizer's token."""
+Place: TypeAlias = tuple[int, int, int]
+"""Hashes of the requests' `cache_salt` and of the text around, and the tokenizer's token."""
 
 _ANYWHERE = 0
 """Stands for the hash of any text."""
@@ -33,8 +34,8 @@ class SplitHabits:
 
     def likeliest(self, place: Place) -> tuple[int, float]:
         """The token that the model is likeliest to write there, and the probability."""
-        _, canonical = place
-        own, general = self._counts.get(place, {}), self._counts.get((_ANYWHERE, canonical), {})
+        salt, _, canonical = place
+        own, general = self._counts.get(place, {}), self._counts.get((salt, _ANYWHERE, canonical), {})
         num_own, num_general = sum(own.values()), sum(general.values()) + _PRIOR_WEIGHT
 
         def probability(token_id: int) -> float:
@@ -47,7 +48,8 @@ class SplitHabits:
 
     def note(self, place: Place, token_id: int) -> None:
         """The model wrote this there."""
-        for each in (place, (_ANYWHERE, place[1])):
+        salt, _, canonical = place
+        for each in (place, (salt, _ANYWHERE, canonical)):
             counts = self._counts.pop(each, {})
             for known in counts:
                 counts[known] *= _DECAY

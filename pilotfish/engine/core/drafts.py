@@ -64,7 +64,7 @@ class ForcedSpan:
     """Forced text as tokens; nothing is ordinary."""
 
     token_ids: tuple[int, ...] = ()
-    places: tuple[tuple[int, int], ...] = ()
+    places: tuple[tuple[int, int, int], ...] = ()
     """What the drafter knows each token by, and the one that it was not sure of behind them."""
 
 

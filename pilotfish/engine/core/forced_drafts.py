@@ -34,9 +34,16 @@ class ForcedTokens(Protocol):
     """What splits forced text into tokens: the drafter `grammar`."""
 
     def draft(
-        self, grammar: GrammarMatcher, token_ids: Sequence[int], max_tokens: int, *, is_greedy: bool
+        self,
+        grammar: GrammarMatcher,
+        token_ids: Sequence[int],
+        max_tokens: int,
+        *,
+        is_greedy: bool,
+        cache_salt: str = "",
     ) -> ForcedSpan:
-        """At most max_tokens tokens of what the grammar forces behind the sequence's token_ids."""
+        """At most max_tokens tokens of what the grammar forces behind the sequence's token_ids. cache_salt: sequences
+        of another one show in nothing."""
 
     def learn(self, span: ForcedSpan, token_ids: Sequence[int]) -> None:
         """These came in the span's place."""
@@ -86,7 +93,13 @@ class ForcedDrafts:
 
     def _draft(self, sequence: EngineSequence, grammar: GrammarMatcher, max_tokens: int) -> ForcedSpan:
         try:
-            return self._drafter.draft(grammar, sequence.tokens, max_tokens, is_greedy=sequence.sampling.is_greedy)
+            return self._drafter.draft(
+                grammar,
+                sequence.tokens,
+                max_tokens,
+                is_greedy=sequence.sampling.is_greedy,
+                cache_salt=sequence.cache_salt,
+            )
         except Exception:
             # Fail open: what a drafter does wrong costs no request.
             logger.exception("what a grammar forces could not be drafted; the sequence goes on without")
@@ -158,7 +171,7 @@ class ForcedDrafts:
 
 def joined(drafts: Drafts, forced: tuple[int, ...], sampling: SamplingParams) -> Drafts:
     """A chain of drafts with what is forced from its first token on; what differs from that is forbidden, or not what
-    the model would write, and left out.
+    the model would write, and left out. They may be joined already, in a step that had no room for the sequence.
 
     In rejection mode all probability is on what is forced, also where it was drafted: what was drawn decides only
     whether more of it follows, which it was drawn given.
@@ -166,5 +179,6 @@ def joined(drafts: Drafts, forced: tuple[int, ...], sampling: SamplingParams) ->
     common = num_common_tokens(forced, drafts.token_ids)
     probs = one_hot_probs(forced, sampling)
     if common < len(forced):
-        return Drafts(forced, probs, forced=(common, len(forced)))
+        first, end = drafts.forced
+        return Drafts(forced, probs, forced=(min(common, first) if first < end else common, len(forced)))
     return replace(drafts, probs=(*probs, *drafts.probs[len(forced) :]), confidences=())

@@ -1,7 +1,8 @@
 """A causal LM that transformers computes with its own attention and cache, one text a forward.
 
 The pool holds the tokens of each slot and no keys: a sequence's text is read out of its blocks, and the cache that
-transformers made of it is found by its first block. A cache that is not there any more is computed again.
+transformers made of it is found by its first block. A cache that is not there any more is computed again, and a text
+that begins goes on with none: what another client sent shows in no time, and changes no bit.
 """
 
 from __future__ import annotations
@@ -100,7 +101,9 @@ class OwnCacheDecoder:
     def _logits(self, part: SequenceSlice, wanted: Sequence[int]) -> list[Tensor]:
         """Logits [V] of the wanted rows of a slice, whose tokens are in the pool."""
         key = part.block_ids[0]
-        cache = self._caches.pop(key, None) or TextCache(self._model, self.rows, self.max_context_tokens)
+        cache = self._caches.pop(key, None)
+        if cache is None or part.first_position == 0:
+            cache = TextCache(self._model, self.rows, self.max_context_tokens)
         logits = list(self._computed(cache, part, wanted))
         self._caches[key] = cache  # a step that fails leaves none behind: nobody knows what it holds
         return logits

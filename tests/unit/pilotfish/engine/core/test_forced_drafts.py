@@ -133,6 +133,24 @@ def test_so_it_is_with_grammars_of_any_kind(
     assert told(forced) == told(plain)
 
 
+FOLLOWED_NO_FURTHER = {
+    **{"type": "object", "required": ["kab"], "additionalProperties": False},
+    "properties": {"kab": {"type": "object", "properties": {f"p{n}": {"type": "integer"} for n in range(900)}}},
+}
+"""Behind the name come more optional properties than the library can follow."""
+
+
+@pytest.mark.parametrize("limits", [{"stop_token_ids": tuple(VOCABULARY.encode('k"'))}, {}])
+def test_what_the_library_cannot_follow_ends_no_answer_before_it_is_there(
+    make_forcing: MakeForcing, compiler: GrammarCompiler, limits: dict[str, Any]
+) -> None:
+    params = sampling(FOLLOWED_NO_FURTHER, temperature=0, **limits)
+    plain, forced = (decoded(make_forcing(drafter), compiler, params) for drafter in (None, GrammarDrafter(max_s=60)))
+    assert told(forced) == told(plain)
+    assert of_forced(forced)[1] > 0
+    assert forced[-1] == plain[-1] or limits
+
+
 def test_nothing_is_drafted_for_a_command_that_does_not_take_it(
     make_forcing: MakeForcing, compiler: GrammarCompiler
 ) -> None:
@@ -151,8 +169,8 @@ class Failing:
 class Lying(Failing):
     """Drafts what the grammar forbids."""
 
-    def draft(self, grammar: Any, token_ids: Sequence[int], max_tokens: int, *, is_greedy: bool) -> ForcedSpan:
-        return ForcedSpan((9, 0, 61)[:max_tokens], ((1, 9),))
+    def draft(self, grammar: Any, token_ids: Sequence[int], max_tokens: int, **_: Any) -> ForcedSpan:
+        return ForcedSpan((9, 0, 61)[:max_tokens], ((1, 2, 9),))
 
 
 @pytest.mark.parametrize("drafter", [Failing(), Lying()])
@@ -222,6 +240,27 @@ def test_in_rejection_mode_every_token_has_the_targets_distribution() -> None:
             assert abs(counts[token] / len(reached) - share) < 5 * (share * (1 - share) / len(reached)) ** 0.5
 
 
+def test_what_one_client_is_told_teaches_nothing_about_another(
+    make_forcing: MakeForcing, compiler: GrammarCompiler
+) -> None:
+    """Drafts are seen in an answer's counts and in its time: a request's `cache_salt` keeps them apart."""
+
+    def answered(core: EngineCore, sequence_id: int, cache_salt: str) -> Any:
+        core.submit(OpenSequence(sequence_id, PROMPT, params, cache_salt=cache_salt))
+        core.submit(Decode(sequence_id, len(PROMPT), 200, takes_forced_drafts=True))
+        verdicts = verdicts_of(settle(core))
+        return [(each.num_draft_tokens, each.num_accepted_tokens, each.token_ids) for each in verdicts]
+
+    params = sampling(seed=11)
+    compiler.compile(params.grammar or Grammar(GrammarKind.REGEX, "a")).exception(timeout=30)
+    core = make_forcing(GrammarDrafter(max_s=60))
+    first = answered(core, 1, "a")
+    for sequence_id in range(2, 12):
+        learned = answered(core, sequence_id, "a")
+    assert learned != first
+    assert answered(core, 12, "b") == first
+
+
 def drafting(step_s: Callable[[float], float], **limits: int) -> ForcedDrafts:
     class Eight(Failing):
         def draft(self, *_: Any, **__: Any) -> ForcedSpan:
@@ -262,6 +301,21 @@ def test_what_a_step_has_room_for_goes_to_all_alike() -> None:
     several = sequences(4)
     drafting(lambda rows: 0.0, max_logit_rows=16).before_step(several)
     assert [len(sequence.drafts) for sequence in several] == [3, 3, 3, 3]
+
+
+@pytest.mark.parametrize(("rows", "later_rows", "num_drafts"), [(4, 9, 8), (9, 4, 8), (4, 1, 3)])
+def test_what_waits_for_a_step_is_told_as_the_grammars_own(rows: int, later_rows: int, num_drafts: int) -> None:
+    """However many more are put behind it: a run is not taken for one that a peer's draft has ended."""
+    num_free = rows
+    drafts = drafting(lambda rows: 1.0 if rows <= num_free else 50.0)
+    run, verification = sequences(2)
+    verification.verify(Drafts((1, 9)), None, 0)
+    for sequence, num_left in ((run, 0), (verification, 1)):
+        for num_free in (rows, later_rows):  # noqa: B007 - step_s reads it
+            drafts.after_step(1, 1.0)
+            drafts.before_step([sequence])
+        assert len(sequence.drafts) == num_drafts
+        assert sequence.drafts.forced == (num_left, num_drafts)
 
 
 def test_the_first_token_waits_for_no_more_rows_than_are_free() -> None:

@@ -1,5 +1,7 @@
 """Sequences over transformers' own cache."""
 
+from typing import Any
+
 import pytest
 import torch
 from transformers import CONFIG_MAPPING
@@ -9,6 +11,7 @@ from pilotfish.errors import UnsupportedModelError
 from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.own_cache.decoder import OwnCacheDecoder
+from pilotfish.models.own_cache.model_state import StatefulModel
 from pilotfish.models.own_cache.text_cache import Rows
 from pilotfish.models.self_check import TOLERANCE, deviation_of
 from pilotfish.models.twin import CONTEXT, NUM_TOKENS, twin_of
@@ -71,6 +74,31 @@ def test_the_accepted_path_of_a_tree_is_gone_on_with(rows: Rows) -> None:
     after = made.forward(StepInput([text[12]], [12], [SequenceSlice(0, 1, 12, (1, 2))], [0]))
     expected = plain.forward(StepInput(text[:13], range(13), [SequenceSlice(0, 13, 0, (1, 2))], range(9, 13)))
     assert deviation_of(torch.cat([drafted, after]), expected) < TOLERANCE
+
+
+@pytest.mark.parametrize(("model_type", "rows"), [*(("falcon", rows) for rows in Rows), ("mamba", Rows.SINGLE)])
+def test_a_text_that_begins_takes_nothing_from_another_one(
+    monkeypatch: pytest.MonkeyPatch, model_type: str, rows: Rows
+) -> None:
+    """Nor is its prompt read a token at a time, where it goes on with the tokens that were in its blocks before."""
+    forwards: list[tuple[int, int]] = []
+    forward = StatefulModel.forward
+
+    def recorded(self: StatefulModel, text: list[int], num_known: int, *rest: Any) -> Any:
+        forwards.append((num_known, len(text)))
+        return forward(self, text, num_known, *rest)
+
+    made, fresh = decoder(model_type, rows=rows), decoder(model_type, rows=rows)
+    made.forward(StepInput(TEXTS[0][:9], range(9), [SequenceSlice(0, 9, 0, (1, 2))], [8]))
+    monkeypatch.setattr(StatefulModel, "forward", recorded)
+    text = TEXTS[0][:9] + TEXTS[1][:12]
+    pieces = [
+        StepInput(text[start:end], range(start, end), [SequenceSlice(0, end - start, start, (1, 2))], wanted)
+        for start, end, wanted in ((0, 13, []), (13, 21, [7]))
+    ]
+    logits, expected = ([each.forward(piece) for piece in pieces][-1] for each in (made, fresh))
+    assert torch.equal(logits, expected)
+    assert forwards[: len(forwards) // 2] == forwards[len(forwards) // 2 :]
 
 
 def test_hidden_states_cannot_be_captured() -> None:
