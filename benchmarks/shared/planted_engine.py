@@ -37,7 +37,7 @@ from pilotfish.messages import CloseSequence, Decode, OpenSequence, Verdict
 from pilotfish.models.decoder import Decoder
 from pilotfish.models.factory import BuiltDecoder, build_decoder
 from pilotfish.models.loading import LoadedModel, silence_transformers
-from pilotfish.models.serving_path import ServingPath
+from pilotfish.models.self_check.serving_path import ServingPath
 from pilotfish.models.store.folder import read_json, read_metadata
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
 from pilotfish.types import SamplingParams

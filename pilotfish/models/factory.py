@@ -22,8 +22,8 @@ from pilotfish.models.native.decoder import NativeDecoder
 from pilotfish.models.native.layout import unsupported_reason
 from pilotfish.models.own_cache.build import build_own_cache_decoder
 from pilotfish.models.own_cache.text_cache import Rows
-from pilotfish.models.self_check import BFLOAT16_TOLERANCE, bfloat16_deviation, serving_path_of
-from pilotfish.models.twin import CONTEXT
+from pilotfish.models.self_check.check import BFLOAT16_TOLERANCE, bfloat16_deviation, serving_path_of
+from pilotfish.models.self_check.twin import CONTEXT
 
 logger = logging.getLogger(__name__)
 

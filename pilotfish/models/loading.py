@@ -14,8 +14,8 @@ from transformers.utils import logging
 from pilotfish.errors import ModelError, UnsupportedModelError
 from pilotfish.models.architecture import auto_class
 from pilotfish.models.file_pages import move_weights
-from pilotfish.models.self_check import serving_path_of
-from pilotfish.models.serving_path import ServingPath
+from pilotfish.models.self_check.check import serving_path_of
+from pilotfish.models.self_check.serving_path import ServingPath
 from pilotfish.models.store.catalogue import merged_id
 from pilotfish.models.store.folder import ModelMetadata, read_json, read_metadata
 from pilotfish.models.store.pull import pull_model

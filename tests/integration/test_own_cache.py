@@ -9,7 +9,7 @@ from transformers import CONFIG_MAPPING
 from pilotfish.config import Config, config_from_dict
 from pilotfish.engine.process.factory import build_engine
 from pilotfish.errors import ConfigError
-from pilotfish.models.twin import twin_of
+from pilotfish.models.self_check.twin import twin_of
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from tests.support.stack import running_stack
 from tests.support.threaded_engine import ThreadedEngine

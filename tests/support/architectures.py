@@ -23,10 +23,10 @@ from pilotfish.models.decoder import Decoder, StepInput
 from pilotfish.models.factory import BuiltDecoder, build_decoder
 from pilotfish.models.loading import LoadedModel
 from pilotfish.models.own_cache.decoder import OwnCacheDecoder
-from pilotfish.models.self_check import deviation_of, serving_path_of
-from pilotfish.models.serving_path import ServingPath
+from pilotfish.models.self_check.check import deviation_of, serving_path_of
+from pilotfish.models.self_check.serving_path import ServingPath
+from pilotfish.models.self_check.twin import CONTEXT, NUM_TOKENS, twin_of
 from pilotfish.models.store.folder import read_metadata
-from pilotfish.models.twin import CONTEXT, NUM_TOKENS, twin_of
 from pilotfish.types import BLOCK_SIZE, ModelInfo, SamplingParams
 from tests.support.engine_events import errors_of, settle, text_of, verdicts_of
 

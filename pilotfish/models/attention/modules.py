@@ -1,7 +1,7 @@
 """The attention modules of a transformers model: what shape they have, and how a step's keywords reach them.
 
 Keys come from a linear of their own (`k_proj`), or with queries and values from one that is merged. Architectures name
-what they have in different ways; whether a reading is right shows in `models/self_check.py`.
+what they have in different ways; whether a reading is right shows in `models/self_check/`.
 """
 
 from __future__ import annotations

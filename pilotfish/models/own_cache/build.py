@@ -13,7 +13,7 @@ from pilotfish.models.file_pages import move_weights
 from pilotfish.models.loading import LoadedModel
 from pilotfish.models.own_cache.decoder import OwnCacheDecoder
 from pilotfish.models.own_cache.text_cache import Rows
-from pilotfish.models.serving_path import ServingPath
+from pilotfish.models.self_check.serving_path import ServingPath
 
 logger = logging.getLogger(__name__)
 

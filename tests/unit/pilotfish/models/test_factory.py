@@ -17,7 +17,7 @@ from pilotfish.models.native import layout
 from pilotfish.models.native.decoder import NativeDecoder
 from pilotfish.models.own_cache.decoder import OwnCacheDecoder
 from pilotfish.models.own_cache.text_cache import Rows
-from pilotfish.models.twin import twin_of
+from pilotfish.models.self_check.twin import twin_of
 from tests.support.tiny_llama import tiny_llama
 from tests.support.tiny_models import tiny_model
 

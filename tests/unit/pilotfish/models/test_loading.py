@@ -9,8 +9,8 @@ from transformers import CONFIG_MAPPING, LlamaConfig, LlamaForCausalLM
 
 from pilotfish.errors import ModelError, ModelNotFoundError, UnsupportedModelError
 from pilotfish.models.loading import load_model
+from pilotfish.models.self_check.twin import twin_config, twin_of
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
-from pilotfish.models.twin import twin_config, twin_of
 from tests.support.tiny_models import tiny_model
 
 

@@ -13,8 +13,8 @@ from pilotfish.models.decoder import StepInput
 from pilotfish.models.own_cache.decoder import OwnCacheDecoder
 from pilotfish.models.own_cache.model_state import StatefulModel
 from pilotfish.models.own_cache.text_cache import Rows
-from pilotfish.models.self_check import TOLERANCE, deviation_of
-from pilotfish.models.twin import CONTEXT, NUM_TOKENS, twin_of
+from pilotfish.models.self_check.check import TOLERANCE, deviation_of
+from pilotfish.models.self_check.twin import CONTEXT, NUM_TOKENS, twin_of
 from pilotfish.speculation.trees.tree import DraftTree
 
 TEXTS = torch.randint(0, NUM_TOKENS, (3, 24), generator=torch.Generator().manual_seed(3)).tolist()

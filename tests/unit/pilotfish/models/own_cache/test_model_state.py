@@ -5,7 +5,7 @@ import torch
 from transformers import CONFIG_MAPPING
 
 from pilotfish.models.own_cache.model_state import StatefulModel, copied, cut, is_cuttable, num_bytes
-from pilotfish.models.twin import LENGTH, twin_of
+from pilotfish.models.self_check.twin import LENGTH, twin_of
 
 TEXT = list(range(1, 2 * LENGTH))
 

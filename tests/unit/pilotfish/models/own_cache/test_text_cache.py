@@ -10,8 +10,8 @@ from transformers import CONFIG_MAPPING, PreTrainedModel
 
 from pilotfish.models.own_cache.model_state import State, StatefulModel
 from pilotfish.models.own_cache.text_cache import TILE, Rows, TextCache
-from pilotfish.models.self_check import TOLERANCE, deviation_of
-from pilotfish.models.twin import CONTEXT, NUM_TOKENS, twin_of
+from pilotfish.models.self_check.check import TOLERANCE, deviation_of
+from pilotfish.models.self_check.twin import CONTEXT, NUM_TOKENS, twin_of
 
 TEXT = torch.randint(0, NUM_TOKENS, (40,), generator=torch.Generator().manual_seed(3)).tolist()
 WRONG = [(token_id + 1) % NUM_TOKENS for token_id in TEXT]

@@ -1,7 +1,7 @@
 """Decides by its config.json alone which decoder computes a model, and refuses one that would be answered wrongly.
 
 The model's twin says what is right, by transformers' own forward over whole texts. A decoder must agree in the steps
-that a service takes (check_steps.py).
+that a service takes (steps.py).
 
 Legend: T tokens of a text, V vocabulary.
 """
@@ -21,13 +21,13 @@ from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 
 from pilotfish.errors import UnsupportedModelError
 from pilotfish.models.attention.modules import unsupported
-from pilotfish.models.check_steps import LENGTHS, NUM_BLOCKS, Forward, Steps, steps_of
 from pilotfish.models.decoder import Decoder
 from pilotfish.models.decoder_transformers import TransformersDecoder, check_rotary_scaling
 from pilotfish.models.own_cache.decoder import OwnCacheDecoder
 from pilotfish.models.own_cache.text_cache import Rows
-from pilotfish.models.serving_path import ServingPath
-from pilotfish.models.twin import CONTEXT, NUM_TOKENS, twin_of
+from pilotfish.models.self_check.serving_path import ServingPath
+from pilotfish.models.self_check.steps import LENGTHS, NUM_BLOCKS, Forward, Steps, steps_of
+from pilotfish.models.self_check.twin import CONTEXT, NUM_TOKENS, twin_of
 
 TOLERANCE, BFLOAT16_TOLERANCE = 3e-3, 0.25
 """Allowed deviation, over the logits' standard deviation. Right decoders were seen to differ by 0.0001 at most and

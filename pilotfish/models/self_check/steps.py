@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import StepInput
-from pilotfish.models.twin import NUM_TOKENS
+from pilotfish.models.self_check.twin import NUM_TOKENS
 from pilotfish.speculation.trees.tree import DraftTree
 
 _PIECES = (

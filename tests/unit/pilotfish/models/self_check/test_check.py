@@ -14,7 +14,7 @@ from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.loading import silence_transformers
 from pilotfish.models.own_cache.decoder import OwnCacheDecoder
 from pilotfish.models.own_cache.text_cache import Rows
-from pilotfish.models.self_check import serving_path_of
+from pilotfish.models.self_check.check import serving_path_of
 from tests.support.architectures import examine
 
 silence_transformers()
