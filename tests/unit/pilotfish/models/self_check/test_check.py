@@ -8,12 +8,12 @@ from torch import Tensor
 from transformers import CONFIG_MAPPING
 
 from pilotfish.errors import UnsupportedModelError
-from pilotfish.models import self_check
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.loading import silence_transformers
 from pilotfish.models.own_cache.decoder import OwnCacheDecoder
 from pilotfish.models.own_cache.text_cache import Rows
+from pilotfish.models.self_check import check
 from pilotfish.models.self_check.check import serving_path_of
 from tests.support.architectures import examine
 
@@ -90,7 +90,7 @@ def test_a_window_beyond_any_text_of_the_check_is_noticed() -> None:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_rounding_in_a_deep_recurrent_model_is_no_fault(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(self_check, "_SEEDS", (seed,))
+    monkeypatch.setattr(check, "_SEEDS", (seed,))
     config = CONFIG_MAPPING["qwen3_5_text"](num_hidden_layers=32)
     assert serving_path_of(config).own_cache_rows is Rows.ANY
 
