@@ -27,9 +27,10 @@ _FIRST_RETRY_S, _LAST_RETRY_S = 2.0, 60.0
 """Time in use until the other state is tried; doubled by every trial that changes nothing."""
 _PAUSE_S = 1.0
 """At most 1 s between two plans counts as use: a replica that is asked now and then is not tried at every answer."""
-_TRIAL_S = 0.25
+_TRIAL_S, _LONGEST_TRIAL_S = 0.25, 2.0
+"""Least and greatest duration of a trial: a text of a second may be any category's."""
 _TRIAL_COST = 0.01
-"""Share of the speed that trials may cost: a trial that is likely to lose much comes later."""
+"""Share of the speed that trials may cost: one that is likely to lose much comes later, any other lasts longer."""
 
 
 class Gate:
@@ -46,6 +47,8 @@ class Gate:
         self._changed_s = 0.0
         self._load = 1
         self._updated_s = self._in_use_s = self._retry_at_s = self._trial_end_s = 0.0
+        self._trial_s = _TRIAL_S
+        """Duration of the next trial."""
         self._num_retries = 0
         self.is_guarded = False
         """Whether the guard has closed it: what is predicted has been wrong."""
@@ -100,7 +103,7 @@ class Gate:
             elif self._in_use_s >= self._retry_at_s and can_pay:
                 self._switch(now_s)
                 self.is_trial = True
-                self._trial_end_s = now_s + _SETTLING_S + max(_TRIAL_S, trial_s)
+                self._trial_end_s = now_s + _SETTLING_S + max(self._trial_s, trial_s)
         return self.is_open
 
     def _is_switch_due(self, now_s: float, gain: float, *, can_pay: bool) -> bool:
@@ -109,7 +112,9 @@ class Gate:
         return gain > ON_ABOVE and not self.is_guarded
 
     def _judge_trial(self, now_s: float, gain: float, trial_s: float) -> None:
-        if now_s < self._trial_end_s:
+        is_measured = now_s >= self._changed_s + _SETTLING_S + max(_TRIAL_S, trial_s)
+        is_lost = is_measured and self.is_open and 0 < self._measured_gain < _CLEAR_LOSS
+        if now_s < self._trial_end_s and not is_lost:
             return
         self.is_trial = False
         got = min(gain, self._measured_gain or gain)  # what is predicted may be what the guard found wrong
@@ -153,5 +158,8 @@ class Gate:
         """When the state of now is doubted: the later, the more the other one is likely to lose."""
         loss = max(0.0, 1 - (1 / gain if self.is_open and gain else gain))
         cheap_s = (_SETTLING_S + max(_TRIAL_S, trial_s)) * loss / _TRIAL_COST
-        self._retry_at_s = self._in_use_s + min(_LAST_RETRY_S, max(_FIRST_RETRY_S, cheap_s) * 2**self._num_retries)
+        distance_s = min(_LAST_RETRY_S, max(_FIRST_RETRY_S, cheap_s) * 2**self._num_retries)
+        self._retry_at_s = self._in_use_s + distance_s
+        affordable_s = _TRIAL_COST * distance_s / loss if loss else _LONGEST_TRIAL_S
+        self._trial_s = min(_LONGEST_TRIAL_S, max(_TRIAL_S, affordable_s))
         self._num_retries = min(self._num_retries + 1, 8)

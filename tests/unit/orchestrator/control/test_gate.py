@@ -47,3 +47,32 @@ def test_a_replica_that_is_asked_now_and_then_is_not_tried_at_every_answer() -> 
         watched.run(0.8, gain=2.0)
         watched.now_s += 20
     assert watched.num_trials <= 1
+
+
+def closed_after_a_bad_beginning(gain: float) -> Watched:
+    """A gate that its first seconds have closed, though drafts are predicted to be worth as much as plain decoding."""
+    watched = Watched()
+    watched.run(3, gain=1.2, got=0.7)
+    assert not watched.gate.is_open
+    del watched.history[:]
+    watched.num_trials = 0
+    watched.run(8, gain=gain, got=gain)
+    return watched
+
+
+def test_a_trial_lasts_as_long_as_it_costs_little() -> None:
+    """A second of one text says little of the traffic."""
+    watched = closed_after_a_bad_beginning(gain=1.0)
+    assert watched.num_trials >= 1
+    assert watched.history.count(True) * TICK_S >= 1.5 * watched.num_trials
+    assert closed_after_a_bad_beginning(gain=0.8).history.count(True) * TICK_S < 1
+
+
+def test_a_trial_ends_as_soon_as_it_is_clear_that_it_loses() -> None:
+    watched = Watched()
+    watched.run(3, gain=1.2, got=0.7)
+    del watched.history[:]
+    watched.num_trials = 0
+    watched.run(8, gain=1.0, got=0.6)
+    assert watched.num_trials >= 1
+    assert watched.history.count(True) * TICK_S <= 0.7 * watched.num_trials
