@@ -21,8 +21,8 @@ async def start_proposer(config: Config) -> EngineClient:
 
     It answers OpenSequence with Opened and Propose with Proposal (or SequenceError). Rewind by statement: a Propose
     forgets every token past base_length - len(new_token_ids). In rejection mode a Proposal carries one
-    SparseDistribution per token, the one it was sampled from. It is a tree only where the Propose asks for one. A draft
-    model of another vocabulary than target.model's drafts in the target's (see draft_service.translation).
+    SparseDistribution per token, the one it was sampled from. It is a tree only where the Propose asks for one. With
+    draft.vocabulary a draft model of another one than target.model drafts in that one (draft_service.translation).
 
     Raises: ConfigError for an unknown one; ModelError kinds.
     """

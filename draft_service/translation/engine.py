@@ -48,7 +48,7 @@ class TranslatingEngine:
             engine.model,
             tokenizer_fingerprint=target.fingerprint,
             vocab_size=target.vocab_size,
-            # Its own is in tokens of its own: see _request.
+            # Its own is in tokens of its own: see _translate.
             max_context_tokens=target.max_context_tokens,
             tokenizer_path=str(target.folder),
         )

@@ -41,7 +41,6 @@ def drafter_sampling(sampling: SamplingParams, method: Method, vocabularies: Voc
     how likely a draft was; elsewhere the likeliest one is best, as noise cannot be shared among different tokens.
     """
     is_drawn = method is Method.INTERSECTION and sampling.acceptance is AcceptanceMode.REJECTION
-    ends = () if vocabularies.end_id is None else (vocabularies.end_id,)
     return msgspec.structs.replace(
         sampling,
         temperature=sampling.temperature if is_drawn else 0.0,
@@ -51,9 +50,9 @@ def drafter_sampling(sampling: SamplingParams, method: Method, vocabularies: Voc
         logit_bias=(),
         acceptance=AcceptanceMode.REJECTION if is_drawn else AcceptanceMode.COUPLED,
         max_tokens=_UNLIMITED,
-        stop_token_ids=ends,
+        stop_token_ids=vocabularies.end_ids,
         num_logprobs=None,
         min_tokens=0,
         bad_words=(),
-        allowed_token_ids=(*vocabularies.target_ids, *ends) if method is Method.INTERSECTION else (),
+        allowed_token_ids=vocabularies.common_ids if method is Method.INTERSECTION else (),
     )

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import codecs
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from pilotfish.models.tokens.continuation import Continuation
+from pilotfish.models.tokens.detokenizer import whole_characters
 from pilotfish.models.tokens.tokenizer import Tokenizer
 
 _WINDOW_TOKENS = 16
 """Tokens before a text that decide how it is tokenised."""
-_new_utf8_decoder = codecs.getincrementaldecoder("utf-8")
 
 
 class _End(NamedTuple):
@@ -68,9 +67,3 @@ class TargetText:
         if token_ids[: len(known)] == known:
             return token_ids[len(known) :]
         return [] if self.rest else self._continuation.encode(more)[0]
-
-
-def whole_characters(data: bytes) -> tuple[str, bytes]:
-    """The characters of the bytes, and what is left at their end that may begin another."""
-    decoder = _new_utf8_decoder(errors="replace")
-    return decoder.decode(data), decoder.getstate()[0]

@@ -31,6 +31,9 @@ class Vocabularies:
         """The same the other way round."""
         self.end_id = min(drafter.eos_token_ids, default=None)
         """The drafter's token that ends an answer."""
+        self.end_ids = () if self.end_id is None else (self.end_id,)
+        self.common_ids = (*self.target_ids, *self.end_ids)
+        """The drafter's tokens that mean something to the target."""
 
     def share(self, token_ids: Sequence[int]) -> float:
         """Share of these tokens of the target's that the drafter has as well; 1.0 of none."""

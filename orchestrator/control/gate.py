@@ -28,7 +28,7 @@ _FIRST_RETRY_S, _LAST_RETRY_S = 2.0, 60.0
 _PAUSE_S = 1.0
 """At most 1 s between two plans counts as use: a replica that is asked now and then is not tried at every answer."""
 _TRIAL_S, _LONGEST_TRIAL_S = 0.25, 2.0
-"""Least and greatest duration of a trial: a text of a second may be any category's."""
+"""Least and greatest duration of a trial: a short one may see a single text, whose drafts are unlike others'."""
 _TRIAL_COST = 0.01
 """Share of the speed that trials may cost: one that is likely to lose much comes later, any other lasts longer."""
 
@@ -112,7 +112,7 @@ class Gate:
         return gain > ON_ABOVE and not self.is_guarded
 
     def _judge_trial(self, now_s: float, gain: float, trial_s: float) -> None:
-        is_measured = now_s >= self._changed_s + _SETTLING_S + max(_TRIAL_S, trial_s)
+        is_measured = now_s >= self._changed_s + _least_s(trial_s)
         is_lost = is_measured and self.is_open and 0 < self._measured_gain < _CLEAR_LOSS
         if now_s < self._trial_end_s and not is_lost:
             return
@@ -157,9 +157,14 @@ class Gate:
     def _plan_retry(self, gain: float, trial_s: float) -> None:
         """When the state of now is doubted: the later, the more the other one is likely to lose."""
         loss = max(0.0, 1 - (1 / gain if self.is_open and gain else gain))
-        cheap_s = (_SETTLING_S + max(_TRIAL_S, trial_s)) * loss / _TRIAL_COST
+        cheap_s = _least_s(trial_s) * loss / _TRIAL_COST
         distance_s = min(_LAST_RETRY_S, max(_FIRST_RETRY_S, cheap_s) * 2**self._num_retries)
         self._retry_at_s = self._in_use_s + distance_s
         affordable_s = _TRIAL_COST * distance_s / loss if loss else _LONGEST_TRIAL_S
         self._trial_s = min(_LONGEST_TRIAL_S, max(_TRIAL_S, affordable_s))
         self._num_retries = min(self._num_retries + 1, 8)
+
+
+def _least_s(trial_s: float) -> float:
+    """The shortest trial, with its beginning that is not measured. trial_s: what measuring takes at least."""
+    return _SETTLING_S + max(_TRIAL_S, trial_s)

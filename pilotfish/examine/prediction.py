@@ -1,8 +1,7 @@
 """What a drafter makes of a target's speed, before anybody has run it: rounds by their measured parts. Pure.
 
 In the target a round of B requests and K drafts is a step of B x (K + 1) rows (fewer where the drafter has no idea) and
-the drafter's time. From a draft
-service it is what `pilotfish plan` computes, with the way there and back.
+the drafter's time. From a draft service it is what `pilotfish plan` computes, with the way there and back.
 """
 
 from __future__ import annotations

@@ -89,11 +89,9 @@ def answer_all(
 
     Raises ConfigError when the engine refuses a question.
     """
-    waiting, under_way, done = (
-        list(enumerate(questions, start=1))[::-1],
-        dict[int, _Asked](),
-        dict[int, DraftedAnswer](),
-    )
+    waiting = list(enumerate(questions, start=1))[::-1]
+    under_way: dict[int, _Asked] = {}
+    done: dict[int, DraftedAnswer] = {}
     if watch is not None:
         watch.drafts.clear()
     while waiting or under_way:

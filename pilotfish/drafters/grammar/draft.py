@@ -12,6 +12,7 @@ from llguidance import LLTokenizer
 
 from pilotfish.drafters.grammar.habits import Place, SplitHabits
 from pilotfish.engine.core.drafts import ForcedSpan
+from pilotfish.models.tokens.detokenizer import whole_characters
 from pilotfish.structured.forcing import ForcedText
 from pilotfish.structured.matching import GrammarMatcher
 
@@ -24,8 +25,6 @@ _PLACE_BYTES = 16
 drawn, text is split otherwise."""
 _NUM_RECENT = 4
 """Tokens before the text that have a say in how it is split."""
-_FIRST_OF_SEVERAL = 0xC0
-"""UTF-8: the least byte that begins a character of several."""
 _MIN_CONFIDENCE = 0.9
 """Less sure of a token, the draft ends before it."""
 
@@ -82,14 +81,10 @@ class GrammarDrafter:
 
 def _whole_characters(forced: ForcedText) -> ForcedText:
     """The same without the beginning of a character at its end: what it becomes decides on its tokens."""
-    for num_bytes in range(1, min(3, len(forced.text)) + 1):
-        byte = forced.text[-num_bytes]
-        if byte < _FIRST_OF_SEVERAL and byte >> 6 == 0b10:
-            continue  # within a character
-        if byte >= _FIRST_OF_SEVERAL and num_bytes < (2 + (byte >= 0xE0) + (byte >= 0xF0)):
-            return ForcedText(forced.text[:-num_bytes], next_bytes=frozenset((byte,)))
-        break
-    return forced
+    _, rest = whole_characters(forced.text)
+    if not rest:
+        return forced
+    return ForcedText(forced.text[: -len(rest)], next_bytes=frozenset((rest[0],)))
 
 
 def _split(text: bytes, vocabulary: LLTokenizer, recent_token_ids: list[int]) -> list[int]:

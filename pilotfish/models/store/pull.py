@@ -124,15 +124,15 @@ def cached_folder(source: ModelSource, cache: ModelCache) -> Path | None:
 
 def _convert_file(source: GgufFile, cache: ModelCache, progress: ProgressCallback, steps: PullSteps) -> Path:
     name, needed_bytes = source.name, _BYTES_OF_GGUF * source.path.stat().st_size
-    with explain_storage_errors(cache.root, needed_bytes), cache.lock(name, progress):
-        if not cache.is_complete(name):  # by the pull that held the lock before
-            cache.require_space(needed_bytes)
-            with cache.partial_folder(name) as being_written:
-                progress(PullProgress(PullStage.CONVERT))
-                steps.convert(source.path, being_written)
-                progress(PullProgress(PullStage.PUBLISH))
-                cache.publish(name, being_written, {"name": name, "gguf": str(source.path)})
-        return cache.folder(name)
+    return _made(
+        name,
+        needed_bytes,
+        cache,
+        progress,
+        stage=PullStage.CONVERT,
+        write=partial(steps.convert, source.path),
+        origin={"gguf": str(source.path)},
+    )
 
 
 def _merge(base: Path, adapter: str, cache: ModelCache, progress: ProgressCallback, steps: PullSteps) -> Path:
@@ -146,14 +146,36 @@ def _merge(base: Path, adapter: str, cache: ModelCache, progress: ProgressCallba
         raise UnsupportedModelError(f"{adapter} is a model and no LoRA adapter: name a folder with an {CONFIG}")
     Adapter.read(folder).check_tokenizer(base)
     name, needed_bytes = merged_name(base, folder), folder_bytes(base)
+    return _made(
+        name,
+        needed_bytes,
+        cache,
+        progress,
+        stage=PullStage.MERGE,
+        write=partial(steps.merge, base, folder),
+        origin={"base": str(base), "adapter": str(folder)},
+    )
+
+
+def _made(
+    name: str,
+    needed_bytes: int,
+    cache: ModelCache,
+    progress: ProgressCallback,
+    *,
+    stage: PullStage,
+    write: Callable[[Path], None],
+    origin: dict[str, str],
+) -> Path:
+    """A model's folder in the cache, which `write` fills if it is not there. origin: what it came from."""
     with explain_storage_errors(cache.root, needed_bytes), cache.lock(name, progress):
-        if not cache.is_complete(name):
+        if not cache.is_complete(name):  # by the pull that held the lock before
             cache.require_space(needed_bytes)
             with cache.partial_folder(name) as being_written:
-                progress(PullProgress(PullStage.MERGE))
-                steps.merge(base, folder, being_written)
+                progress(PullProgress(stage))
+                write(being_written)
                 progress(PullProgress(PullStage.PUBLISH))
-                cache.publish(name, being_written, {"name": name, "base": str(base), "adapter": str(folder)})
+                cache.publish(name, being_written, {"name": name, **origin})
     return cache.folder(name)
 
 

@@ -15,6 +15,12 @@ from pilotfish.models.tokens.token_bytes import TextBytes, TokenBytes
 _new_utf8_decoder = codecs.getincrementaldecoder("utf-8")
 
 
+def whole_characters(data: bytes) -> tuple[str, bytes]:
+    """The characters of the bytes, and what is left at their end that may begin another."""
+    decoder = _new_utf8_decoder(errors="replace")
+    return decoder.decode(data), decoder.getstate()[0]
+
+
 class Detokenizer:
     """Streams the text: the deltas of `add` and `flush` join to `decode` of all its tokens, special ones left out."""
 

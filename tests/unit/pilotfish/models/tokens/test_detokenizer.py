@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import decoders, models
 
-from pilotfish.models.tokens.detokenizer import Detokenizer
+from pilotfish.models.tokens.detokenizer import Detokenizer, whole_characters
 from pilotfish.models.tokens.token_bytes import TokenBytes
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from tests.support.byte_tokenizer import VOCAB_SIZE, word_tokenizer, word_vocabulary
@@ -128,3 +128,9 @@ def test_ids_without_a_token_are_as_if_they_were_not_there() -> None:
     ):
         deltas = stream(Detokenizer(decoder.token_bytes), token_ids, [1])
         assert "".join(deltas) == decoder.decode(token_ids)
+
+
+def test_whole_characters_leave_what_may_begin_another() -> None:
+    assert whole_characters("né😀".encode()) == ("né😀", b"")
+    assert whole_characters("é😀".encode()[:-1]) == ("é", "😀".encode()[:-1])
+    assert whole_characters(b"\x98\x80a") == ("\ufffd\ufffda", b"")
