@@ -83,8 +83,8 @@ class TargetConfig:
     """A drafter inside the target's engine."""
     feature_layers: FeatureLayers | tuple[int, ...] = "auto"
     """Layers whose inputs are kept for a head in the draft service, at some 15 % of the KV cache's memory. `eagle3`:
-    the usual three; `medusa`: what leaves the last layer. `auto`: those of `draft.proposer` if the target has no
-    drafter. `[]`: none."""
+    the usual three; `medusa`: what leaves the last layer. `auto`: those of `draft.proposer`. `[]`: none. A head in the
+    target has to take the same ones."""
     engine: EngineConfig = field(default_factory=EngineConfig)
     """Engine of the target model."""
 
@@ -99,9 +99,4 @@ class TargetConfig:
             self.tensor_parallel_size == 1 or self.engine.quantization != "int4",
             "target.engine.quantization int4 needs the native CPU kernels, which run in one process: "
             "set target.tensor_parallel_size to 1, or quantization to none",
-        )
-        require(
-            self.feature_layers == "auto" or not self.feature_layers or proposer in ("auto", "none"),
-            f"target.feature_layers is {self.feature_layers}: features are kept for drafters elsewhere, but "
-            f"{proposer} drafts in the target: configure one of them",
         )

@@ -9,6 +9,7 @@ import pytest
 
 from draft_service.server import start_draft
 from pilotfish.config import Config, config_from_dict
+from pilotfish.config.target import InTargetDrafterConfig
 from pilotfish.engine.process.factory import build_engine
 from pilotfish.errors import ConfigError
 from pilotfish.messages import Proposal
@@ -57,6 +58,37 @@ async def test_the_text_is_that_of_plain_decoding(make_config: MakeConfig, tempe
     assert drafted.token_ids == plain.token_ids
     assert drafted.speculation.num_draft_tokens > 0
     assert all(proposal.draft_token_ids for proposal in proposals)
+
+
+async def test_the_same_head_drafts_in_the_target_and_in_the_pool(make_config: MakeConfig, head_folder: Path) -> None:
+    config = keeping(make_config(), list(LAYERS))
+    drafter = InTargetDrafterConfig(proposer="eagle3", model=str(head_folder))
+    config = dataclasses.replace(config, target=dataclasses.replace(config.target, drafter=drafter))
+    proposals = list[Proposal]()
+    engines = {"target_engine": target_engine(config), "draft_engine": recorded_drafter(config, proposals)}
+    async with running_stack(config, **engines) as stack:
+        plain = await stack.ask(**REQUEST, temperature=0.9, speculation=PLAIN)
+        inside = await stack.ask(**REQUEST, temperature=0.9, speculation={**DRAFTED, "proposer": "eagle3"})
+        assert inside.speculation.num_draft_tokens > 0
+        assert not proposals
+        outside = await stack.ask(**REQUEST, temperature=0.9, speculation={**DRAFTED, "proposer": "draft"})
+    assert outside.speculation.num_draft_tokens > 0
+    assert proposals
+    assert plain.token_ids == inside.token_ids == outside.token_ids
+
+
+async def test_heads_of_other_layers_leave_the_pool_without_features(
+    make_config: MakeConfig, head_folder: Path, medusa_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = keeping(make_config(proposer="medusa", head=str(medusa_folder)), "auto")
+    drafter = InTargetDrafterConfig(proposer="eagle3", model=str(head_folder))
+    config = dataclasses.replace(config, target=dataclasses.replace(config.target, drafter=drafter))
+    engines = {"target_engine": target_engine(config), "draft_engine": recorded_drafter(config, [])}
+    assert "the draft pool's medusa gets no features: features of layers [0, 1, 1] and of layers [2]" in caplog.text
+    async with running_stack(config, **engines) as stack:
+        answer = await stack.ask(**REQUEST, temperature=0.9, speculation={**DRAFTED, "proposer": "draft"})
+    assert answer.speculation.num_draft_tokens == 0
+    assert "the target keeps none" in answer.speculation.reason
 
 
 async def test_features_come_from_a_target_in_ranks(make_config: MakeConfig) -> None:

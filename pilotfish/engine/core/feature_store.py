@@ -8,6 +8,7 @@ Legend: N blocks, F captured layers, H hidden size.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import torch
@@ -25,6 +26,8 @@ from pilotfish.models.feature_codec import encode_features
 from pilotfish.models.loading import LoadedModel
 from pilotfish.speculation.sampling.transfer import to_device
 from pilotfish.types import BLOCK_SIZE
+
+logger = logging.getLogger(__name__)
 
 MAX_FEATURE_TOKENS = 1024
 """Tokens whose features one verdict has, the newest ones: a frame stays small even for a wide target."""
@@ -89,7 +92,7 @@ def kept_layers(config: Config, num_layers: int) -> tuple[int, ...]:
     """The layers that target.feature_layers asks for, of a target of num_layers; none where nothing is kept."""
     layers = config.target.feature_layers
     if layers == "auto":
-        layers = config.draft.proposer if config.target.drafter.proposer == "none" else ()
+        layers = config.draft.proposer
     if isinstance(layers, str):
         kind = DRAFTERS.get(layers)
         layers = () if kind is None or kind.feature_layers is None else kind.feature_layers(num_layers)
@@ -97,7 +100,8 @@ def kept_layers(config: Config, num_layers: int) -> tuple[int, ...]:
 
 
 def build_feature_store(config: Config, loaded: LoadedModel, decoder: Decoder) -> FeatureStore | None:
-    """The store that target.feature_layers asks for; None: none. Raises ConfigError for layers that the model lacks."""
+    """The store that target.feature_layers asks for; None: none, also where a drafter in the target needs other layers
+    than the draft pool's and neither was asked for by number. Raises ConfigError for layers that cannot be kept."""
     layers = kept_layers(config, loaded.model.config.get_text_config().num_hidden_layers)
     if not layers:
         return None
@@ -105,5 +109,10 @@ def build_feature_store(config: Config, loaded: LoadedModel, decoder: Decoder) -
     hidden_size = loaded.model.config.get_text_config().hidden_size if decoder.device.type == "cuda" else 0
     try:
         return FeatureStore(decoder, layers, hidden_size)
+    except ConfigError as error:
+        if config.target.feature_layers != "auto":
+            raise
+        logger.warning("the draft pool's %s gets no features: %s", config.draft.proposer, error)
+        return None
     except ValueError as error:
         raise ConfigError(f"target.feature_layers is {list(layers)}: {error}") from None

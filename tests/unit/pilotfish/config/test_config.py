@@ -41,13 +41,6 @@ def test_feature_layers_are_a_name_or_numbers_and_survive_yaml(value: str, layer
     assert config_from_yaml(config_to_yaml(config)) == config
 
 
-def test_features_are_kept_for_one_kind_of_drafter() -> None:
-    settings = ["target.drafter={proposer: eagle3, model: heads}", "target.feature_layers=eagle3"]
-    with pytest.raises(ConfigError, match=r"target\.feature_layers is eagle3.*eagle3 drafts in the target"):
-        load_config(None, settings)
-    load_config(None, [settings[0], "draft.proposer=eagle3"])
-
-
 @pytest.mark.parametrize("key", ["orchestrator.speculation.mode", "orchestrator.speculation.draft_ahead"])
 def test_off_is_a_word_also_where_yaml_sees_a_boolean(key: str) -> None:
     config = load_config(overrides=[f"{key}=off"])
