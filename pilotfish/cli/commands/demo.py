@@ -28,6 +28,7 @@ from pilotfish.client.access import Access
 from pilotfish.client.answer import GenerateOptions
 from pilotfish.client.inference import InferenceClient
 from pilotfish.config import Config, EmulationConfig, load_config
+from pilotfish.drafter_registry import Location, Needs, drafters_of
 from pilotfish.launch.local_stack import LocalStack
 
 MAX_TOKENS = 96
@@ -61,11 +62,11 @@ EMULATED_PROMPTS = (Prompt("70B", "The words of an emulated engine mean nothing.
 
 @fail_on_error()
 def demo(config_file: ConfigFile = None, overrides: Overrides = None) -> None:
-    """Start the services if none run, answer three prompts plainly and with drafts, and compare.
+    """Start the services if none run, and compare plain answers with drafts from the draft service and in the target.
 
     Then the same on an emulated 70B, whose engines only take the time of the hardware.
     """
-    config = load_config(config_file, [*STACK_DEFAULTS, *(overrides or ())])
+    config = _with_pool_drafter(load_config(config_file, [*STACK_DEFAULTS, *(overrides or ())]))
     console = output_console()
     address = f"{config.orchestrator.host}:{config.orchestrator.port}"
     running = find_running(address)
@@ -82,6 +83,16 @@ def demo(config_file: ConfigFile = None, overrides: Overrides = None) -> None:
     asyncio.run(_start_and_compare(config, console))
     if not config.emulation.is_on:
         _emulate(console)
+
+
+def _with_pool_drafter(config: Config) -> Config:
+    """The configuration with the head that it puts into the target in the draft service as well, unless another drafter
+    is configured there: the same head in both places."""
+    head = config.target.drafter.proposer
+    is_head = head in drafters_of(Needs.FEATURES, Location.DRAFT_SERVICE)
+    if config.draft.proposer != "auto" or config.emulation.is_on or not is_head:
+        return config
+    return dataclasses.replace(config, draft=dataclasses.replace(config.draft, proposer=head))
 
 
 async def _start_and_compare(config: Config, console: Console) -> None:
@@ -147,6 +158,15 @@ def compare(address: str, console: Console, started: Config | None, prompts: Seq
     with BenchProgress(error_console()) as progress:
         run = run_stations([station], prompts, settings, progress=progress)
     show(result_of(run, settings, prompts_from="the demo"), console)
+    for name in names:
+        console.print(_advice(name), soft_wrap=True)
+
+
+def _advice(name: str) -> str:
+    """When to take a drafter."""
+    if name == "draft":
+        return "draft: on machines of its own. For a large target whose GPUs are busy: it drafts while they verify."
+    return f"{name}: in the target. No network, no other machine. For one GPU, one CPU, or a pool that is far away."
 
 
 def _show(client: InferenceClient, prompt: Prompt, options: GenerateOptions, console: Console) -> None:
