@@ -46,6 +46,28 @@ pilotfish doctor --config pilotfish.yaml                                # checks
 
 Secrets are in files that the configuration names. Clients take theirs from `PILOTFISH_API_KEY`, `PILOTFISH_CA_FILE`,
 `PILOTFISH_CLIENT_CERTIFICATE_FILE` and `PILOTFISH_CLIENT_KEY_FILE`.
+
+## What operators change
+
+| to | set |
+|---|---|
+| serve another model | `target.model` |
+| compute on a GPU | `target.engine.device: cuda`, `target.engine.kv_cache_tokens: 0` |
+| spread it over several GPUs | `target.tensor_parallel_size` |
+| round its weights | `target.engine.quantization` |
+| take shorter or longer texts | `target.engine.max_context_tokens` |
+| choose the drafter in the target | `target.drafter.proposer`, `target.drafter.model` |
+| choose the draft pool's | `draft.proposer`, `draft.model`, `draft.head` |
+| draft always, never, or where it pays | `orchestrator.speculation.mode` |
+| draft further | `orchestrator.speculation.num_speculative_tokens` |
+| serve other machines | `orchestrator.host`, and keys: `security.public.api_keys_file` |
+| say where the pools are | `orchestrator.target_addresses`, `orchestrator.draft_addresses` |
+| let replicas listen beyond loopback | `target.host`, `draft.host`, `security.internal.token_file` |
+| serve more requests at once | `orchestrator.max_concurrent_requests`, `target.engine.max_sequences` |
+| give long answers time when a service stops | `deployment.orchestrator.drain_s` |
+| see traces | `telemetry.otlp_endpoint` |
+
+Everything else follows, section by section.
 """
 TYPE_NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", types.NoneType: "null"}
 

@@ -17,6 +17,9 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
 
 
+HOW_TO = sorted((ROOT / "docs" / "how-to").glob("*.md"))
+CHART_VALUES = set(yaml.safe_load((ROOT / "helm" / "pilotfish" / "values.yaml").read_text(encoding="utf-8")))
+
 GPU_VALUES = ROOT / "helm" / "pilotfish" / "ci" / "gpu-values.yaml"
 GIB = {"Mi": 2**-10, "Gi": 1}
 WEIGHTS_GIB = 141e9 / 2**30
@@ -56,6 +59,21 @@ def test_the_commands_of_a_page_render(helm: Any, page: str) -> None:
     commands = helm_commands((ROOT / page).read_text(encoding="utf-8"))
     assert commands
     for words in commands:
+        assert rendered(helm, words, GPU_VALUES), words
+
+
+@pytest.mark.parametrize("page", HOW_TO, ids=lambda page: page.stem)
+def test_the_values_of_how_to_pages_render(helm: Any, page: Path, tmp_path: Path) -> None:
+    """And say something: without them another release would be installed."""
+    text = page.read_text(encoding="utf-8")
+    blocks = [textwrap.dedent(block) for block in re.findall(r"^ *```yaml\n(.*?)```", text, re.DOTALL | re.MULTILINE)]
+    values = [block for block in blocks if set(yaml.safe_load(block)) <= CHART_VALUES]
+    for number, block in enumerate(values):
+        file = tmp_path / f"{number}.yaml"
+        file.write_text(block)
+        objects = helm.template("--values", str(GPU_VALUES), "--values", str(file))
+        assert objects != helm.template("--values", str(GPU_VALUES)), block
+    for words in helm_commands(text):
         assert rendered(helm, words, GPU_VALUES), words
 
 

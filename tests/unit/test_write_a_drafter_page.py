@@ -1,4 +1,4 @@
-"""docs/proposers.md: its example works as it stands, and every lookup fulfils the same contract."""
+"""docs/write-a-drafter.md: its example works as it stands, and every lookup fulfils the same contract."""
 
 import os
 import re
@@ -20,7 +20,7 @@ from tests.support.byte_tokenizer import save_lookup_folder
 from tests.support.scripts import load_script
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "proposers.md"
+PAGE = ROOT / "docs" / "write-a-drafter.md"
 CODE_BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
 FIRST_ROW = '        "ngram": '
 GUESS = """
@@ -110,8 +110,9 @@ def test_lookups_need_no_torch() -> None:
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=60)
 
 
-def test_the_page_says_where_every_drafter_runs() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| ([a-z, ]+) \|", PAGE.read_text(), flags=re.MULTILINE)
+def test_the_page_of_proposers_says_where_every_drafter_runs() -> None:
+    page = (PAGE.parent / "proposers.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| ([a-z, ]+) \|", page, flags=re.MULTILINE)
     places = {name: {place.name.lower().replace("_", " ") for place in kind.runs_in} for name, kind in DRAFTERS.items()}
     assert {name: set(told.split(", ")) for name, told in rows} == places
 
