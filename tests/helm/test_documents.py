@@ -36,7 +36,7 @@ def rendered(helm: Any, words: list[str], values: Path) -> Objects:
     """The objects of a command; `values.yaml` is the reader's copy."""
     _, _, release, chart, *options = words
     assert (release, chart) == ("pilotfish", "helm/pilotfish")
-    command = " ".join(options).replace("--wait", "").replace("--reset-values", "")
+    command = re.sub("--(wait|install|reset-values)", "", " ".join(options))
     files = [
         str(values if word == "values.yaml" else ROOT / word) if word.endswith(".yaml") else word
         for word in re.sub(r"--(timeout|namespace) \S+", "", command).split()
