@@ -50,6 +50,8 @@ class OpenSequence(msgspec.Struct, frozen=True, tag=True):
     """Cached prefixes, and outputs for lookups, are shared among sequences of the same salt only."""
     client: str = ""
     """Client whose grammars are compiled in turn with others': a name that the peer makes up."""
+    learn_as: str = ""
+    """The request's id, if its text may be kept to train the drafter; empty: nothing of it is kept."""
 
 
 class Verify(msgspec.Struct, frozen=True, tag=True):
@@ -109,6 +111,8 @@ class CloseSequence(msgspec.Struct, frozen=True, tag=True):
     """Free everything held for the sequence; unknown ids are ignored."""
 
     sequence_id: int
+    is_finished: bool = False
+    """Whether the answer came to its end; else nothing is kept of it, whatever learn_as allows."""
 
 
 class Opened(msgspec.Struct, frozen=True, tag=True):
@@ -147,6 +151,8 @@ class Verdict(msgspec.Struct, frozen=True, tag=True):
     """Drafts from there on that the grammar alone drafted."""
     replaces_draft: bool = False
     """Whether they stand for a peer's draft, none of which was left: the verification ends a run as any other."""
+    drafter_version: int = 0
+    """Version of the head in the target that drafted; 0: the configured one, or another drafter."""
 
     @property
     def num_accepted_grammar_tokens(self) -> int:
@@ -214,6 +220,8 @@ class Proposal(msgspec.Struct, frozen=True, tag=True):
     timings: Timings = Timings()
     parents: tuple[int, ...] = ()
     """A tree's parents, as in Verify; empty for a chain."""
+    drafter_version: int = 0
+    """Version of the head that drafted; 0: the configured one, or another drafter."""
 
 
 class Predrafted(msgspec.Struct, frozen=True, tag=True):

@@ -58,6 +58,8 @@ class SpeculationOptions:
     """The most tokens of one step."""
     step_tokens: int = 1024
     """Output tokens behind which no further step is drafted: the rest of the answer is exact."""
+    learn: bool = True
+    """False: nothing of the request is kept to train the drafter (docs/learning.md)."""
 
     def __post_init__(self) -> None:
         for name, known in (("proposer", PROPOSERS), ("level", LEVELS), ("step_judge", STEP_JUDGES)):

@@ -186,6 +186,7 @@ def fill_open(proto: pb.OpenSequence, command: OpenSequence) -> None:
     proto.traceparent = command.traceparent
     proto.cache_salt = command.cache_salt
     proto.client = command.client
+    proto.learn_as = command.learn_as
 
 
 def open_from_proto(proto: pb.OpenSequence, sequence_id: int) -> OpenSequence:
@@ -198,6 +199,7 @@ def open_from_proto(proto: pb.OpenSequence, sequence_id: int) -> OpenSequence:
         traceparent=proto.traceparent,
         cache_salt=proto.cache_salt,
         client=proto.client,
+        learn_as=proto.learn_as,
     )
 
 
@@ -231,6 +233,12 @@ def prepared_from_proto(proto: pb.PreparedDrafts, sequence_id: int | None = None
 
 def fill_close(proto: pb.CloseSequence, command: CloseSequence) -> None:
     proto.sequence_id = command.sequence_id
+    proto.is_finished = command.is_finished
+
+
+def close_from_proto(proto: pb.CloseSequence, sequence_id: int) -> CloseSequence:
+    """sequence_id: what the sequence is called here."""
+    return CloseSequence(sequence_id, proto.is_finished)
 
 
 def fill_error(proto: pb.SequenceError, error: SequenceError, sequence_id: int) -> None:
