@@ -94,6 +94,8 @@ class InTargetDrafting:
         self._clock_ns = clock_ns
         self._forced = forced
         self._costs = DraftCosts()
+        self.drafter_version = 0
+        """Of the head's weights."""
 
     def after_step(self, kept: Sequence[KeptRows], num_decoded: int, elapsed_ns: int, num_sequences: int) -> None:
         """Call it when the step is committed, before finished sequences let go of their blocks.
@@ -118,7 +120,7 @@ class InTargetDrafting:
                 entry.sequence.forget_in_target_drafts()
             return
         for index, entry in enumerate(kept):
-            entry.sequence.suggest(drafts.get(index, NO_DRAFTS))
+            entry.sequence.suggest(drafts.get(index, NO_DRAFTS), self.drafter_version)
 
     def _wishes(self, kept: Sequence[KeptRows], num_sequences: int) -> dict[int, DraftWish]:
         """Wishes by index in kept: what the runs ask for, as far as it could be output and the cache has room for
