@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from learning_stream import words
@@ -16,6 +15,8 @@ class Kind:
 
     name: str
     system: str
+    examples: Sequence[tuple[str, str]]
+    """Questions and answers before each request."""
     draw: Callable[[random.Random], str]
 
     def prompts(self, seed: int) -> Iterator[str]:
@@ -29,7 +30,10 @@ class Kind:
 
     def messages(self, prompt: str) -> list[dict[str, str]]:
         """Of a chat completion."""
-        return [{"role": "system", "content": self.system}, {"role": "user", "content": prompt}]
+        turns = [("system", self.system)]
+        for question, answer in self.examples:
+            turns += [("user", question), ("assistant", answer)]
+        return [{"role": role, "content": content} for role, content in (*turns, ("user", prompt))]
 
 
 def _chat(dice: random.Random) -> str:
@@ -77,22 +81,9 @@ def _json(dice: random.Random) -> str:
 
 
 KINDS = (
-    Kind("chat", "You are a friendly assistant who answers in a few clear sentences.", _chat),
-    Kind(
-        "sql",
-        "You translate questions into SQLite queries. Answer with one SQL statement and then say in one sentence "
-        "what it returns.",
-        _sql,
-    ),
-    Kind(
-        "german", "Du bist ein freundlicher Assistent. Antworte immer auf Deutsch, in einigen klaren Sätzen.", _german
-    ),
-    Kind(
-        "json",
-        "You extract orders from messages. Answer with a JSON object with the keys "
-        + json.dumps(["name", "city", "product", "quantity", "price", "date"])
-        + " and nothing else.",
-        _json,
-    ),
+    Kind("chat", "You are a friendly assistant who answers in a few clear sentences.", (), _chat),
+    Kind("sql", words.SQL_SYSTEM, words.SQL_EXAMPLES, _sql),
+    Kind("german", words.GERMAN_SYSTEM, words.GERMAN_EXAMPLES, _german),
+    Kind("json", words.JSON_SYSTEM, words.JSON_EXAMPLES, _json),
 )
 """In the order of the stream."""
