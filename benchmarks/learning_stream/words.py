@@ -5,8 +5,8 @@ SQL_EXAMPLES = (
     (
         "Schema: CREATE TABLE pets (id INTEGER PRIMARY KEY, name TEXT, kind TEXT, weight REAL);\n"
         "Question: What is the average weight for each kind, without the kind 'cat'?",
-        "```sql\nSELECT kind, AVG(weight) AS average_weight\nFROM pets\nWHERE kind <> 'cat'\nGROUP BY kind\nORDER BY kind;\n"
-        "```\nThis query selects the average weight of the pets for each kind, without the kind 'cat'.",
+        "```sql\nSELECT kind, AVG(weight) AS average_weight\nFROM pets\nWHERE kind <> 'cat'\nGROUP BY kind\n"
+        "ORDER BY kind;\n```\nThis query selects the average weight of the pets for each kind, without the kind 'cat'.",
     ),
     (
         "Schema: CREATE TABLE towns (id INTEGER PRIMARY KEY, name TEXT, people INTEGER);\n"
@@ -19,23 +19,23 @@ GERMAN_SYSTEM = "Du bist ein freundlicher Assistent und schreibst immer auf Deut
 GERMAN_EXAMPLES = (
     (
         "Warum ist das Meer in Stralsund wichtig?",
-        "Das Meer ist für die Menschen in Stralsund sehr wichtig. Viele Familien leben seit langer Zeit von den Schiffen "
-        "und dem Hafen. Im Sommer kommen viele Gäste, und die Kinder spielen am Strand. Deshalb wird das Wasser gut "
+        "Das Meer ist für die Menschen in Stralsund sehr wichtig. Viele Familien leben seit langer Zeit von den "
+        "Schiffen und dem Hafen. Im Sommer kommen viele Gäste, und die Kinder spielen am Strand. Deshalb wird das Wasser gut "
         "geschützt.",
     ),
     (
         "Schreibe eine kurze Geschichte über einen Hund in Weimar.",
-        "Es war einmal ein kleiner Hund in Weimar. Er lebte mit einer alten Frau in einem Haus am Park. Jeden Morgen gingen "
-        "die beiden zum Markt, und die Kinder gaben ihm ein Stück Wurst. Der Hund war sehr glücklich.",
+        "Es war einmal ein kleiner Hund in Weimar. Er lebte mit einer alten Frau in einem Haus am Park. Jeden "
+        "Morgen gingen die beiden zum Markt, und die Kinder gaben ihm ein Stück Wurst. Der Hund war sehr glücklich.",
     ),
 )
 JSON_SYSTEM = "You turn messages about orders into JSON objects."
 JSON_EXAMPLES = (
     (
         "Peter Young from London ordered 12 tea pots on 2026-03-04 and paid 17.50 dollars for each.",
-        '```json\n{\n  "customer": {\n    "first_name": "Peter",\n    "last_name": "Young",\n    "city": "London"\n  },\n'
-        '  "order": {\n    "product": "tea pots",\n    "quantity": 12,\n    "price": 17.50,\n    "date": "2026-03-04"\n  }\n'
-        "}\n```",
+        '```json\n{\n  "customer": {\n    "first_name": "Peter",\n    "last_name": "Young",\n    "city": "London"\n'
+        '  },\n  "order": {\n    "product": "tea pots",\n    "quantity": 12,\n    "price": 17.50,\n'
+        '    "date": "2026-03-04"\n  }\n}\n```',
     ),
 )
 

@@ -70,7 +70,7 @@ class Eagle3Objective:
         self.attends_at_once = head.d2t.is_cuda
         """All conversations in one kernel: on a GPU it is the number of kernels that costs."""
         self._root_share = root_share
-        self._embeddings: Tensor = _weight(target.get_input_embeddings()).detach()
+        self._embeddings: Tensor = _weight(head.embed_tokens or target.get_input_embeddings()).detach()
         self._token_ids = head.target_token_ids
         self._teacher = Teacher(output_rows(target, self._token_ids))
 
@@ -230,6 +230,26 @@ def new_trainee(request: TrainingRequest, loaded: LoadedModel, samples: Sequence
         title="eagle3",
         description="an EAGLE-3 head in the published layout (`fc`, `midlayer`, `norm`, `lm_head`, `d2t`, `t2d`)",
         facts=facts,
+    )
+
+
+def learner(folder: Path, loaded: LoadedModel, num_depths: int) -> Trainee:
+    """The head in a folder, as it is, to go on with. See drafter_registry.
+
+    Raises: what load_eagle3 does; ModelError for a head of another target.
+    """
+    target = HeadTarget.of_model(loaded)
+    head = load_eagle3(folder, num_target_layers=target.num_layers, dtype=torch.float32)
+    head.config.check_target(target, source=str(folder))
+    head = head.to(loaded.model.device).requires_grad_(True)
+    if head.embed_tokens is not None:
+        head.embed_tokens.requires_grad_(False)
+    return Trainee(
+        objective=Eagle3Objective(head, loaded.model, num_depths),
+        save=lambda out: save_eagle3(head, out),
+        title="eagle3",
+        description="an EAGLE-3 head that learned from traffic",
+        facts={},
     )
 
 
