@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import secrets
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
 from pilotfish.learning.record import LearnedText, request_digest
@@ -28,7 +27,7 @@ class Ring:
     """Texts in a folder that their user alone may read. Any thread may use it."""
 
     def __init__(self, folder: Path, *, max_bytes: int, max_age_s: float, key: bytes | None) -> None:
-        """key: 32 bytes, see text_file.read_key; None: texts are not encrypted. The folder is made when it is needed."""
+        """key: 32 bytes, see text_file.read_key; None: texts are not encrypted. The first text makes the folder."""
         self._folder = folder
         self._max_bytes = max_bytes
         self._max_age_s = max_age_s
@@ -44,8 +43,8 @@ class Ring:
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             try:
-                with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                    file.write(encode_text(text, self._key))
+                partial.touch(mode=0o600, exist_ok=False)
+                partial.write_bytes(encode_text(text, self._key))
                 partial.replace(partial.with_suffix(_SUFFIX))
             finally:
                 partial.unlink(missing_ok=True)
@@ -58,20 +57,31 @@ class Ring:
                 "free some space there or name another draft.learning.folder; answers are not affected",
             )
 
-    def read(self) -> Iterator[tuple[Path, LearnedText]]:
-        """The texts, oldest first, with their files. What cannot be read is left out, and the log names it once."""
-        for path in self._files():
-            try:
-                yield path, decode_text(path.read_bytes(), self._key)
-            except FileNotFoundError:
-                continue  # deleted meanwhile
-            except (OSError, ValueError) as error:
-                self._warn_once(path.name, f"{path} is not learned from: {error}; delete it if it is of no use")
+    def paths(self) -> list[Path]:
+        """The files, oldest first."""
+        return sorted(self._folder.glob(f"*{_SUFFIX}"))
+
+    def read(self, *, skip: Container[Path] = ()) -> Iterator[tuple[Path, LearnedText]]:
+        """The texts but those of some files, oldest first, with their files. What cannot be read is left out, and the
+        log names it once."""
+        for path in self.paths():
+            if path not in skip and (text := self.load(path)) is not None:
+                yield path, text
+
+    def load(self, path: Path) -> LearnedText | None:
+        """The text of a file; None where it was deleted or cannot be read, see read."""
+        try:
+            return decode_text(path.read_bytes(), self._key)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            self._warn_once(path.name, f"{path} is not learned from: {error}; delete it if it is of no use")
+            return None
 
     def prune(self, now: float) -> None:
         """Delete what is older than max_age_s, and the oldest beyond max_bytes. now: unix time in seconds."""
         room = self._max_bytes
-        for path in reversed(self._files()):
+        for path in reversed(self.paths()):
             with contextlib.suppress(OSError):
                 room -= path.stat().st_size
                 if room < 0 or _written_at(path) < now - self._max_age_s:
@@ -89,13 +99,10 @@ class Ring:
 
     def forget(self, request_id: str) -> int:
         """Delete all texts of a request; returns their number. Needs no key. Raises OSError."""
-        files = [path for path in self._files() if f"-{request_digest(request_id)}-" in path.name]
+        files = [path for path in self.paths() if f"-{request_digest(request_id)}-" in path.name]
         for path in files:
             path.unlink(missing_ok=True)
         return len(files)
-
-    def _files(self) -> list[Path]:
-        return sorted(self._folder.glob(f"*{_SUFFIX}"))
 
     def _warn_once(self, name: str, message: str) -> None:
         if name not in self._warned:

@@ -158,7 +158,9 @@ class Versions:
     def _version(self, number: int) -> _Version:
         folder = self._folder(number)
         if not folder.is_dir():
-            raise InvalidRequestError(f"there is no version {number}: `pilotfish drafter list` shows those that are kept")
+            raise InvalidRequestError(
+                f"there is no version {number}: `pilotfish drafter list` shows those that are kept"
+            )
         try:
             return msgspec.json.decode((folder / "version.json").read_bytes(), type=_Version)
         except (OSError, msgspec.DecodeError) as error:

@@ -25,7 +25,7 @@ def test_a_head_in_the_draft_service_learns_in_a_folder_that_is_named() -> None:
 
 @pytest.mark.parametrize("setting", ["draft.proposer=suffix", "draft.proposer=medusa", "target.drafter.proposer=none"])
 def test_other_drafters_do_not_learn(setting: str) -> None:
-    with pytest.raises(ConfigError, match="no EAGLE-3 head drafts: set target.drafter.proposer or draft.proposer"):
+    with pytest.raises(ConfigError, match=r"no EAGLE-3 head drafts: set target.drafter.proposer or draft.proposer"):
         load_config(None, [ENABLED, setting, "draft.head=head"])
 
 

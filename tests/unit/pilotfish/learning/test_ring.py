@@ -124,12 +124,12 @@ def test_used_texts_are_removed_and_may_be_gone_already(tmp_path: Path) -> None:
 def test_a_full_disk_drops_texts_and_says_so_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object) -> int:
+    def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     kept = ring(tmp_path)
     with monkeypatch.context() as patched:
-        patched.setattr(os, "open", full)
+        patched.setattr(Path, "write_bytes", full)
         kept.append(text("a"))
         kept.append(text("b"))
     assert len(caplog.messages) == 1
@@ -139,7 +139,9 @@ def test_a_full_disk_drops_texts_and_says_so_once(
     assert ids(kept) == ["c"]
 
 
-def test_a_folder_that_cannot_be_made_is_no_error_of_a_request(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_folder_that_cannot_be_made_is_no_error_of_a_request(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "ring").write_text("a file")
     kept = ring(tmp_path)
     with caplog.at_level(logging.WARNING):

@@ -49,8 +49,11 @@ def test_versions_are_added_promoted_and_rolled_back(versions: Versions, tmp_pat
     assert versions.roll_back("worse still") == 0
     assert reader.serving() == 0
     steps = [(change.from_version, change.to_version, change.reason, change.by_hand) for change in reader.history()]
-    assert steps == [(0, 1, "better 1", False), (1, 2, "better 2", False), (2, 1, "worse", True)] + [
-        (1, 0, "worse still", False)
+    assert steps == [
+        (0, 1, "better 1", False),
+        (1, 2, "better 2", False),
+        (2, 1, "worse", True),
+        (1, 0, "worse still", False),
     ]
     assert {change.at for change in reader.history()} == {7.0}
     assert add(versions, tmp_path) == 3
