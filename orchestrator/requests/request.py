@@ -143,6 +143,8 @@ class GenerationRequest(AnswerOptions):
     """W3C header of the trace that the replicas' part of it belongs to; empty: it is not traced."""
     client: str = ""
     """The client's alias for replicas: see OpenSequence."""
+    learns: bool = False
+    """Whether its text may be kept to train the drafter."""
 
     @property
     def speculates(self) -> bool:
@@ -185,6 +187,7 @@ def bind_request(
     request_id: str = "",
     traceparent: str = "",
     client: str = "",
+    learns: bool = False,
 ) -> GenerationRequest:
     """Check a request against the served model and make every value concrete.
 
@@ -232,6 +235,7 @@ def bind_request(
         request_id=request_id,
         traceparent=traceparent,
         client=client,
+        learns=learns,
     )
 
 

@@ -13,12 +13,14 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from orchestrator.answers.output import OutputChunk
 from orchestrator.answers.sequence import Sequence
 from orchestrator.control.controller import Controller
 from orchestrator.control.decision import Decision, RoundResult
 from orchestrator.control.reasons import LOOKUP_GOES_ON, Reason
-from orchestrator.rounds.commands import AcceptedStep, Arrived, Command, Event, StepWritten
+from orchestrator.rounds.commands import AcceptedStep, Arrived, Close, Command, Event, StepWritten
 from orchestrator.rounds.draft import NO_DRAFT, Draft
 from orchestrator.rounds.drafter_clients.drafter_client import DrafterClient
 from orchestrator.rounds.plain_run import PlainRun
@@ -126,7 +128,10 @@ class RoundMachine:
         self.controller.close()
         self.drafter.close()
         self.target.close()
-        return self._progress().commands
+        commands = self._progress().commands
+        if not self.sequence.is_finished:
+            return commands
+        return [replace(each, is_finished=True) if isinstance(each, Close) else each for each in commands]
 
     def _progress(self) -> Progress:
         progress = Progress(self._out[:], self._chunks)

@@ -90,10 +90,17 @@ class Engine(ABC):
     def learn(self, recorder: Recorder, heads: HeadVersions) -> None:
         """Keep texts that may be learned from, and draft with the version of the head that serves."""
         self._recorder, self._heads = recorder, heads
-        self._follow_version(heads.version)
 
-    def _follow_version(self, version: int) -> None:
-        """The head drafts with another version's weights now."""
+    def close(self) -> None:
+        """Write the texts that came to their end, and stop the threads that `learn` brought along."""
+        if self._recorder is not None and self._heads is not None:
+            self._recorder.end()
+            self._heads.close()
+
+    @property
+    def drafter_version(self) -> int:
+        """Version of the head that drafts now; 0: the configured one, or no head."""
+        return 0 if self._heads is None else self._heads.version
 
     @property
     def has_work(self) -> bool:
@@ -124,7 +131,7 @@ class Engine(ABC):
             num_steps=self._num_steps,
             num_rows=self._num_rows,
             num_grammar_deaths=0 if self._grammars is None else self._grammars.num_deaths,
-            drafter_version=0 if self._heads is None else self._heads.version,
+            drafter_version=self.drafter_version,
         )
 
     def submit(self, command: Command) -> None:
@@ -148,8 +155,8 @@ class Engine(ABC):
         events = self._events = self._pending_events
         self._pending_events = []
         start_ns = self._clock_ns()
-        if self._heads is not None and self._heads.take():
-            self._follow_version(self._heads.version)
+        if self._heads is not None:
+            self._heads.take()
         events.extend(self._take_grammars())
         scheduled = self._schedule(max_rows, events)
         self._note_progress(bool(scheduled or events), start_ns)

@@ -72,6 +72,7 @@ class EngineCore(ModelEngine):
                 step_s=lambda num_rows: self.step_costs.step_ns(num_rows) / 1e9,
                 clock_ns=clock_ns,
                 forced=self._forced,
+                version=lambda: self.drafter_version,
             )
         if features is not None:
             features.allocate(num_blocks)
@@ -84,10 +85,6 @@ class EngineCore(ModelEngine):
         self._publishes_costs = True
         self._prefill_ns = 0.0
         self.kv_cache.pool.clear_cache()
-
-    def _follow_version(self, version: int) -> None:
-        if self._in_target is not None:
-            self._in_target.drafter_version = version
 
     @torch.inference_mode()
     def _compute(
@@ -124,8 +121,8 @@ class EngineCore(ModelEngine):
         self, recorder: Recorder, kept: Sequence[KeptRows], decided: Decided, verdicts: Sequence[Verdict]
     ) -> None:
         """Hand over what may be learned from: of a long prompt its end alone."""
-        for (rows, _), verdict in zip(decided, verdicts, strict=True):
-            recording, is_own = rows.sequence.recording, rows.status is Status.DECODING
+        for (decoded, _), verdict in zip(decided, verdicts, strict=True):
+            recording, is_own = decoded.sequence.recording, decoded.status is Status.DECODING
             if recording is not None and is_own and not verdict.is_plain_or_forced:
                 num_accepted = verdict.num_accepted_tokens - verdict.num_accepted_grammar_tokens
                 recording.count(verdict.drafter_version, num_accepted)

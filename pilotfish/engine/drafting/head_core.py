@@ -68,15 +68,11 @@ class HeadCore(Engine):
         head.allocate(self.kv_cache.pool.num_usable + 1)
         self._growth = HeadGrowth(head, model.vocab_size, top_m=top_m)
         self._drafts_ahead = DRAFTERS[model.proposer].drafts_ahead
-        self._version = 0
 
     @property
     def feature_width(self) -> int:
         """Values of a token's features."""
         return self._head.feature_width
-
-    def _follow_version(self, version: int) -> None:
-        self._version = version
 
     def _is_ready(self, sequence: EngineSequence) -> bool:
         return sequence.proposing is not None or _is_growing(sequence)
@@ -101,7 +97,7 @@ class HeadCore(Engine):
 
     def _of_version(self, proposal: Proposal) -> Proposal:
         """The proposal with the version that drafted it."""
-        proposal = msgspec.structs.replace(proposal, drafter_version=self._version)
+        proposal = msgspec.structs.replace(proposal, drafter_version=self.drafter_version)
         sequence = self._sequences.get(proposal.sequence_id)
         if sequence is not None and sequence.recording is not None:
             sequence.recording.propose(proposal)

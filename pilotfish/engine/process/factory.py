@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import torch
 
@@ -22,7 +23,7 @@ from pilotfish.engine.drafting.in_target_lookup import InTargetLookup
 from pilotfish.engine.process.calibration import calibrate
 from pilotfish.engine.process.cores import usable_cores
 from pilotfish.engine.process.gpu import record_graphs, with_kv_cache_tokens
-from pilotfish.engine.process.learning import learn_with
+from pilotfish.engine.process.learning import HeadDrafter, learn_with
 from pilotfish.engine.process.warm_up import warm_up, warm_up_head
 from pilotfish.engine.process.weight_format import (
     MemoryNeeds,
@@ -124,7 +125,8 @@ def _model_engine(config: Config, role: Role, rank_folder: Path | None, watch: W
     if role == "target":
         core.begin_with(calibrate(core, engine.max_batch_tokens))
         if own_drafter is not None and _learns_in_target(config):
-            learn_with(config, core, own_drafter.head, own_drafter.name, HeadTarget.of_model(loaded))
+            head = cast("HeadDrafter", own_drafter).head
+            learn_with(config, core, head, own_drafter.name, HeadTarget.of_model(loaded))
     return core
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from pilotfish.config import Config
 from pilotfish.config.shipped_heads import head_folder
 from pilotfish.drafter_registry import room
 from pilotfish.engine.core.engine import Engine
+from pilotfish.engine.core.in_target_drafting import InTargetDrafter
 from pilotfish.engine.learning.head_versions import Exchange, HeadVersions
 from pilotfish.engine.learning.recorder import Recorder
 from pilotfish.features import Features
@@ -23,6 +25,12 @@ from pilotfish.models.device import enter_device
 from pilotfish.models.feature_codec import encode_features
 from pilotfish.models.feature_head import FeatureHead
 from pilotfish.models.store.head_config import HeadTarget
+
+
+class HeadDrafter(InTargetDrafter, Protocol):
+    """A head in the target."""
+
+    head: FeatureHead
 
 
 def learn_with(config: Config, core: Engine, head: FeatureHead, proposer: str, target: HeadTarget) -> None:
