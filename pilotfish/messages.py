@@ -160,6 +160,11 @@ class Verdict(msgspec.Struct, frozen=True, tag=True):
         return max(0, min(self.num_accepted_tokens - self.first_grammar_token, self.num_grammar_tokens))
 
     @property
+    def num_accepted_drafts(self) -> int:
+        """Accepted ones of the drafter's."""
+        return self.num_accepted_tokens - self.num_accepted_grammar_tokens
+
+    @property
     def is_plain_or_forced(self) -> bool:
         """Whether no drafter drafted for it, though a grammar may have."""
         return self.num_draft_tokens == self.num_grammar_tokens and not self.replaces_draft
@@ -242,6 +247,8 @@ class Predrafted(msgspec.Struct, frozen=True, tag=True):
     """The draft of outcome 0, then that of outcome 1, ...; all are of the same length."""
     draft_probs: tuple[SparseDistribution, ...] = ()
     """One per token in rejection mode."""
+    drafter_version: int = 0
+    """As in Proposal."""
 
     @property
     def outcomes(self) -> tuple[tuple[int, ...], ...]:
@@ -264,7 +271,13 @@ class Predrafted(msgspec.Struct, frozen=True, tag=True):
         length = len(self.draft_token_ids) // len(self.own_token_ids)
         own = slice(index * length, (index + 1) * length)
         base_length = self.base_length + len(committed_token_ids)
-        return Proposal(self.sequence_id, base_length, self.draft_token_ids[own], self.draft_probs[own])
+        return Proposal(
+            self.sequence_id,
+            base_length,
+            self.draft_token_ids[own],
+            self.draft_probs[own],
+            drafter_version=self.drafter_version,
+        )
 
 
 class SequenceError(msgspec.Struct, frozen=True, tag=True):

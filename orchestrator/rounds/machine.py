@@ -183,6 +183,9 @@ class RoundMachine:
         self._log.add(self._draft, verdict, now_s)
         asked = self.target.round
         assert asked is not None
+        if not verdict.is_plain_or_forced and not asked.spared_drafter:
+            version = verdict.drafter_version or self._draft.drafter_version
+            controller.acceptance.note(version, verdict.num_accepted_drafts, now_s)
         if sequence.is_finished:
             controller.end(self._result(verdict))
             return
@@ -263,7 +266,7 @@ class RoundMachine:
             # One that was not asked, as what it drafts from comes with the next verdict, has not failed to answer.
             num_requested_tokens=0 if draft.is_deferred else self._decision.num_draft_tokens,
             num_draft_tokens=num_drafts,
-            num_accepted_tokens=last_verdict.num_accepted_tokens - last_verdict.num_accepted_grammar_tokens,
+            num_accepted_tokens=last_verdict.num_accepted_drafts,
             draft_depth=last_verdict.draft_depth,
             num_plain_tokens=asked.num_plain_tokens,
             num_committed_tokens=sequence.length - asked.base_length,

@@ -213,6 +213,8 @@ def fill_prepared(proto: pb.PreparedDrafts, drafts: Predrafted, sequence_id: int
     proto.draft_token_ids.extend(drafts.draft_token_ids)
     if drafts.draft_probs:
         proto.draft_probs.extend(map(distribution_to_proto, drafts.draft_probs))
+    if drafts.drafter_version:
+        proto.drafter_version = drafts.drafter_version
 
 
 def prepared_from_proto(proto: pb.PreparedDrafts, sequence_id: int | None = None) -> Predrafted:
@@ -228,6 +230,7 @@ def prepared_from_proto(proto: pb.PreparedDrafts, sequence_id: int | None = None
         tuple(proto.own_token_ids[:]),
         tuple(proto.draft_token_ids[:]),
         tuple(map(distribution_from_proto, proto.draft_probs[:])),
+        proto.drafter_version,
     )
 
 

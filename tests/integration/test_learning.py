@@ -2,22 +2,23 @@
 
 import asyncio
 import contextlib
-import dataclasses
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pilotfish.config import Config, config_from_dict
+from pilotfish.config.shipped_heads import head_folder as shipped_folder
 from pilotfish.engine.process.factory import build_engine
 from pilotfish.learning.versions import Versions
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.security.api_key import ApiKey, digest_of
 from pilotfish.security.api_key_file import write_keys
 from tests.support.learning import add_version, texts_in
-from tests.support.stack import Stack, running_stack
+from tests.support.stack import Answer, Stack, running_stack
 from tests.support.threaded_engine import ThreadedEngine
 from tests.support.until import until
 
@@ -135,7 +136,7 @@ async def test_salted_requests_are_learned_from_if_the_operator_says_so(start: S
 async def test_a_service_that_does_not_learn_keeps_nothing(start: Start, folder: Path, place: str) -> None:
     async with start(learning={"enabled": False}) as stack:
         await stack.ask(PROMPT, **_named("mine"), **_drafted(place))
-    assert not folder.exists()
+    assert not await asyncio.to_thread(folder.exists)
 
 
 async def test_a_damaged_version_is_refused_and_the_one_before_goes_on(
@@ -159,3 +160,56 @@ async def test_a_damaged_version_is_refused_and_the_one_before_goes_on(
         assert [link.load.drafter_version for link in links] == [good]
     assert f"version {damaged} of the head is not taken, version {good} goes on" in caplog.text
     assert "pilotfish drafter rollback" in caplog.text
+
+
+NUM_SWAPS, NUM_AT_ONCE = 4, 8
+
+
+@pytest.mark.parametrize("sampling", [{"temperature": 0.0}, {"temperature": 0.8, "seed": 5}], ids=["greedy", "coupled"])
+async def test_no_text_differs_and_no_request_fails_over_swaps_of_the_default_head(
+    default_model: Path, tmp_path: Path, folder: Path, place: str, sampling: dict[str, Any]
+) -> None:
+    in_target = place == "target"
+    config = config_from_dict(
+        {
+            "target": {"drafter": {"proposer": "eagle3"}} if in_target else {"drafter": {"proposer": "none"}},
+            "draft": {"proposer": "eagle3", "learning": {"enabled": True, "folder": str(folder)}},
+            "orchestrator": {"speculation": {"draft_deadline_ms": 10000}},
+        }
+    )
+    versions, head = Versions(folder), shipped_folder(config.learning_head)
+    numbers = [add_version(folder, head, num_target_layers=30, noise=noise) for noise in (0.0, 0.2)]
+    engines = {"target_engine": ThreadedEngine(build_engine(config, "target"))}
+    if not in_target:
+        engines["draft_engine"] = ThreadedEngine(build_engine(config, "draft"))
+    async with running_stack(config, with_draft=not in_target, **engines) as stack:
+        service = stack.orchestrator.service
+        (link,) = service.targets.links if in_target else service.drafts.links
+
+        async def ask(number: int, mode: int) -> Answer:
+            speculation = {"mode": mode, "num_speculative_tokens": 4, "proposer": PLACES[place]}
+            options = {"max_tokens": 24, "ignore_eos": True, **sampling, "speculation": speculation}
+            return await stack.ask(f"{number}. The capital of France", **options)
+
+        expected = [(await ask(number, pb.SPECULATION_MODE_OFF)).token_ids for number in range(NUM_AT_ONCE)]
+        is_over = False
+
+        def drafted_last() -> int:
+            points = service.sessions.control.acceptance[PLACES[place]].versions.points
+            return points[-1].version if points else 0
+
+        async def keep_asking(number: int) -> None:
+            while not is_over:
+                answer = await ask(number, pb.SPECULATION_MODE_ON)
+                assert answer.token_ids == expected[number]
+                assert answer.speculation.num_draft_tokens > 0
+
+        async with asyncio.TaskGroup() as clients:
+            for number in range(NUM_AT_ONCE):
+                clients.create_task(keep_asking(number))
+            for swap in range(NUM_SWAPS):
+                number = numbers[swap % 2]
+                versions.promote(number, f"swap {swap}")
+                await until(partial(lambda wanted: link.load.drafter_version == wanted, number))
+                await until(partial(lambda wanted: drafted_last() == wanted, number))
+            is_over = True

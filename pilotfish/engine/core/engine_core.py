@@ -124,8 +124,7 @@ class EngineCore(ModelEngine):
         for (decoded, _), verdict in zip(decided, verdicts, strict=True):
             recording, is_own = decoded.sequence.recording, decoded.status is Status.DECODING
             if recording is not None and is_own and not verdict.is_plain_or_forced:
-                num_accepted = verdict.num_accepted_tokens - verdict.num_accepted_grammar_tokens
-                recording.count(verdict.drafter_version, num_accepted)
+                recording.count(verdict.drafter_version, verdict.num_accepted_drafts)
         pieces: list[Piece] = []
         step_rows: list[int] = []
         for rows in kept:

@@ -232,7 +232,7 @@ class HeadCore(Engine):
             rows.sequence.serve(start_ns, elapsed_ns, rows.end_place)
             window_of(rows.sequence).drop_computed(rows.sequence)
             if (event := add_drafted(rows.sequence, each)) is not None:
-                prepared.append(event)
+                prepared.append(msgspec.structs.replace(event, drafter_version=self.drafter_version))
         return prepared
 
     @torch.inference_mode()

@@ -655,6 +655,7 @@ class SpeculationStats(_message.Message):
     NUM_STEP_TOKENS_FIELD_NUMBER: _builtins.int
     NUM_GRAMMAR_DRAFT_TOKENS_FIELD_NUMBER: _builtins.int
     NUM_GRAMMAR_ACCEPTED_TOKENS_FIELD_NUMBER: _builtins.int
+    DRAFTER_VERSION_FIELD_NUMBER: _builtins.int
     num_rounds: _builtins.int
     """Rounds that verified at least one draft token."""
     num_draft_tokens: _builtins.int
@@ -681,6 +682,8 @@ class SpeculationStats(_message.Message):
     """Of num_draft_tokens, those that only the request's grammar drafted."""
     num_grammar_accepted_tokens: _builtins.int
     """Those of them that the target accepted."""
+    drafter_version: _builtins.int
+    """Version of the head that drafted last; 0: the configured one, or another drafter."""
     @_builtins.property
     def acceptance_per_position(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """Element i: share of the rounds with a draft token i that accepted it."""
@@ -707,10 +710,11 @@ class SpeculationStats(_message.Message):
         num_step_tokens: _builtins.int = ...,
         num_grammar_draft_tokens: _builtins.int = ...,
         num_grammar_accepted_tokens: _builtins.int = ...,
+        drafter_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acceptance_per_position", b"acceptance_per_position", "mean_acceptance_length", b"mean_acceptance_length", "num_accepted_steps", b"num_accepted_steps", "num_accepted_tokens", b"num_accepted_tokens", "num_draft_tokens", b"num_draft_tokens", "num_grammar_accepted_tokens", b"num_grammar_accepted_tokens", "num_grammar_draft_tokens", b"num_grammar_draft_tokens", "num_missed_deadlines", b"num_missed_deadlines", "num_plain_tokens", b"num_plain_tokens", "num_rounds", b"num_rounds", "num_rounds_by_draft_tokens", b"num_rounds_by_draft_tokens", "num_step_tokens", b"num_step_tokens", "num_steps", b"num_steps", "reason", b"reason", "reason_id", b"reason_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acceptance_per_position", b"acceptance_per_position", "drafter_version", b"drafter_version", "mean_acceptance_length", b"mean_acceptance_length", "num_accepted_steps", b"num_accepted_steps", "num_accepted_tokens", b"num_accepted_tokens", "num_draft_tokens", b"num_draft_tokens", "num_grammar_accepted_tokens", b"num_grammar_accepted_tokens", "num_grammar_draft_tokens", b"num_grammar_draft_tokens", "num_missed_deadlines", b"num_missed_deadlines", "num_plain_tokens", b"num_plain_tokens", "num_rounds", b"num_rounds", "num_rounds_by_draft_tokens", b"num_rounds_by_draft_tokens", "num_step_tokens", b"num_step_tokens", "num_steps", b"num_steps", "reason", b"reason", "reason_id", b"reason_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -698,10 +698,13 @@ class PreparedDrafts(_message.Message):
     OWN_TOKEN_IDS_FIELD_NUMBER: _builtins.int
     DRAFT_TOKEN_IDS_FIELD_NUMBER: _builtins.int
     DRAFT_PROBS_FIELD_NUMBER: _builtins.int
+    DRAFTER_VERSION_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
     """As in OpenSequence."""
     base_length: _builtins.int
     """The last Propose's base_length."""
+    drafter_version: _builtins.int
+    """As in Proposal."""
     @_builtins.property
     def verified_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """The draft that is being verified, on base_length committed tokens."""
@@ -732,10 +735,11 @@ class PreparedDrafts(_message.Message):
         own_token_ids: _abc.Iterable[_builtins.int] | None = ...,
         draft_token_ids: _abc.Iterable[_builtins.int] | None = ...,
         draft_probs: _abc.Iterable[Global___SparseDistribution] | None = ...,
+        drafter_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "draft_probs", b"draft_probs", "draft_token_ids", b"draft_token_ids", "num_accepted_tokens", b"num_accepted_tokens", "own_token_ids", b"own_token_ids", "sequence_id", b"sequence_id", "verified_token_ids", b"verified_token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "draft_probs", b"draft_probs", "draft_token_ids", b"draft_token_ids", "drafter_version", b"drafter_version", "num_accepted_tokens", b"num_accepted_tokens", "own_token_ids", b"own_token_ids", "sequence_id", b"sequence_id", "verified_token_ids", b"verified_token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
