@@ -20,8 +20,8 @@ GERMAN_EXAMPLES = (
     (
         "Warum ist das Meer in Stralsund wichtig?",
         "Das Meer ist für die Menschen in Stralsund sehr wichtig. Viele Familien leben seit langer Zeit von den "
-        "Schiffen und dem Hafen. Im Sommer kommen viele Gäste, und die Kinder spielen am Strand. Deshalb wird das Wasser gut "
-        "geschützt.",
+        "Schiffen und dem Hafen. Im Sommer kommen viele Gäste, und die Kinder spielen am Strand. Deshalb wird das "
+        "Wasser gut geschützt.",
     ),
     (
         "Schreibe eine kurze Geschichte über einen Hund in Weimar.",
