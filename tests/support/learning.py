@@ -19,8 +19,14 @@ def texts_in(folder: Path) -> list[LearnedText]:
 
 
 def add_version(folder: Path, head_folder: Path, *, num_target_layers: int, noise: float = 0.0) -> int:
-    """A version that is the head but for noise on its weights, relative to their size; it does not serve yet."""
+    """A version that is the head, or with noise, relative to the size of its weights, and another draft vocabulary of
+    which some tokens were not in the head's; it does not serve yet."""
     head = load_eagle3(head_folder, num_target_layers=num_target_layers)
+    if noise:
+        known = head.target_token_ids.tolist()
+        unknown = sorted(set(range(head.config.vocab_size)).difference(known))
+        new_ids = unknown[:8]
+        head.set_draft_vocabulary(torch.tensor(sorted([*known[: len(known) - len(new_ids)], *new_ids])))
     generator = torch.Generator().manual_seed(3)
     for parameter in head.parameters():
         scale = noise * parameter.float().std(correction=0)

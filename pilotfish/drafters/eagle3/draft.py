@@ -77,16 +77,13 @@ def prepare_version(head: NativeEagle3Head | TorchEagle3Head, folder: Path, targ
     """Make a head ready to go on with the weights in a folder, on any thread; what is returned has it do so, between
     two forwards.
 
-    Raises: as load_eagle3 does; ModelError for another target's head; UnsupportedModelError for one that differs from
-    the head in more than its weights.
+    Raises: as load_eagle3 does; ModelError for another target's head; UnsupportedModelError for one of other sizes.
     """
     module = load_eagle3(folder, num_target_layers=target.num_layers, dtype=head.dtype)
     module.config.check_target(target, source=str(folder))
     ours, theirs = (_sizes(each) for each in (head.config, module.config))
     if differing := [name for name, value in theirs.items() if value != ours[name]]:
         raise UnsupportedModelError(f"the head in {folder} has another {differing[0]} than the one that drafts")
-    if not torch.equal(module.target_token_ids, head.draft_token_ids.cpu()):
-        raise UnsupportedModelError(f"the head in {folder} has another draft vocabulary than the one that drafts")
     return head.prepare(module)
 
 

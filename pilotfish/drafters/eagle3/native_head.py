@@ -143,8 +143,8 @@ class NativeEagle3Head:
         return pool
 
     def prepare(self, module: Eagle3Head) -> Callable[[], None]:
-        """Pack other weights of the same sizes, on any thread; what is returned goes on with them, between two
-        forwards."""
+        """Pack other weights of the same sizes, on any thread; what is returned goes on with them, and with their draft
+        vocabulary, between two forwards."""
         embeddings = self._embeddings if module.embed_tokens is None else _kept_embeddings(module)
         packed = _PackedHead(self._decoder, module, embeddings)
 
@@ -152,6 +152,7 @@ class NativeEagle3Head:
             if self._pool is not None:
                 packed.use(self._pool)
             self._embeddings, self._packed = embeddings, packed
+            self.draft_token_ids = module.target_token_ids
 
         return exchange
 

@@ -72,7 +72,7 @@ class TorchEagle3Head:
 
     def prepare(self, module: Eagle3Head) -> Callable[[], None]:
         """Bring other weights of the same sizes to the device, on any thread; what is returned copies them over the
-        head's own, where recorded forwards read them, between two forwards."""
+        head's own, where recorded forwards read them, and their draft vocabulary, between two forwards."""
         if module.embed_tokens is not None and self._module.embed_tokens is None:
             raise UnsupportedModelError("it has embeddings of its own, and the head that drafts has its target's")
         weights = module.to(device=self.device, dtype=self.dtype).state_dict()
@@ -82,6 +82,7 @@ class TorchEagle3Head:
             with torch.no_grad():
                 for name, weight in weights.items():
                     own[name].copy_(weight)
+            self.draft_token_ids = self._module.target_token_ids
 
         return exchange
 
