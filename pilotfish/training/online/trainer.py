@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import random
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 
 from pilotfish.config import LearningConfig
@@ -161,16 +163,14 @@ class Trainer:
         return self._versions.add(head, facts), verdict
 
     def _to_learn(self) -> list[ShelvedText]:
-        """What is new, and of the texts that were used before the latest, no more than that."""
+        """What is new, and as much again of what was used before, so that other kinds are not forgotten."""
         texts = self._shelf.to_learn
         new = [text for text in texts if not text.num_uses]
+        old = [text for text in texts if text.num_uses]
+        random.Random(len(texts)).shuffle(old)
         room = sum(text.num_tokens for text in new)
-        old = []
-        for text in reversed([text for text in texts if text.num_uses]):
-            room -= text.num_tokens
-            if room >= 0:
-                old.append(text)
-        return [*new, *old]
+        ends = accumulate(text.num_tokens for text in old)
+        return [*new, *(text for text, end in zip(old, ends, strict=True) if end <= room)]
 
     def _judged_enough(self) -> list[ShelvedText]:
         """Held-out texts that newer ones of their kind have replaced."""
