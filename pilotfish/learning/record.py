@@ -10,8 +10,9 @@ import msgspec
 
 from pilotfish.features import Features
 
-KIND_TOKENS = 32
-"""Tokens at the beginning of a prompt that say what kind of request it is: a chat template with its system prompt."""
+KIND_TOKENS = 16
+"""Tokens at the beginning of a prompt that say what kind of request it is: a chat template with a system prompt's first
+words."""
 
 
 class LearnedText(msgspec.Struct, frozen=True):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
@@ -17,16 +19,24 @@ from pilotfish.training.loop import LoopConfig, TrainingLoop
 from pilotfish.training.online.heads import num_answer_tokens
 from pilotfish.training.trainee import Trainee
 
-EPOCHS = 3.0
+EPOCHS = 2.0
 BATCH_TOKENS = 1024
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OwnData:
     """The head's own data, from before it learned from traffic."""
 
     to_learn: Sequence[Sample] = ()
     held_out: Sequence[Sample] = ()
+
+    @cached_property
+    def counts(self) -> Counter[int]:
+        """Tokens of the answers to learn from."""
+        counts: Counter[int] = Counter()
+        for sample in self.to_learn:
+            counts.update(sample.token_ids[sample.prompt_len :].tolist())
+        return counts
 
     def some(self, num_tokens: float, seed: int) -> list[Sample]:
         """Samples of about so many answer tokens, drawn anew for each candidate."""

@@ -5,7 +5,7 @@ A text's length is what a round of greedy decoding with a chain would bring, giv
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
@@ -14,7 +14,9 @@ from statistics import fmean, stdev
 from pilotfish.learning.facts import Score
 
 MIN_TEXTS = 8
-"""A kind with fewer texts does not count."""
+"""Kinds with fewer texts count together."""
+OTHER = "other"
+"""Such kinds."""
 MAX_LOSS = 0.02
 """Share of its length that a kind may lose: less is not told from chance."""
 
@@ -42,11 +44,12 @@ class Verdict:
 def examine(pairs: Sequence[Pair], learned: Collection[str]) -> Verdict:
     """Better on the kinds that were learned from, by more than the error; worse on none, by MAX_LOSS."""
     by_kind: dict[str, list[Pair]] = defaultdict(list)
+    counts = Counter(pair.kind for pair in pairs)
     for pair in pairs:
-        by_kind[pair.kind].append(pair)
+        by_kind[pair.kind if counts[pair.kind] >= MIN_TEXTS else OTHER].append(pair)
     kinds = {kind: compare(each) for kind, each in sorted(by_kind.items()) if len(each) >= MIN_TEXTS}
-    counted = [pair for kind in kinds if kind in learned for pair in by_kind[kind]]
-    if not counted:
+    counted = [pair for kind in kinds for pair in by_kind[kind] if pair.kind in learned]
+    if len(counted) < MIN_TEXTS:
         return Verdict(False, f"fewer than {MIN_TEXTS} texts of what it learned from to judge by", None, kinds)
     score = compare(counted)
     lost, share = min(((kind, each.after / each.before - 1) for kind, each in kinds.items()), key=lambda item: item[1])

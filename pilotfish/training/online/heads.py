@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -26,8 +26,11 @@ class HeadRoom(Protocol):
     hidden_size: int
     """The target's."""
 
-    def open(self, folder: Path, num_depths: int) -> Trainee:
-        """Raises ModelError kinds for a folder that holds no head of the target."""
+    def open(self, folder: Path, num_depths: int, counts: Mapping[int, int] | None = None) -> Trainee:
+        """counts: of the answers' tokens, to choose what the head can propose; None: it stays as it is.
+
+        Raises ModelError kinds for a folder that holds no head of the target.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +41,8 @@ class Eagle3Room(HeadRoom):
     """Embeddings and output projection; its layers may be missing."""
     hidden_size: int
 
-    def open(self, folder: Path, num_depths: int) -> Trainee:
-        trainee: Trainee = room("eagle3", "train").learner(folder, self.target, num_depths)
+    def open(self, folder: Path, num_depths: int, counts: Mapping[int, int] | None = None) -> Trainee:
+        trainee: Trainee = room("eagle3", "train").learner(folder, self.target, num_depths, counts)
         return trainee
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,8 @@ class Shelf:
         self._ring = ring
         self._held_out_share = held_out_share
         self._texts: dict[Path, ShelvedText] = {}
+        self.counts: Counter[int] = Counter()
+        """Tokens of the answers that could be learned from, of all that have come."""
 
     def refresh(self, now: float) -> None:
         """Delete what is too old, take in what has come, forget what is gone."""
@@ -42,7 +45,9 @@ class Shelf:
         paths = set(self._ring.paths())
         self._texts = {path: text for path, text in self._texts.items() if path in paths}
         for path, text in self._ring.read(skip=self._texts):
-            self._texts[path] = self._shelved(path, text)
+            self._texts[path] = shelved = self._shelved(path, text)
+            if not shelved.is_held_out:
+                self.counts.update(text.token_ids[text.prompt_len :])
 
     @property
     def to_learn(self) -> list[ShelvedText]:

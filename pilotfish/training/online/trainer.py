@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import random
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 
 from pilotfish.config import LearningConfig
@@ -102,9 +104,10 @@ class Trainer:
         unseen = [text for text in self._shelf.unseen_since(change.at) if text.path not in state.pairs]
         if len(state.pairs) + len(unseen) < LOOKS[state.num_looks]:
             return False
-        heads = (self._open(before, JUDGED_DEPTHS), self._open(serving, JUDGED_DEPTHS))
+        unseen = unseen[: LOOKS[-1] - len(state.pairs)]
+        heads = (self._open(before), self._open(serving))
         state.pairs |= {text.path: pair for text, pair in self._pairs(unseen, *heads)}
-        state.num_looks += 1
+        state.num_looks = sum(count <= len(state.pairs) for count in LOOKS)
         score = compare(list(state.pairs.values()))
         if score.after - score.before < -score.error:
             self._versions.roll_back(f"worse than version {before}: {told(score)}")
@@ -122,7 +125,8 @@ class Trainer:
         texts, samples = _unzip(self._samples(self._to_learn()))
         if not samples:
             return False
-        trainee = self._open(parent, TRAINED_DEPTHS)
+        counts = self._shelf.counts + self._own.counts
+        trainee = self._heads.open(self._versions.head_folder(parent, self._configured), TRAINED_DEPTHS, counts)
         chosen = mixture(samples, self._own, self._settings.data_share, seed=int(self._clock()))
         seconds = train(
             trainee, chosen, self._settings, self._scratch, bfloat16=self._bfloat16, on_progress=self._on_progress
@@ -144,9 +148,7 @@ class Trainer:
         head = self._scratch / "head"
         head.mkdir(parents=True, exist_ok=True)
         trainee.save(head)
-        verdict = examine(
-            self._examined(self._open(parent, JUDGED_DEPTHS), self._heads.open(head, JUDGED_DEPTHS)), learned
-        )
+        verdict = examine(self._examined(self._open(parent), self._heads.open(head, JUDGED_DEPTHS)), learned)
         facts = VersionFacts(
             parent=parent,
             created_at=self._clock(),
@@ -161,16 +163,14 @@ class Trainer:
         return self._versions.add(head, facts), verdict
 
     def _to_learn(self) -> list[ShelvedText]:
-        """What is new, and of the texts that were used before the latest, no more than that."""
+        """What is new, and as much again of what was used before, so that other kinds are not forgotten."""
         texts = self._shelf.to_learn
         new = [text for text in texts if not text.num_uses]
+        old = [text for text in texts if text.num_uses]
+        random.Random(len(texts)).shuffle(old)
         room = sum(text.num_tokens for text in new)
-        old = []
-        for text in reversed([text for text in texts if text.num_uses]):
-            room -= text.num_tokens
-            if room >= 0:
-                old.append(text)
-        return [*new, *old]
+        ends = accumulate(text.num_tokens for text in old)
+        return [*new, *(text for text, end in zip(old, ends, strict=True) if end <= room)]
 
     def _judged_enough(self) -> list[ShelvedText]:
         """Held-out texts that newer ones of their kind have replaced."""
@@ -190,8 +190,8 @@ class Trainer:
 
     # Both
 
-    def _open(self, version: int, num_depths: int) -> Trainee:
-        return self._heads.open(self._versions.head_folder(version, self._configured), num_depths)
+    def _open(self, version: int) -> Trainee:
+        return self._heads.open(self._versions.head_folder(version, self._configured), JUDGED_DEPTHS)
 
     def _pairs(
         self, texts: Sequence[ShelvedText], before: Trainee, after: Trainee
