@@ -49,6 +49,7 @@ def learn_with(config: Config, core: Engine, head: FeatureHead, proposer: str, t
         enter_device(head.device)
         return prepare(head, versions.head_folder(number, configured), target)
 
+    torch.get_num_threads()  # a thread that has never asked takes the number that another has set last
     core.learn(recorder, HeadVersions(versions.serving, prepared))
 
 

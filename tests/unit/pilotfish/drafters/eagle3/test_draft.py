@@ -31,15 +31,19 @@ from tests.support.tiny_models import tiny_eagle3_config
 HIDDEN, VOCAB = SIZES["hidden_size"], SIZES["vocab_size"]
 
 
-def head_beside(**attention: Any) -> FeatureHead:
-    torch.manual_seed(3)
+def head_beside(seed: int = 3, **attention: Any) -> FeatureHead:
+    decoder = TransformersDecoder(tiny_llama(), deterministic=False, max_context_tokens=64, **attention)
+    head = build_eagle3_head(decoder, module_of(seed))
+    head.allocate(4)
+    return head
+
+
+def module_of(seed: int) -> Eagle3Head:
+    torch.manual_seed(seed)
     module = Eagle3Head(tiny_eagle3_config(draft_vocab_size=VOCAB, max_position_embeddings=64))
     module.embed_tokens = nn.Embedding(VOCAB, HIDDEN)
     module.set_draft_vocabulary(torch.arange(VOCAB))
-    decoder = TransformersDecoder(tiny_llama(), deterministic=False, max_context_tokens=64, **attention)
-    head = build_eagle3_head(decoder, module.eval().requires_grad_(False))
-    head.allocate(4)
-    return head
+    return module.eval().requires_grad_(False)
 
 
 def logits(head: FeatureHead, first_token: int) -> Tensor:
@@ -58,6 +62,16 @@ def test_a_head_never_sees_its_first_key_and_computes_the_same_however_it_runs()
         head = head_beside(**attention)
         assert torch.equal(logits(head, 7), logits(head, 23))
         assert (logits(head, 7) - expected).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("is_recorded", [False, True])
+def test_recorded_forwards_go_on_with_other_weights(is_recorded: bool) -> None:
+    plan = GraphPlan((1, 4, 16), 2, 64, OperationRecorder())
+    head = head_beside(row_attention=ReferenceBatch, graphs=plan if is_recorded else None)
+    before, expected = logits(head, 7).clone(), logits(head_beside(4), 7)
+    head.prepare(module_of(4))()  # type: ignore[attr-defined]
+    assert (logits(head, 7) - expected).abs().max() < 1e-5
+    assert (before - expected).abs().max() > 1e-2
 
 
 def test_a_recorded_head_goes_on_from_its_own_states() -> None:
