@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from pilotfish.config import LearningConfig
-from pilotfish.drafters.eagle3.checkpoint import load_eagle3, save_eagle3
-from pilotfish.drafters.eagle3.module import Eagle3Head
+from pilotfish.drafters.eagle3.checkpoint import load_eagle3
 from pilotfish.errors import ModelError
 from pilotfish.learning.facts import VersionFacts
 from pilotfish.learning.record import LearnedText, request_digest
@@ -24,9 +23,9 @@ from pilotfish.training.online.heads import Eagle3Room
 from pilotfish.training.online.samples import sample_of
 from pilotfish.training.online.trainer import LOOKS, MAX_TEXTS, MAX_USES, OWN_DATA, Trainer
 from pilotfish.training.target import load_parts
-from tests.support.tiny_models import tiny_eagle3_config
+from tests.unit.pilotfish.training.online.conftest import HIDDEN, VOCAB
 
-HIDDEN, VOCAB, WORDS, TEXT_TOKENS, PROMPT_TOKENS = 24, 258, 40, 160, 8
+WORDS, TEXT_TOKENS, PROMPT_TOKENS = 40, 160, 8
 FEATURES = torch.randn(VOCAB, 3 * HIDDEN, generator=torch.Generator().manual_seed(1))
 """The target's features say which token was last, and nothing else."""
 SETTINGS = LearningConfig(
@@ -111,26 +110,6 @@ def nonsense(dice: random.Random) -> list[int]:
 def room(target_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Eagle3Room:
     loaded = load_parts(str(target_folder), tmp_path_factory.mktemp("cache"), (), torch.device("cpu"))
     return Eagle3Room(loaded, HIDDEN)
-
-
-@pytest.fixture(scope="module")
-def head(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A head that knows nothing, and can propose half of the words only."""
-    torch.manual_seed(5)
-    sizes = {"hidden_size": HIDDEN, "intermediate_size": 32, "num_attention_heads": 3, "num_key_value_heads": 1}
-    config = tiny_eagle3_config(
-        **sizes,
-        head_dim=8,
-        vocab_size=VOCAB,
-        draft_vocab_size=60,
-        max_position_embeddings=512,
-        feature_layers=(2, 2, 1),
-    )
-    module = Eagle3Head(config)
-    module.set_draft_vocabulary(torch.arange(60, 120))
-    folder = tmp_path_factory.mktemp("head")
-    save_eagle3(module, folder)
-    return folder
 
 
 @pytest.fixture
