@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from dataclasses import dataclass
 
@@ -16,7 +15,7 @@ class VersionPoint:
     """The rounds of one minute that verified drafts of one version."""
 
     begin_s: float
-    """On the clock that the rounds are timed by."""
+    """Time of the first one, on the clock that all rounds are timed by."""
     version: int
     """0: the configured weights, or a drafter that does not learn."""
     num_rounds: int = 0
@@ -37,10 +36,9 @@ class VersionHistory:
 
     def add(self, version: int, num_accepted_tokens: int, now_s: float) -> bool:
         """A round verified drafts; returns whether they are of another version than those before."""
-        begin_s = math.floor(now_s / _PERIOD_S) * _PERIOD_S
         last = self.points[-1] if self.points else None
-        if last is None or (last.version, last.begin_s) != (version, begin_s):
-            self.points.append(VersionPoint(begin_s, version))
+        if last is None or last.version != version or now_s // _PERIOD_S > last.begin_s // _PERIOD_S:
+            self.points.append(VersionPoint(now_s, version))
         self.points[-1].num_rounds += 1
         self.points[-1].num_accepted_tokens += num_accepted_tokens
         return last is not None and last.version != version

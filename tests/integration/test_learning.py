@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from pilotfish.config import Config, config_from_dict
@@ -126,6 +127,29 @@ async def test_nothing_is_kept_of_what_may_not_be_learned_from(
     assert {text.request_id for text in texts_in(folder)} == {"allowed"}
 
 
+async def test_a_target_keeps_texts_without_drafts_and_what_follows_a_cached_prefix(
+    start: Start, folder: Path, place: str
+) -> None:
+    if place != "target":
+        pytest.skip("a draft service gets no features of what it does not draft for")
+    async with start() as stack:
+        for number in (1, 2):
+            plain = {**_drafted(place), "speculation": {"mode": pb.SPECULATION_MODE_OFF}}
+            answer = await stack.ask(PROMPT, **_named(f"{number}"), **plain)
+            await until(partial(lambda wanted: len(texts_in(folder)) == wanted, number))
+        prompt = stack.orchestrator.service.tokenizer.encode(PROMPT)
+    whole = [*prompt, *answer.token_ids][:-1]
+    first, second = texts_in(folder)
+    assert list(first.token_ids) == whole
+    assert answer.summary is not None
+    num_cached = answer.summary.usage.cached_prompt_tokens
+    assert num_cached > 0
+    assert second.features.first_position == num_cached
+    assert list(second.token_ids) == whole[num_cached:]
+    assert second.prompt_len == len(prompt) - num_cached
+    assert first.num_rounds == second.num_rounds == 0
+
+
 async def test_salted_requests_are_learned_from_if_the_operator_says_so(start: Start, folder: Path, place: str) -> None:
     async with start(learning={"salted": True}) as stack:
         await stack.ask(PROMPT, **_named("salted"), **_drafted(place), cache_salt="pepper")
@@ -146,20 +170,22 @@ async def test_a_damaged_version_is_refused_and_the_one_before_goes_on(
     good, damaged = (add_version(folder, head_folder, num_target_layers=2, noise=0.1) for _ in range(2))
     versions.promote(good, "better")
     async with start() as stack:
-        head = stack.target if place == "target" else stack.draft
-        assert head is not None
+        (folder / "versions" / str(damaged) / "config.json").write_text('{"torn')
         versions.promote(damaged, "seemed better")
-        (folder / "versions" / str(damaged) / "model.safetensors").write_bytes(b"torn")
         await until(lambda: "is not taken" in caplog.text)
         answer = await stack.ask(PROMPT, **_drafted(place))
         assert len(answer.token_ids) == 60
         assert answer.speculation.num_draft_tokens > 0
-        links = (
-            stack.orchestrator.service.targets.links if place == "target" else stack.orchestrator.service.drafts.links
-        )
-        assert [link.load.drafter_version for link in links] == [good]
+        assert answer.speculation.drafter_version == good
+        async with httpx.AsyncClient(base_url=stack.orchestrator.http_url, verify=False) as client:
+            metrics, fleet = (await client.get("/metrics")).text, (await client.get("/fleet")).json()
     assert f"version {damaged} of the head is not taken, version {good} goes on" in caplog.text
     assert "pilotfish drafter rollback" in caplog.text
+    assert f'drafter_version="{good}",' in metrics.split("spec_decode_version_acceptance_length{")[1]
+    assert [each["drafter_version"] for each in fleet["targets" if place == "target" else "drafts"]] == [good]
+    points = {each["proposer"]: each["points"] for each in fleet["drafters"]}[PLACES[place]]
+    assert [point["drafter_version"] for point in points] == [good]
+    assert sum(point["num_rounds"] for point in points) == answer.speculation.num_rounds
 
 
 NUM_SWAPS, NUM_AT_ONCE = 4, 8

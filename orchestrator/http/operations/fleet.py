@@ -142,7 +142,7 @@ def _drafters(control: ControlState) -> list[dict[str, Any]]:
             "proposer": proposer,
             "points": [
                 {
-                    # Unix time in seconds, of the minute's beginning.
+                    # Unix time in seconds, of the first of the minute's rounds.
                     "at": unix_s + point.begin_s,
                     # 0: the configured weights, or a drafter that does not learn.
                     "drafter_version": point.version,

@@ -38,10 +38,11 @@ class HeadVersions:
         """The version that was looked at last."""
         self._ready: deque[tuple[int, Exchange]] = deque(maxlen=1)
         self._is_over = threading.Event()
+        self._has_looked = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="head versions", daemon=True)
-        self.look()
-        self.take()
         self._thread.start()
+        self._has_looked.wait()
+        self.take()
 
     def take(self) -> bool:
         """Between two steps: go on with the version that was made ready, if there is one. Returns whether."""
@@ -76,5 +77,9 @@ class HeadVersions:
         self._thread.join()
 
     def _watch(self) -> None:
+        try:
+            self.look()
+        finally:
+            self._has_looked.set()
         while not self._is_over.wait(_POLL_S):
             self.look()

@@ -73,7 +73,7 @@ class Recorder:
         self._lock = threading.Lock()
         self._num_waiting_bytes = 0
         self._num_held_bytes = 0
-        self._has_warned = False
+        self._has_warned = self._has_dropped = False
         self._thread = threading.Thread(target=self._run, name="text recorder", daemon=True)
         self._thread.start()
 
@@ -108,6 +108,9 @@ class Recorder:
             self._num_waiting_bytes += num_bytes if has_room else 0
         if has_room:
             self._inbox.put(item)
+        elif not self._has_dropped:
+            self._has_dropped = True
+            logger.warning("texts come faster than they are kept to learn from: some lose their beginning or their end")
 
     def _run(self) -> None:
         while (item := self._inbox.get()) is not None:

@@ -45,12 +45,15 @@ def learn_with(config: Config, core: Engine, head: FeatureHead, proposer: str, t
     prepare: Callable[[FeatureHead, Path, HeadTarget], Exchange] = room(proposer, "draft").prepare_version
 
     def prepared(number: int) -> Exchange:
-        enter_device(head.device)  # the watch's thread has none of its own
+        torch.set_num_threads(1)  # of this thread: the others are the steps'
+        enter_device(head.device)
         return prepare(head, versions.head_folder(number, configured), target)
 
+    torch.get_num_threads()  # a thread that has never asked takes the number that another has set last
     core.learn(recorder, HeadVersions(versions.serving, prepared))
 
 
 @torch.inference_mode()
 def _encode(values: Tensor, *, num_layers: int) -> Features:
+    torch.set_num_threads(1)  # of this thread: one that shares its work with others would wait for the steps'
     return encode_features(values, 0, num_int8_layers=num_layers)
