@@ -66,20 +66,36 @@ def promote(
     number: Annotated[int, typer.Argument(help="The version; 0: the configured head.", min=0)],
     config_file: ConfigFile = None,
     overrides: Overrides = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Let a version serve. Engines take it up within seconds; the trainer does not roll it back by itself."""
+    """Let a version serve. Engines take it up within seconds; the trainer does not roll it back by itself.
+
+    [bold]Examples[/]
+
+      pilotfish drafter promote 3
+
+      pilotfish drafter promote 0                             the configured head
+    """
     config = load_config(config_file, overrides or ())
     versions = _versions(config_file, overrides)
     versions.head_folder(number, head_folder(config.learning_head))
     versions.promote(number, "by hand", by_hand=True)
-    _say(f"Version {number} serves.")
+    _tell(as_json, f"Version {number} serves.", serving=number)
 
 
 @drafter_app.command()
 @fail_on_error()
-def rollback(config_file: ConfigFile = None, overrides: Overrides = None) -> None:
-    """Let the version serve again that served before."""
-    _say(f"Version {_versions(config_file, overrides).roll_back('by hand', by_hand=True)} serves.")
+def rollback(config_file: ConfigFile = None, overrides: Overrides = None, as_json: AsJson = False) -> None:
+    """Let the version serve again that served before.
+
+    [bold]Examples[/]
+
+      pilotfish drafter rollback
+
+      pilotfish drafter rollback --config pilotfish.yaml
+    """
+    number = _versions(config_file, overrides).roll_back("by hand", by_hand=True)
+    _tell(as_json, f"Version {number} serves.", serving=number)
 
 
 @drafter_app.command()
@@ -88,10 +104,15 @@ def forget(
     request_id: Annotated[str, typer.Argument(metavar="REQUEST_ID", help="As in the answer's `id` or x-request-id.")],
     config_file: ConfigFile = None,
     overrides: Overrides = None,
+    as_json: AsJson = False,
 ) -> None:
     """Delete the texts of a request that are kept to learn from, and name the versions that have learned from them.
 
     A version cannot forget a text: let one serve from before it, or `pilotfish drafter promote 0`.
+
+    [bold]Examples[/]
+
+      pilotfish drafter forget chatcmpl-4f6c
     """
     require("cryptography", "`pilotfish drafter forget`")
     from pilotfish.learning.ring import Ring
@@ -100,16 +121,17 @@ def forget(
     learning = config.draft.learning
     ring = Ring(config.learning_folder / "ring", max_bytes=learning.max_bytes, max_age_s=learning.max_age_s, key=None)
     num_texts = ring.forget(request_id)
-    _say(f"Deleted {num_texts} texts of {request_id}.")
     versions = _versions(config_file, overrides)
     digest = request_digest(request_id)
     known = [number for number in versions.numbers() if digest in versions.facts(number).learned_from]
+    message = f"Deleted {num_texts} texts of {request_id}."
     if known:
         before = min(versions.facts(number).parent for number in known)
-        _say(
-            f"Versions that learned from it: {', '.join(map(str, known))}, and those that were trained on from them. "
+        message += (
+            f" Versions that learned from it: {', '.join(map(str, known))}, and those that were trained on from them. "
             f"Version {before} did not: pilotfish drafter promote {before}"
         )
+    _tell(as_json, message, num_texts=num_texts, versions=known)
 
 
 def _versions(config_file: Path | None, overrides: list[str] | None) -> Versions:
@@ -156,5 +178,9 @@ def _when(at: float) -> str:
     return datetime.fromtimestamp(at).isoformat(" ", "seconds")
 
 
-def _say(message: str) -> None:
-    error_console().print(message, highlight=False, soft_wrap=True)
+def _tell(as_json: bool, message: str, **values: object) -> None:
+    """For a program on standard output, for a person beside it."""
+    if as_json:
+        print(json.dumps(values))
+    else:
+        error_console().print(message, highlight=False, soft_wrap=True)

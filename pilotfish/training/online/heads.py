@@ -51,7 +51,8 @@ def length(trainee: Trainee, sample: Sample) -> float | None:
     """Tokens a round on a text, given the true tokens before it, the bonus included; None: it is too short."""
     objective = trainee.objective
     objective.module.eval()
-    num_rows, *counts = objective.agreement([sample]).tolist()
+    device = next(objective.module.parameters()).device
+    num_rows, *counts = objective.agreement([sample.to(device)]).tolist()
     return 1 + sum(counts[objective.num_depths :]) / num_rows if num_rows else None
 
 

@@ -6,8 +6,9 @@ import logging
 import random
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 
@@ -18,19 +19,23 @@ from pilotfish.learning.versions import Versions
 from pilotfish.training.data.samples import Sample
 from pilotfish.training.online.candidate import OwnData, mixture, train
 from pilotfish.training.online.examination import MIN_TEXTS, Pair, Verdict, compare, examine, told
-from pilotfish.training.online.heads import JUDGED_DEPTHS, TRAINED_DEPTHS, HeadRoom, length
+from pilotfish.training.online.heads import JUDGED_DEPTHS, TRAINED_DEPTHS, HeadRoom
+from pilotfish.training.online.judge import CANDIDATE, Item, Judge
 from pilotfish.training.online.samples import sample_of
 from pilotfish.training.online.shelf import Shelf, ShelvedText
 from pilotfish.training.trainee import Trainee
 
 OWN_DATA = "data"
 """Kind of the head's own data, beside those of the traffic."""
-MAX_TEXTS = 48
+MAX_TEXTS = 32
 """Newest texts of a kind that a candidate is judged by."""
 LOOKS = (8, 16, 32, 64)
 """Numbers of unseen texts at which a new version is compared with the one before; after the last it is trusted."""
 MAX_USES = 4
 """Candidates that learn from a text, which is then deleted."""
+
+_HEAD = "head"
+"""Folder of a candidate, in the scratch folder."""
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +46,7 @@ class _Probation:
 
     version: int
     num_looks: int = 0
-    pairs: dict[Path, Pair] = field(default_factory=dict)
+    pairs: dict[Hashable, Pair] = field(default_factory=dict)
 
 
 class Trainer:
@@ -76,6 +81,11 @@ class Trainer:
         self._bfloat16 = bfloat16
         self._clock = clock
         self._on_progress = on_progress
+        self._judge = Judge(self._open)
+        self._own_items = [
+            Item((OWN_DATA, index), OWN_DATA, partial(own.held_out.__getitem__, index))
+            for index in range(len(own.held_out))
+        ]
         self._probation = _Probation(versions.serving())
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -105,8 +115,7 @@ class Trainer:
         if len(state.pairs) + len(unseen) < LOOKS[state.num_looks]:
             return False
         unseen = unseen[: LOOKS[-1] - len(state.pairs)]
-        heads = (self._open(before), self._open(serving))
-        state.pairs |= {text.path: pair for text, pair in self._pairs(unseen, *heads)}
+        state.pairs |= {item.key: pair for item, pair in self._judge.pairs(before, serving, self._items(unseen))}
         state.num_looks = sum(count <= len(state.pairs) for count in LOOKS)
         score = compare(list(state.pairs.values()))
         if score.after - score.before < -score.error:
@@ -122,9 +131,10 @@ class Trainer:
         if self._shelf.num_new_tokens < self._settings.min_tokens or len(self._shelf.held_out) < MIN_TEXTS:
             return False
         parent = self._versions.serving()
-        texts, samples = _unzip(self._samples(self._to_learn()))
-        if not samples:
+        usable = [(text, sample) for text in self._to_learn() if (sample := self._sample(text)) is not None]
+        if not usable:
             return False
+        texts, samples = [text for text, _ in usable], [sample for _, sample in usable]
         counts = self._shelf.counts + self._own.counts
         trainee = self._heads.open(self._versions.head_folder(parent, self._configured), TRAINED_DEPTHS, counts)
         chosen = mixture(samples, self._own, self._settings.data_share, seed=int(self._clock()))
@@ -145,10 +155,12 @@ class Trainer:
         self, trainee: Trainee, parent: int, texts: Sequence[ShelvedText], learned: set[str], seconds: float
     ) -> tuple[int, Verdict]:
         """Write a candidate down and examine what was written, beside its parent."""
-        head = self._scratch / "head"
+        head = self._scratch / _HEAD
         head.mkdir(parents=True, exist_ok=True)
         trainee.save(head)
-        verdict = examine(self._examined(self._open(parent), self._heads.open(head, JUDGED_DEPTHS)), learned)
+        items = [*self._items(self._shelf.held_out), *self._own_items]
+        self._judge.keep(parent, {item.key for item in items})
+        verdict = examine([pair for _, pair in self._judge.pairs(parent, CANDIDATE, items)], learned)
         facts = VersionFacts(
             parent=parent,
             created_at=self._clock(),
@@ -160,7 +172,9 @@ class Trainer:
             kinds=dict(verdict.kinds),
             learned_from=tuple(sorted({text.request for text in texts})),
         )
-        return self._versions.add(head, facts), verdict
+        number = self._versions.add(head, facts)
+        self._judge.name_candidate(number)
+        return number, verdict
 
     def _to_learn(self) -> list[ShelvedText]:
         """What is new, and as much again of what was used before, so that other kinds are not forgotten."""
@@ -182,41 +196,21 @@ class Trainer:
                 surplus.append(text)
         return surplus
 
-    def _examined(self, before: Trainee, after: Trainee) -> list[Pair]:
-        pairs = [pair for _, pair in self._pairs(self._shelf.held_out, before, after)]
-        for sample in self._own.held_out:
-            pairs += _paired(OWN_DATA, sample, before, after)
-        return pairs
-
-    # Both
-
     def _open(self, version: int) -> Trainee:
-        return self._heads.open(self._versions.head_folder(version, self._configured), JUDGED_DEPTHS)
+        """To be judged."""
+        candidate = self._scratch / _HEAD
+        folder = candidate if version == CANDIDATE else self._versions.head_folder(version, self._configured)
+        return self._heads.open(folder, JUDGED_DEPTHS)
 
-    def _pairs(
-        self, texts: Sequence[ShelvedText], before: Trainee, after: Trainee
-    ) -> Iterator[tuple[ShelvedText, Pair]]:
-        for text, sample in self._samples(texts):
-            for pair in _paired(text.kind, sample, before, after):
-                yield text, pair
+    def _items(self, texts: Sequence[ShelvedText]) -> list[Item]:
+        return [Item(text.path, text.kind, partial(self._sample, text)) for text in texts]
 
-    def _samples(self, texts: Sequence[ShelvedText]) -> Iterator[tuple[ShelvedText, Sample]]:
-        """What is still there and can be used; the rest is deleted."""
-        for text in texts:
-            if (loaded := self._ring.load(text.path)) is None:
-                continue
-            try:
-                yield text, sample_of(loaded, self._heads.hidden_size)
-            except ValueError as error:
-                logger.warning("%s is deleted: %s", text.path, error)
-                self._shelf.remove([text])
-
-
-def _paired(kind: str, sample: Sample, before: Trainee, after: Trainee) -> list[Pair]:
-    lengths = length(before, sample), length(after, sample)
-    return [] if lengths[0] is None or lengths[1] is None else [Pair(kind, lengths[0], lengths[1])]
-
-
-def _unzip(pairs: Iterator[tuple[ShelvedText, Sample]]) -> tuple[list[ShelvedText], list[Sample]]:
-    listed = list(pairs)
-    return [text for text, _ in listed], [sample for _, sample in listed]
+    def _sample(self, text: ShelvedText) -> Sample | None:
+        """None where it is gone, or cannot be used and is deleted."""
+        loaded = self._ring.load(text.path)
+        try:
+            return None if loaded is None else sample_of(loaded, self._heads.hidden_size)
+        except ValueError as error:
+            logger.warning("%s is deleted: %s", text.path, error)
+            self._shelf.remove([text])
+            return None

@@ -60,7 +60,7 @@ def test_versions_are_listed_with_their_scores_and_how_they_came_to_serve(folder
 
 def test_a_person_promotes_and_rolls_back(folder: Path) -> None:
     add(folder, 0)
-    assert run(folder, "promote", "1").exit_code == 0
+    assert json.loads(run(folder, "promote", "1", "--json").stdout) == {"serving": 1}
     assert Versions(folder).serving() == 1
     assert Versions(folder).history()[-1].by_hand
     back = run(folder, "rollback")
@@ -90,7 +90,7 @@ def test_a_request_is_forgotten_and_versions_that_learned_from_it_are_named(fold
     assert "Versions that learned from it: 2" in forgotten.stderr
     assert "pilotfish drafter promote 1" in forgotten.stderr
     assert ring.paths() == []
-    assert "Deleted 0 texts" in run(folder, "forget", "req-2").stderr
+    assert json.loads(run(folder, "forget", "req-2", "--json").stdout) == {"num_texts": 0, "versions": []}
 
 
 def test_without_a_head_that_learns_there_are_no_versions() -> None:
