@@ -111,6 +111,7 @@ class InferenceService:
         self.targets = targets
         self.drafts = drafts
         self._config = config.orchestrator
+        self._learning = config.draft.learning
         uses_models_own = config.orchestrator.generation_config == "auto"
         self.defaults = RequestDefaults(
             config.orchestrator.speculation, sampling_defaults(tokenizer.folder) if uses_models_own else {}
@@ -196,6 +197,7 @@ class InferenceService:
             request_id=caller.identity.request_id,
             traceparent=observed.traceparent,
             client=caller.alias,
+            learns=self._may_learn(options, caller),
         )
         scorer = self.sessions.scorer() if request.num_prompt_logprobs is not None else None
         session = self.sessions.session(request, link.model, observed.rounds, link.replica_id)
@@ -204,6 +206,12 @@ class InferenceService:
         answer = Answer(session, model, observed, caller.allowance, scorer, scores)
         answer.spend(len(request.prompt_token_ids))
         return answer
+
+    def _may_learn(self, options: GenerationOptions, caller: Caller) -> bool:
+        """Whether operator, key and request all let the drafter learn from it. A lossy text is not the target's own."""
+        is_allowed = self._learning.enabled and options.speculation.learn and not lossy_by_of(options)
+        is_allowed &= self._learning.salted or not options.cache_salt
+        return is_allowed and (caller.allowance is None or caller.allowance.key.learn)
 
     async def ready_target(self) -> ReplicaLink:
         """A connected target replica, to learn the model from. Raises UnavailableError."""

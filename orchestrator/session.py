@@ -55,6 +55,7 @@ class Session:
             num_steps=self.steps.num_steps,
             num_accepted_steps=self.steps.num_accepted_steps,
             num_step_tokens=self.sequence.num_step_tokens,
+            drafter_version=self._machine.controller.acceptance.drafter_version,
         )
 
     @property

@@ -31,10 +31,12 @@ class Features(msgspec.Struct, frozen=True, array_like=True):
     def since(self, position: int) -> Features:
         """The features of the positions from `position` on; not decoded."""
         num_skipped = min(max(0, position - self.first_position), self.num_tokens)
-        if num_skipped == 0:
-            return self
-        rest = self.data[num_skipped * self.token_bytes :]
-        return Features(self.first_position + num_skipped, self.num_tokens - num_skipped, rest)
+        return self if num_skipped == 0 else self.between(self.first_position + num_skipped, self.end_position)
+
+    def between(self, first: int, end: int) -> Features:
+        """The features of the positions from `first` to before `end`, all of which are here; not decoded."""
+        begin, size = first - self.first_position, self.token_bytes
+        return Features(first, end - first, self.data[begin * size : (end - self.first_position) * size])
 
 
 def default_feature_layers(num_layers: int) -> tuple[int, int, int]:

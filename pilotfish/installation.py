@@ -10,7 +10,7 @@ from pilotfish.errors import ConfigError
 
 OWN_PACKAGES = ("pilotfish", "draft_service", "target_service", "orchestrator")
 
-_EXTRAS = {"torch": "engine", "transformers": "engine", "ray": "ray"}
+_EXTRAS = {"torch": "engine", "transformers": "engine", "cryptography": "engine", "ray": "ray"}
 """Extras by package; all others are the router's."""
 
 

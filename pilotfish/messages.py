@@ -50,6 +50,8 @@ class OpenSequence(msgspec.Struct, frozen=True, tag=True):
     """Cached prefixes, and outputs for lookups, are shared among sequences of the same salt only."""
     client: str = ""
     """Client whose grammars are compiled in turn with others': a name that the peer makes up."""
+    learn_as: str = ""
+    """The request's id, if its text may be kept to train the drafter; empty: nothing of it is kept."""
 
 
 class Verify(msgspec.Struct, frozen=True, tag=True):
@@ -109,6 +111,8 @@ class CloseSequence(msgspec.Struct, frozen=True, tag=True):
     """Free everything held for the sequence; unknown ids are ignored."""
 
     sequence_id: int
+    is_finished: bool = False
+    """Whether the answer came to its end; else nothing is kept of it, whatever learn_as allows."""
 
 
 class Opened(msgspec.Struct, frozen=True, tag=True):
@@ -147,11 +151,18 @@ class Verdict(msgspec.Struct, frozen=True, tag=True):
     """Drafts from there on that the grammar alone drafted."""
     replaces_draft: bool = False
     """Whether they stand for a peer's draft, none of which was left: the verification ends a run as any other."""
+    drafter_version: int = 0
+    """Version of the head in the target that drafted; 0: the configured one, or another drafter."""
 
     @property
     def num_accepted_grammar_tokens(self) -> int:
         """Accepted ones of them."""
         return max(0, min(self.num_accepted_tokens - self.first_grammar_token, self.num_grammar_tokens))
+
+    @property
+    def num_accepted_drafts(self) -> int:
+        """Accepted ones of the drafter's."""
+        return self.num_accepted_tokens - self.num_accepted_grammar_tokens
 
     @property
     def is_plain_or_forced(self) -> bool:
@@ -214,6 +225,8 @@ class Proposal(msgspec.Struct, frozen=True, tag=True):
     timings: Timings = Timings()
     parents: tuple[int, ...] = ()
     """A tree's parents, as in Verify; empty for a chain."""
+    drafter_version: int = 0
+    """Version of the head that drafted; 0: the configured one, or another drafter."""
 
 
 class Predrafted(msgspec.Struct, frozen=True, tag=True):
@@ -234,6 +247,8 @@ class Predrafted(msgspec.Struct, frozen=True, tag=True):
     """The draft of outcome 0, then that of outcome 1, ...; all are of the same length."""
     draft_probs: tuple[SparseDistribution, ...] = ()
     """One per token in rejection mode."""
+    drafter_version: int = 0
+    """As in Proposal."""
 
     @property
     def outcomes(self) -> tuple[tuple[int, ...], ...]:
@@ -256,7 +271,13 @@ class Predrafted(msgspec.Struct, frozen=True, tag=True):
         length = len(self.draft_token_ids) // len(self.own_token_ids)
         own = slice(index * length, (index + 1) * length)
         base_length = self.base_length + len(committed_token_ids)
-        return Proposal(self.sequence_id, base_length, self.draft_token_ids[own], self.draft_probs[own])
+        return Proposal(
+            self.sequence_id,
+            base_length,
+            self.draft_token_ids[own],
+            self.draft_probs[own],
+            drafter_version=self.drafter_version,
+        )
 
 
 class SequenceError(msgspec.Struct, frozen=True, tag=True):

@@ -284,5 +284,7 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     """Token rows of all these steps."""
     num_grammar_deaths: int = 0
     """Grammars that a compiling process died of."""
+    drafter_version: int = 0
+    """Version of the head that drafts now; 0: the configured one, or no head."""
     step_table: StepTable = StepTable()
     """What a target's steps take; from a peer empty unless it has changed."""

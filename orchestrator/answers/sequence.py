@@ -72,6 +72,7 @@ class Sequence:
             traceparent=self.request.traceparent,
             cache_salt=self.request.cache_salt,
             client=self.request.client,
+            learn_as=self.request.request_id if self.request.learns else "",
         )
 
     def commit(self, verdict: Verdict, *, is_step: bool = False) -> OutputChunk:

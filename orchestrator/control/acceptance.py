@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from orchestrator.control.version_history import VersionHistory
 from pilotfish.speculation.statistics import DecayedAcceptance
 
 _SHARED_ROUNDS, _OWN_ROUNDS = 256.0, 64.0
 """Half-lives, in rounds, of what all requests know, and of what one knows of itself."""
 _SHRINKAGE_ROUNDS = 32.0
-"""What all requests know counts as much as so many rounds of one's own: requests differ less than a few rounds say."""
+"""What all requests know counts as much as so many rounds of one's own: requests differ less than a few rounds say. So
+much is left of what was known when a drafter gets new weights, too."""
 _PRIOR, _PRIOR_ROUNDS = 0.6, 2.0
 """Belief before any draft: high enough that drafts get tried."""
 _NEIGHBOUR_ROUNDS = 16.0
@@ -38,10 +40,20 @@ class ProposerAcceptance:
         """Tokens decoded plainly after an empty proposal, on average."""
         self.tokens_per_level = 1.0
         """Draft tokens of the latest draft over its depth: more than 1 for trees."""
+        self.versions = VersionHistory()
+        self.num_swaps = 0
+        """Times that drafts were of other weights than those before."""
 
     def probabilities(self, num_positions: int) -> tuple[float, ...]:
         """Conditional acceptance by position, each shrunk towards the one before it."""
         return self._positions.probabilities(num_positions)
+
+    def note(self, version: int, num_accepted: int, now_s: float) -> None:
+        """A round verified drafts of this version of the drafter's weights. New ones were trained from those before:
+        what was learnt of these is a belief in the new ones, as good as that in all requests is for one of them."""
+        if self.versions.add(version, num_accepted, now_s):
+            self.num_swaps += 1
+            self._positions.doubt(_SHRINKAGE_ROUNDS)
 
     def add(self, depth: int, num_accepted: int, num_rounds: float) -> None:
         """A draft of this depth was verified, which stands for num_rounds."""
@@ -58,17 +70,31 @@ class ProposerAcceptance:
 class RequestAcceptance:
     """What one request knows of its own drafts."""
 
-    def __init__(self, shared: ProposerAcceptance) -> None:
+    def __init__(self, shared: ProposerAcceptance, *, is_lossy: bool = False) -> None:
+        """is_lossy: drafts are accepted more often than all requests' are."""
         self._shared = shared
+        self._is_lossy = is_lossy
+        self.drafter_version = 0
+        """Version of the head that drafted last; 0: the configured one, or another drafter."""
         self._positions = DecayedAcceptance(half_life_rounds=_OWN_ROUNDS, prior_weight=_SHRINKAGE_ROUNDS)
+        self._num_swaps = shared.num_swaps
 
     def probabilities(self, shared: Sequence[float]) -> tuple[float, ...]:
         """Conditional acceptance by position. shared: that of all requests now."""
         return self._positions.probabilities(len(shared), shared)
 
+    def note(self, version: int, num_accepted: int, now_s: float) -> None:
+        """A step verified drafts of this version of the drafter's weights."""
+        self.drafter_version = version
+        if not self._is_lossy:
+            self._shared.note(version, num_accepted, now_s)
+
     def add(self, depth: int, num_accepted: int, *, is_probe: bool, is_shared: bool = True) -> None:
         """A draft of this depth was verified. is_shared: it says something about those of all requests."""
         num_rounds = _PROBE_ROUNDS if is_probe else 1.0
+        if self._num_swaps != self._shared.num_swaps:
+            self._num_swaps = self._shared.num_swaps
+            self._positions.doubt(_SHRINKAGE_ROUNDS)
         self._positions.add(depth, num_accepted, num_rounds)
         if is_shared:
             self._shared.add(depth, num_accepted, num_rounds)

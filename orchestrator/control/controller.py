@@ -129,7 +129,7 @@ class Controller:
             return False
         self._drafter = name
         self._shared = self._state.acceptance[name]
-        self._acceptance = RequestAcceptance(self._shared)
+        self.acceptance = RequestAcceptance(self._shared, is_lossy=self._is_lossy)
         self._plan = None
         return True
 
@@ -168,7 +168,7 @@ class Controller:
             self._shared.add_proposal(result.num_plain_tokens if is_empty else 0, is_probe=is_probe)
         if result.num_draft_tokens:
             depth = result.draft_depth or result.num_draft_tokens
-            self._acceptance.add(depth, result.num_accepted_tokens, is_probe=is_probe, is_shared=is_shared)
+            self.acceptance.add(depth, result.num_accepted_tokens, is_probe=is_probe, is_shared=is_shared)
             self._follow_draft(proposer, result, depth)
         elif is_empty:
             self._end_probe(proposer)
@@ -283,7 +283,7 @@ class Controller:
     def _follow(self, plan: Plan, proposer: ProposerState) -> None:
         """What the new plan is for this request's own drafts."""
         self._plan = plan
-        own = self._acceptance.probabilities(plan.probabilities)
+        own = self.acceptance.probabilities(plan.probabilities)
         gains = {k: proposer.gain(own, k, s) for k, s in plan.seconds if k <= max(1, self._max_draft_tokens)}
         best = max(gains, key=lambda k: gains[k])
         margin = SHARED_STEPS if plan.load > 1 else SAME_SPEED

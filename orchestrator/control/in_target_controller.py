@@ -25,7 +25,7 @@ class InTargetController(Controller):
         ):
             return
         if result.num_requested_tokens and gate.is_open:
-            costs.add_in_target(load, token_s)
+            costs.add_in_target(load, token_s, proposer.acceptance.num_swaps)
             proposer.note_speed(result.now_s, result.num_counted_tokens, result.num_counted_tokens * token_s)
             gate.add(result.num_counted_tokens, costs.plain_s(load, load), result.num_counted_tokens * token_s)
         elif not result.num_requested_tokens and not gate.is_open:

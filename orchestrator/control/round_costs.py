@@ -21,7 +21,8 @@ _MAX_WEIGHT = 128.0
 _FADING_ROUNDS = 512.0
 """Rounds in which measurements of other Ks lose most of their weight: a K that was dear for a while is tried again."""
 _SHRINKAGE = 8.0
-"""Rounds of a K that count as much as the common overhead of its load."""
+"""Rounds of a K that count as much as the common overhead of its load; runs that the time of a token in the target is
+still worth when the drafter there gets new weights."""
 _UNMEASURED = 0.5
 """Share of the common overhead that an untried K is charged, so that it is tried. Charged all of it, 4 of 96 simulated
 loads are slower than 0.95 of the better of off and on; with half, 2."""
@@ -40,6 +41,10 @@ class Average:
     def add(self, value: float, weight: float) -> None:
         self.weight = min(self.weight + weight, _MAX_WEIGHT)
         self.value += weight / self.weight * (value - self.value)
+
+    def doubt(self, weight: float) -> None:
+        """Let what was measured count as no more than this."""
+        self.weight = min(self.weight, weight)
 
 
 @dataclass(slots=True)
@@ -71,6 +76,7 @@ class RoundCosts:
         self.table = table
         """The step costs that the replica published last."""
         self._levels: dict[int, _Level] = defaultdict(_Level)
+        self._num_swaps = 0
 
     def step_s(self, num_rows: float) -> float:
         """A step of so many rows. Never 0: an emulated engine may compute nothing, and that cannot be compared."""
@@ -119,8 +125,13 @@ class RoundCosts:
         """An empty proposal and the run after it took elapsed_s."""
         self._level(load).empty.add(elapsed_s - num_run_tokens * self.step_s(rows), _weight(load))
 
-    def add_in_target(self, load: int, token_s: float) -> None:
-        """A token of a run that the target drafted for took token_s."""
+    def add_in_target(self, load: int, token_s: float, num_swaps: int = 0) -> None:
+        """A token of a run that the target drafted for took token_s. num_swaps: of the drafter's weights so far; with
+        new ones, what was measured before says less."""
+        if num_swaps != self._num_swaps:
+            self._num_swaps = num_swaps
+            for level in self._levels.values():
+                level.in_target.doubt(_SHRINKAGE)
         self._level(load).in_target.add(token_s / self.step_s(load), _weight(load))
 
     def in_target_gain(self, load: int) -> float:

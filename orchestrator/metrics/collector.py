@@ -22,6 +22,9 @@ _FINISH_REASONS = (FinishReason.STOP, FinishReason.LENGTH)
 _FAILURES = ("cancelled", "invalid_argument", "resource_exhausted", "unavailable", "deadline_exceeded", "internal")
 """Failures that are reported as 0 before the first: the rate of what has just appeared cannot be known."""
 
+_MAX_VERSIONS = 5
+"""Versions of a drafter's weights that have a value: as many as are kept by default."""
+
 
 class OrchestratorCollector:
     def __init__(self, service: InferenceService) -> None:
@@ -158,6 +161,13 @@ def _control(control: ControlState) -> Iterator[Metric]:
     }
     text = "Speed of the sequences that drafted last, over plain decoding."
     yield labelled_gauge("spec_decode_gain", text, ("replica", "proposer"), gains)
+    lengths: dict[tuple[str, ...], float] = {
+        (name, str(version)): length
+        for name, acceptance in control.acceptance.items()
+        for version, length in acceptance.versions.acceptance_lengths(_MAX_VERSIONS).items()
+    }
+    text = "Output tokens of a round that verified drafts of this version of the drafter's weights, lately."
+    yield labelled_gauge("spec_decode_version_acceptance_length", text, ("proposer", "drafter_version"), lengths)
     switches = {"on": control.num_switches[True], "off": control.num_switches[False]}
     yield labelled_counter("spec_decode_switches", "Times that speculation went on or off.", "state", switches)
 

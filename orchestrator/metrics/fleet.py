@@ -113,6 +113,11 @@ def _loads(links: dict[_Key, ReplicaLink]) -> Iterator[Metric]:
     )
     yield each("replica_step_seconds", "Duration of its last engine step.", lambda link: link.load.step_time_ns / 1e9)
     yield each("replica_step_tokens", "Token rows of that step.", lambda link: link.load.num_step_tokens)
+    yield each(
+        "replica_drafter_version",
+        "Version of the head that drafts on it; 0: the configured one, or none.",
+        lambda link: link.load.drafter_version,
+    )
     preemptions = {key: link.load.num_preemptions for key, link in links.items()}
     yield labelled_counter(
         "replica_num_preemptions", "Sequences whose KV blocks went to others, since it started.", _LABELS, preemptions

@@ -182,7 +182,7 @@ class Exchange:
             return
         if command.cached_token_ids and self._targets is not None and mailbox.is_usable:
             self._targets.remember(mailbox.link, command.cached_token_ids)
-        mailbox.close()
+        mailbox.close(is_finished=command.is_finished)
 
     def _wake_at(self, at_s: float) -> None:
         if self._timer is not None:

@@ -114,10 +114,10 @@ class Mailbox:
     def fail_if_overdue(self) -> None:
         self._events.fail_if_overdue(self)
 
-    def close(self) -> None:
-        """Free what the replica holds for the sequence. Called once; never raises."""
+    def close(self, *, is_finished: bool = False) -> None:
+        """Free what the replica holds for the sequence; is_finished: see CloseSequence. Called once; never raises."""
         if self.link.is_connected:
             # A stream that is going down releases the sequence as well.
             with contextlib.suppress(PilotfishError):
-                self.link.send(CloseSequence(sequence_id=self.peer.sequence_id))
+                self.link.send(CloseSequence(self.peer.sequence_id, is_finished))
         self.link.detach(self.peer.sequence_id)

@@ -18,7 +18,7 @@ PROVIDER_NAME = "pilotfish"
 _STATISTICS = (
     *("num_rounds", "num_draft_tokens", "num_accepted_tokens", "mean_acceptance_length", "num_plain_tokens"),
     *("num_grammar_draft_tokens", "num_grammar_accepted_tokens"),
-    *("num_missed_deadlines", "num_steps", "num_accepted_steps"),
+    *("num_missed_deadlines", "num_steps", "num_accepted_steps", "drafter_version"),
 )
 _RECORDS_PER_TURN = 16
 """Rounds whose spans are made in one turn of the event loop: some 0.3 ms."""
@@ -107,6 +107,7 @@ def _add_round(add: Callable[..., Span], root: Span, record: RoundRecord) -> Non
         num_draft_tokens=record.num_draft_tokens,
         num_accepted_tokens=record.num_accepted_tokens,
         num_tokens=record.num_tokens,
+        drafter_version=record.drafter_version,
     )
     if not record.is_verification:
         return

@@ -58,6 +58,8 @@ class SpeculationOptions:
     """The most tokens of one step."""
     step_tokens: int = 1024
     """Output tokens behind which no further step is drafted: the rest of the answer is exact."""
+    learn: bool = True
+    """False: nothing of the request is kept to train the drafter (docs/learning.md)."""
 
     def __post_init__(self) -> None:
         for name, known in (("proposer", PROPOSERS), ("level", LEVELS), ("step_judge", STEP_JUDGES)):
@@ -141,6 +143,8 @@ class GenerationRequest(AnswerOptions):
     """W3C header of the trace that the replicas' part of it belongs to; empty: it is not traced."""
     client: str = ""
     """The client's alias for replicas: see OpenSequence."""
+    learns: bool = False
+    """Whether its text may be kept to train the drafter."""
 
     @property
     def speculates(self) -> bool:
@@ -183,6 +187,7 @@ def bind_request(
     request_id: str = "",
     traceparent: str = "",
     client: str = "",
+    learns: bool = False,
 ) -> GenerationRequest:
     """Check a request against the served model and make every value concrete.
 
@@ -230,6 +235,7 @@ def bind_request(
         request_id=request_id,
         traceparent=traceparent,
         client=client,
+        learns=learns,
     )
 
 

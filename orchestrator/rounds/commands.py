@@ -40,6 +40,8 @@ class Close(msgspec.Struct, frozen=True):
     peer: Peer
     cached_token_ids: tuple[int, ...] = ()
     """Tokens whose KV blocks stay there as a prefix cache, for the router to remember."""
+    is_finished: bool = False
+    """Whether the answer came to its end; see CloseSequence."""
 
 
 class Acquire(msgspec.Struct, frozen=True):

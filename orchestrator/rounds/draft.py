@@ -27,6 +27,8 @@ class Draft:
     """The drafter was not asked: what it drafts from comes with the next verdict."""
     spared_drafter: bool = False
     """Whether a lookup made it in the drafter's place: it says nothing of the drafter."""
+    drafter_version: int = 0
+    """As in Proposal."""
 
     @classmethod
     def of(cls, proposal: Proposal, *, needs_probs: bool, elapsed_s: float = 0.0) -> Draft:
@@ -37,6 +39,7 @@ class Draft:
             proposal.parents,
             elapsed_s,
             compute_s=proposal.timings.compute_time_ns / 1e9,
+            drafter_version=proposal.drafter_version,
         )
 
     def within(self, max_tokens: int) -> Draft:

@@ -13,12 +13,14 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from orchestrator.answers.output import OutputChunk
 from orchestrator.answers.sequence import Sequence
 from orchestrator.control.controller import Controller
 from orchestrator.control.decision import Decision, RoundResult
 from orchestrator.control.reasons import LOOKUP_GOES_ON, Reason
-from orchestrator.rounds.commands import AcceptedStep, Arrived, Command, Event, StepWritten
+from orchestrator.rounds.commands import AcceptedStep, Arrived, Close, Command, Event, StepWritten
 from orchestrator.rounds.draft import NO_DRAFT, Draft
 from orchestrator.rounds.drafter_clients.drafter_client import DrafterClient
 from orchestrator.rounds.plain_run import PlainRun
@@ -126,7 +128,10 @@ class RoundMachine:
         self.controller.close()
         self.drafter.close()
         self.target.close()
-        return self._progress().commands
+        commands = self._progress().commands
+        if not self.sequence.is_finished:
+            return commands
+        return [replace(each, is_finished=True) if isinstance(each, Close) else each for each in commands]
 
     def _progress(self) -> Progress:
         progress = Progress(self._out[:], self._chunks)
@@ -178,6 +183,9 @@ class RoundMachine:
         self._log.add(self._draft, verdict, now_s)
         asked = self.target.round
         assert asked is not None
+        if not verdict.is_plain_or_forced and not asked.spared_drafter:
+            version = verdict.drafter_version or self._draft.drafter_version
+            controller.acceptance.note(version, verdict.num_accepted_drafts, now_s)
         if sequence.is_finished:
             controller.end(self._result(verdict))
             return
@@ -258,7 +266,7 @@ class RoundMachine:
             # One that was not asked, as what it drafts from comes with the next verdict, has not failed to answer.
             num_requested_tokens=0 if draft.is_deferred else self._decision.num_draft_tokens,
             num_draft_tokens=num_drafts,
-            num_accepted_tokens=last_verdict.num_accepted_tokens - last_verdict.num_accepted_grammar_tokens,
+            num_accepted_tokens=last_verdict.num_accepted_drafts,
             draft_depth=last_verdict.draft_depth,
             num_plain_tokens=asked.num_plain_tokens,
             num_committed_tokens=sequence.length - asked.base_length,

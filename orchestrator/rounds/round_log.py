@@ -25,6 +25,8 @@ class RoundRecord:
     num_accepted_tokens: int = 0
     num_tokens: int = 0
     """Committed tokens."""
+    drafter_version: int = 0
+    """Version of the head that drafted last; 0: the configured one, or another drafter."""
     propose_ns: int = 0
     """Time that the round waited for its draft."""
     drafter_ns: int = 0
@@ -70,6 +72,7 @@ class RoundLog:
         record.num_draft_tokens += verdict.num_draft_tokens
         record.num_accepted_tokens += verdict.num_accepted_tokens
         record.num_tokens += len(verdict.token_ids)
+        record.drafter_version = verdict.drafter_version or draft.drafter_version or record.drafter_version
         record.propose_ns = round(draft.elapsed_s * 1e9)
         record.drafter_ns = round(draft.compute_s * 1e9)
         record.is_verification = bool(draft.token_ids) and verdict.num_draft_tokens > 0

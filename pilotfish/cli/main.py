@@ -12,6 +12,7 @@ from pilotfish.cli.commands.bench_load import load
 from pilotfish.cli.commands.chat import chat
 from pilotfish.cli.commands.demo import demo
 from pilotfish.cli.commands.doctor import doctor
+from pilotfish.cli.commands.drafter import drafter_app
 from pilotfish.cli.commands.examine import examine
 from pilotfish.cli.commands.generate import generate
 from pilotfish.cli.commands.health import health
@@ -74,6 +75,7 @@ app.command()(service)
 app.command()(health)
 app.add_typer(models_app, name="models")
 app.add_typer(keys_app, name="keys")
+app.add_typer(drafter_app, name="drafter")
 app.command(hidden=True)(demo)
 
 

@@ -9,7 +9,13 @@ from rich.text import Text
 
 from pilotfish.cli.options import DEFAULT_ADDRESS
 
-SERVICE_STYLES = {"target_service": "blue", "draft_service": "green", "orchestrator": "magenta", "serve": "cyan"}
+SERVICE_STYLES = {
+    "target_service": "blue",
+    "draft_service": "green",
+    "orchestrator": "magenta",
+    "trainer": "yellow",
+    "serve": "cyan",
+}
 _READY = re.compile(rf"(?P<service>{'|'.join(SERVICE_STYLES)}) ready on .*")
 
 

@@ -42,6 +42,8 @@ class GenerateOptions:
     """Judge of steps: `score` or `logprob`."""
     step_threshold: float | None = None
     """The mark from which on a step stands."""
+    learn: bool | None = None
+    """False: nothing of the request is kept to train the drafter."""
     cache_salt: str = ""
     """Cached prefixes, and outputs for lookups, are shared with requests of the same salt only."""
     grammar: Grammar | None = None

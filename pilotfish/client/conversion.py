@@ -8,7 +8,10 @@ from pilotfish.rpc.conversion import grammar_to_proto
 from pilotfish.rpc.v1 import inference_pb2 as pb
 
 _MODES = {"auto": pb.SPECULATION_MODE_AUTO, "on": pb.SPECULATION_MODE_ON, "off": pb.SPECULATION_MODE_OFF}
-_SPECULATION_FIELDS = ("num_speculative_tokens", "proposer", "level", "step_judge", "step_threshold", "acceptance")
+_SPECULATION_FIELDS = (
+    *("num_speculative_tokens", "proposer", "level", "step_judge", "step_threshold", "acceptance"),
+    "learn",
+)
 _UINT32, _INT64 = (0, 2**32 - 1), (-(2**63), 2**63 - 1)
 _RANGES = {
     "max_tokens": _UINT32,

@@ -18,6 +18,7 @@ from pilotfish.config.draft import DraftConfig
 from pilotfish.config.emulation import EmulationConfig
 from pilotfish.config.engine import DEFAULT_KV_CACHE_TOKENS, AttentionKernels, CpuKernels, EngineConfig, Quantization
 from pilotfish.config.environment import default_cache_dir, default_config_file, environment, setting_variables
+from pilotfish.config.learning import LearningConfig
 from pilotfish.config.orchestrator import HttpConfig, OrchestratorConfig, RoutingConfig
 from pilotfish.config.paths import with_absolute_paths
 from pilotfish.config.security import InternalSecurityConfig, PublicSecurityConfig, SecurityConfig
@@ -39,6 +40,7 @@ __all__ = [
     "HttpConfig",
     "InTargetDrafterConfig",
     "InternalSecurityConfig",
+    "LearningConfig",
     "OrchestratorConfig",
     "OrchestratorPoolConfig",
     "PoolConfig",

@@ -60,6 +60,28 @@ class Config:
         head = self._head(draft.head, draft.proposer, draft.model, Location.DRAFT_SERVICE, "draft.head")
         draft = dataclasses.replace(draft, head=head)
         object.__setattr__(self, "draft", draft)
+        require(
+            not self.draft.learning.enabled or bool(self.learning_head),
+            "draft.learning.enabled is true, and no EAGLE-3 head drafts: set target.drafter.proposer or draft.proposer "
+            "to eagle3, or draft.learning.enabled to false",
+        )
+
+    @property
+    def learning_head(self) -> str:
+        """The EAGLE-3 head that drafts, in the target or in the draft service, by its name or folder; empty: none."""
+        if self.emulation.is_on:
+            return ""
+        if self.target.drafter.proposer == "eagle3":
+            return self.target.drafter.model
+        return self.draft.head if self.draft.proposer == "eagle3" else ""
+
+    @property
+    def learning_folder(self) -> Path:
+        """What engines and the trainer share (draft.learning.folder)."""
+        if self.draft.learning.folder:
+            return Path(self.draft.learning.folder).expanduser()
+        names = (Path(name).expanduser().name for name in (self.target.model, self.learning_head))
+        return Path(self.cache_dir).expanduser() / "learning" / "--".join(names)
 
     @property
     def default_proposer(self) -> str:

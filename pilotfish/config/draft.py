@@ -9,6 +9,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt
 
 from pilotfish.config.engine import EngineConfig
 from pilotfish.config.fields import STRICT, OptionalPort, Port, Share, require
+from pilotfish.config.learning import LearningConfig
 from pilotfish.config.paths import HeadOrPath, ModelOrPath
 from pilotfish.messages import MAX_DRAFT_CANDIDATES
 
@@ -56,6 +57,8 @@ class DraftConfig:
     """Candidates kept per draft token, for rejection sampling; at most 1024."""
     engine: EngineConfig = field(default_factory=EngineConfig)
     """Engine of the draft model or head."""
+    learning: LearningConfig = field(default_factory=LearningConfig)
+    """Learning from the traffic."""
 
     @property
     def drafter(self) -> str:

@@ -83,7 +83,9 @@ class LocalStack:
         return self._supervisor.pid(service)
 
     def _supervise(self, launch: Launch) -> Supervisor:
-        specs = [dataclasses.replace(spec, essential=True, restarts_once_ready=False) for spec in launch.specs]
+        specs = [
+            dataclasses.replace(spec, essential=bool(spec.services), restarts_once_ready=False) for spec in launch.specs
+        ]
         return Supervisor(specs, environment=launch.environment, on_line=self._on_line, on_ready=self._note_ready)
 
     def _run(self) -> None:

@@ -68,7 +68,15 @@ def ray_specs(config: Config, folder: Path) -> list[ChildSpec]:
     services = {"target_service", "orchestrator"} | ({"draft_service"} if config.draft.num_replicas else set())
     argv = [*_python("pilotfish.serve_app", folder), "--temp-dir", str(folder / "ray")]
     spec = ChildSpec(name="serve", argv=argv, services=frozenset(services), stop_timeout_s=_stop_timeout_s(config))
-    return [spec]
+    return [spec, *trainer_specs(config, folder)]
+
+
+def trainer_specs(config: Config, folder: Path) -> list[ChildSpec]:
+    """The trainer, if the drafter is to learn. Nobody waits for it, and nothing ends with it."""
+    if not config.draft.learning.enabled:
+        return []
+    argv = _python("pilotfish.training.online", folder)
+    return [ChildSpec(name="trainer", argv=argv, services=frozenset(), essential=False)]
 
 
 def ray_environment() -> dict[str, str]:
@@ -107,7 +115,8 @@ def standalone_specs(config: Config, folder: Path) -> list[ChildSpec]:
 
     drafts = [spec("draft_service")] if config.draft.num_replicas else []
     # After the target, not before: a dial that fails is tried again only after a pause.
-    return [spec("target_service"), *drafts, spec("orchestrator", after=frozenset({"target_service"}))]
+    services = [spec("target_service"), *drafts, spec("orchestrator", after=frozenset({"target_service"}))]
+    return [*services, *trainer_specs(config, folder)]
 
 
 def _stop_timeout_s(config: Config) -> float:

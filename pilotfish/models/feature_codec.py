@@ -49,7 +49,7 @@ def decode_features(features: Features, *, width: int, num_layers: int) -> Tenso
 
 def _to_int8(values: Tensor) -> Tensor:
     """uint8 [T, F * H + 4 * F] of [T, F, H]: each layer of a token is scaled by its largest value."""
-    wide = values.float()
+    wide = values.to(torch.float32, copy=True)  # what is in float32 already stays as it is
     scales = wide.abs().amax(-1, keepdim=True).div_(_INT8_MAX).clamp_(min=torch.finfo(torch.float32).tiny)
     rounded = wide.div_(scales).round_().to(torch.int8).flatten(1)
     return torch.cat((rounded.view(torch.uint8), scales.squeeze(-1).view(torch.uint8)), dim=1)

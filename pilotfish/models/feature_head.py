@@ -43,7 +43,7 @@ class FeatureHead(Protocol):
     """A head in an engine. Not thread-safe."""
 
     draft_token_ids: Tensor
-    """int64 [V_d]: the target's token id of each draft token."""
+    """int64 [V_d]: the target's token id of each draft token. Replaced, not changed, where a version has others."""
     feature_layers: tuple[int, ...]
     """Layers of the target whose inputs the head takes."""
     feature_width: int

@@ -186,6 +186,7 @@ def fill_open(proto: pb.OpenSequence, command: OpenSequence) -> None:
     proto.traceparent = command.traceparent
     proto.cache_salt = command.cache_salt
     proto.client = command.client
+    proto.learn_as = command.learn_as
 
 
 def open_from_proto(proto: pb.OpenSequence, sequence_id: int) -> OpenSequence:
@@ -198,6 +199,7 @@ def open_from_proto(proto: pb.OpenSequence, sequence_id: int) -> OpenSequence:
         traceparent=proto.traceparent,
         cache_salt=proto.cache_salt,
         client=proto.client,
+        learn_as=proto.learn_as,
     )
 
 
@@ -211,6 +213,8 @@ def fill_prepared(proto: pb.PreparedDrafts, drafts: Predrafted, sequence_id: int
     proto.draft_token_ids.extend(drafts.draft_token_ids)
     if drafts.draft_probs:
         proto.draft_probs.extend(map(distribution_to_proto, drafts.draft_probs))
+    if drafts.drafter_version:
+        proto.drafter_version = drafts.drafter_version
 
 
 def prepared_from_proto(proto: pb.PreparedDrafts, sequence_id: int | None = None) -> Predrafted:
@@ -226,11 +230,18 @@ def prepared_from_proto(proto: pb.PreparedDrafts, sequence_id: int | None = None
         tuple(proto.own_token_ids[:]),
         tuple(proto.draft_token_ids[:]),
         tuple(map(distribution_from_proto, proto.draft_probs[:])),
+        proto.drafter_version,
     )
 
 
 def fill_close(proto: pb.CloseSequence, command: CloseSequence) -> None:
     proto.sequence_id = command.sequence_id
+    proto.is_finished = command.is_finished
+
+
+def close_from_proto(proto: pb.CloseSequence, sequence_id: int) -> CloseSequence:
+    """sequence_id: what the sequence is called here."""
+    return CloseSequence(sequence_id, proto.is_finished)
 
 
 def fill_error(proto: pb.SequenceError, error: SequenceError, sequence_id: int) -> None:

@@ -58,6 +58,8 @@ def _fill_proposal(proto: pb.Proposal, event: Proposal, sequence_id: int) -> Non
         proto.parents.extend(event.parents)
     if event.timings != NO_TIMINGS:
         conversion.fill_timings(proto.timings, event.timings)
+    if event.drafter_version:
+        proto.drafter_version = event.drafter_version
 
 
 def _proposal_from_proto(proto: pb.Proposal) -> Proposal:
@@ -68,6 +70,7 @@ def _proposal_from_proto(proto: pb.Proposal) -> Proposal:
         tuple(map(conversion.distribution_from_proto, proto.draft_probs[:])),
         conversion.timings_from_proto(proto.timings) if proto.HasField("timings") else NO_TIMINGS,
         tuple(proto.parents[:]),
+        proto.drafter_version,
     )
 
 

@@ -15,8 +15,9 @@ import grpc
 import grpc.aio
 
 from pilotfish.errors import InvalidRequestError
-from pilotfish.messages import CloseSequence, Command, Event
+from pilotfish.messages import Command, Event
 from pilotfish.rpc.conversion import (
+    close_from_proto,
     error_from_proto,
     fill_close,
     fill_error,
@@ -63,7 +64,7 @@ class Item(NamedTuple):
 
 
 OPEN = Item("open", fill_open, open_from_proto)
-CLOSE = Item("close", fill_close, lambda _, sequence_id: CloseSequence(sequence_id))
+CLOSE = Item("close", fill_close, close_from_proto)
 ERROR = Item("error", fill_error, error_from_proto)
 
 

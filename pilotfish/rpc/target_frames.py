@@ -97,6 +97,8 @@ def _fill_verdict(proto: pb.Verdict, event: Verdict, sequence_id: int) -> None:
         proto.num_grammar_tokens = event.num_grammar_tokens
     if event.replaces_draft:
         proto.replaces_draft = True
+    if event.drafter_version:
+        proto.drafter_version = event.drafter_version
     if event.timings != NO_TIMINGS:
         conversion.fill_timings(proto.timings, event.timings)
     _fill_rest_of_verdict(proto, event)
@@ -129,6 +131,7 @@ def _verdict_from_proto(proto: pb.Verdict) -> Verdict:
         proto.first_grammar_token,
         proto.num_grammar_tokens,
         proto.replaces_draft,
+        proto.drafter_version,
     )
 
 

@@ -49,6 +49,8 @@ class ApiKey:
     sha256: str
     """Digest of the key, in hexadecimal digits."""
     limits: KeyLimits = field(default_factory=KeyLimits)
+    learn: bool = True
+    """False: nothing of its requests is kept to train the drafter, where the operator has it learn."""
 
     def __post_init__(self) -> None:
         require(

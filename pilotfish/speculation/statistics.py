@@ -31,6 +31,8 @@ class SpeculationStats(msgspec.Struct, kw_only=True):
     num_accepted_steps: int = 0
     num_step_tokens: int = 0
     """Output tokens of accepted steps; they are in none of the counts above."""
+    drafter_version: int = 0
+    """Version of the head that drafted last; 0: the configured one, or another drafter."""
     reason: str = ""
     """Why speculation was off or limited; empty if it was not."""
     reason_id: str = ""
@@ -124,6 +126,13 @@ class DecayedAcceptance:
             num_accepted = num_rounds * (position < num_accepted_tokens)
             self._reached[position] = self._reached[position] * decay + num_rounds
             self._accepted[position] = self._accepted[position] * decay + num_accepted
+
+    def doubt(self, num_rounds: float) -> None:
+        """Let what was learnt count as no more than so many rounds at any position."""
+        for position, reached in enumerate(self._reached):
+            if reached > num_rounds:
+                self._reached[position] = num_rounds
+                self._accepted[position] *= num_rounds / reached
 
     def probabilities(self, num_positions: int, priors: Sequence[float] = ()) -> tuple[float, ...]:
         """Pr(draft i accepted | all before it were), for `cost`; unseen positions hold the belief before them.

@@ -104,7 +104,7 @@ def _local(request: TrainingRequest) -> Iterator[Extractor]:
 def _served(request: TrainingRequest) -> Iterator[Extractor]:
     security = LinkSecurity(request.security)
     torch.set_num_threads(request.usable_threads)
-    loaded = load_parts(request, (), resolve_device(request.device))
+    loaded = load_parts(request.target, request.cache_dir, (), resolve_device(request.device))
     text = loaded.model.config.get_text_config()
     num_layers = int(text.num_hidden_layers)
     wanted = WantedStates(

@@ -58,6 +58,8 @@ class LoopConfig:
     evaluate_every: int = 50
     """Steps between two looks at the held-out conversations."""
     checkpoint_every_s: float = 120.0
+    keeps_checkpoints: bool = True
+    """False: for a run of minutes, that is not worth going on with."""
     num_workers: int = 2
     """Threads that share a batch: torch's own wait for each other in every operation."""
     seed: int = 0
@@ -115,12 +117,16 @@ class TrainingLoop:
                 losses.clear()
             on_progress(share, losses[-1] if losses else self.curve.points[-1].loss)
             if self._clock() >= checkpoint_at:
-                save_checkpoint(self._folder, self._objective.module, self._optimizer, self.progress)
+                self._save()
                 checkpoint_at = self._clock() + self._config.checkpoint_every_s
         if losses or not self.curve.points:
             self.curve.add(self.look(self._held_out, losses))
-        save_checkpoint(self._folder, self._objective.module, self._optimizer, self.progress)
+        self._save()
         return self.curve.points[-1]
+
+    def _save(self) -> None:
+        if self._config.keeps_checkpoints:
+            save_checkpoint(self._folder, self._objective.module, self._optimizer, self.progress)
 
     @property
     def share(self) -> float:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from pathlib import Path
 
 import torch
 
 from pilotfish.drafter_registry import METHODS, room
 from pilotfish.models.loading import LoadedModel, load_model, require_supported
-from pilotfish.models.store.catalogue import model_id, resolve
+from pilotfish.models.store.catalogue import merged_id
 from pilotfish.models.store.folder import read_metadata, text_fields
 from pilotfish.models.store.pull import pull_model
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
@@ -22,19 +23,22 @@ def load_target(request: TrainingRequest, device: torch.device) -> LoadedModel:
         return load_model(request.target, cache_dir=request.cache_dir, device=device)
     folder = pull_model(request.target, request.cache_dir)
     num_layers = int(text_fields(read_metadata(folder).config)["num_hidden_layers"])
-    return load_parts(request, room(METHODS[request.method], "train").needed_layers(request, num_layers), device)
+    layers = room(METHODS[request.method], "train").needed_layers(request, num_layers)
+    return load_parts(request.target, request.cache_dir, layers, device)
 
 
-def load_parts(request: TrainingRequest, layers: Collection[int], device: torch.device) -> LoadedModel:
-    """The target with those of its layers alone; see load_layers."""
-    folder = pull_model(request.target, request.cache_dir)
+def load_parts(
+    target: str, cache_dir: Path, layers: Collection[int], device: torch.device, *, adapter: str = ""
+) -> LoadedModel:
+    """The target with those of its layers alone; see load_layers. adapter: see pull_model."""
+    folder = pull_model(target, cache_dir, adapter=adapter)
     metadata = read_metadata(folder)
     path = require_supported(metadata, folder)
     path.require_paged("pilotfish train")
     return LoadedModel(
         model=load_layers(folder, layers, dtype=torch.bfloat16, device=device),
         folder=folder,
-        model_id=model_id(resolve(request.target)),
+        model_id=merged_id(target, adapter),
         vocab_size=metadata.vocab_size,
         max_context_tokens=metadata.max_context_tokens,
         fingerprint=tokenizer_fingerprint(folder),

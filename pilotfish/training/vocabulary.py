@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -28,6 +28,19 @@ def draft_vocabulary(samples: Iterable[Sample], size: int, vocab_size: int) -> t
     chosen = (ranked + [token_id for token_id in range(vocab_size) if token_id not in counts])[:size]
     covered = sum(counts[token_id] for token_id in chosen)
     return torch.tensor(sorted(chosen)), covered / max(1, counts.total())
+
+
+_MIN_COUNT = 2
+"""A token that occurred once may be a name that never comes again."""
+
+
+def refitted_vocabulary(token_ids: Tensor, counts: Mapping[int, int]) -> Tensor:
+    """As many tokens as token_ids has, ascending: the most frequent ones of counts, then those that it has already,
+    from the lowest ids, which tokenizers give to frequent ones."""
+    own = set(token_ids.tolist())
+    known = [*own, *(token_id for token_id, count in counts.items() if count >= _MIN_COUNT and token_id not in own)]
+    known.sort(key=lambda token_id: (-counts.get(token_id, 0), token_id not in own, token_id))
+    return torch.tensor(sorted(known[: len(own)]))
 
 
 def chosen_vocabulary(

@@ -120,6 +120,23 @@ def test_pods_go_to_a_clouds_gpu_nodes(helm: Any, cloud: str, label: str, taint:
     assert not {"nodeSelector", "tolerations"} & found["orchestrator"]["spec"].keys()
 
 
+LEARNING = ("--set", "config.draft.learning.enabled=true", "--set", "modelCache.type=pvc")
+
+
+@pytest.mark.parametrize("mode", ["deployments", "rayservice"])
+def test_a_drafter_that_learns_has_a_trainer_with_resources_of_its_own(helm: Any, mode: str) -> None:
+    found = pods(helm.template(*LEARNING, "--set", f"mode={mode}", "--set", "trainer.gpus=1"))
+    trainer = container(found["trainer"])
+    assert trainer["args"][:2] == ["service", "trainer"]
+    assert trainer["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    assert trainer["securityContext"]["readOnlyRootFilesystem"] is True
+    cache = [{"name": "models", "mountPath": "/models"}]
+    assert [mount for mount in trainer["volumeMounts"] if mount["name"] == "models"] == cache
+    volumes = {volume["name"]: volume for volume in found["trainer"]["spec"]["volumes"]}
+    assert volumes["models"]["persistentVolumeClaim"] == {"claimName": "pilotfish-models"}
+    assert "trainer" not in pods(helm.template("--set", f"mode={mode}"))
+
+
 def test_the_orchestrator_may_have_a_smaller_image(helm: Any) -> None:
     found = pods(helm.template("--set", "image.routerTag=1-router"))
     assert container(found["orchestrator"])["image"] == "pilotfish:1-router"

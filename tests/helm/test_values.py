@@ -20,7 +20,7 @@ OPEN = {
     ("global",),
     ("podSecurityContext",),
     ("securityContext",),
-    *((*path, key) for path in (("pools", "*"), ("ray", "head")) for key in ("resources", "affinity")),
+    *((*path, key) for path in (("pools", "*"), ("ray", "head"), ("trainer",)) for key in ("resources", "affinity")),
     *(("pools", "*", key) for key in ("strategy",)),
     ("pools", "*", "autoscaling", "behavior"),
 }
@@ -95,6 +95,7 @@ def test_unknown_keys_are_refused_everywhere(path: tuple[str, ...]) -> None:
         ),
         ("pools.target.enabled=false", "need each other"),
         ("modelCache.type=existingClaim", "set modelCache.existingClaim"),
+        ("config.draft.learning.enabled=true", "a folder that the trainer shares with the pods that draft"),
         (
             "pools.draft.autoscaling.enabled=true,pools.draft.autoscaling.minReplicas=9",
             "minReplicas (9) is above maxReplicas (4)",

@@ -47,6 +47,7 @@ class ThreadedEngine:
             self._is_closed = True
             self._changed.notify()
         await asyncio.to_thread(self._thread.join)
+        await asyncio.to_thread(self._core.close)
 
     def _run(self) -> None:
         try:

@@ -112,6 +112,13 @@ and what to change. */ -}}
 {{- end }}
 {{- end }}
 
+{{- define "pilotfish.checkLearning" -}}
+{{- $learning := dig "draft" "learning" (dict) .root.Values.config }}
+{{- if and $learning.enabled (eq .root.Values.modelCache.type "emptyDir") (not $learning.folder) }}
+{{- include "pilotfish.problem" (dict "checks" . "text" "config.draft.learning.enabled needs a folder that the trainer shares with the pods that draft: set modelCache.type to pvc or existingClaim (ReadWriteMany), or to hostPath on one node") }}
+{{- end }}
+{{- end }}
+
 {{- define "pilotfish.checkSecrets" -}}
 {{- $internal := .root.Values.security.internal }}
 {{- $public := .root.Values.security.public }}

@@ -52,6 +52,8 @@ class SpeculationFields(RequestFields, kw_only=True):
     step_threshold: float | None = None
     step_max_tokens: int | None = None
     step_tokens: int | None = None
+    learn: bool | None = None
+    """False: nothing of the request is kept to train the drafter."""
     return_tokens: bool = False
     """Return token ids and where each token came from."""
 

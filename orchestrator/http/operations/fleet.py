@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -38,6 +39,7 @@ def fleet_endpoint(service: InferenceService, defaults: SpeculationConfig) -> Ha
             "requests": _requests(service),
             "controller": _controller(service.sessions.control, defaults.default_draft_tokens),
             "caches": _caches(service),
+            "drafters": _drafters(service.sessions.control),
             "targets": [_replica(link) for link in service.targets.links],
             "drafts": [_replica(link) for link in service.drafts.links],
         }
@@ -68,6 +70,8 @@ def _replica(link: ReplicaLink) -> dict[str, Any]:
         "problem": link.problem,
         # Of a draft replica; of a target replica the drafter beside it.
         "proposer": link.model.proposer if link.is_connected else "",
+        # Of the weights of that drafter, if it is a head; 0: the configured ones.
+        "drafter_version": load.drafter_version,
         # Of this orchestrator.
         "num_sequences": link.num_sequences,
         # Of all orchestrators, as far as they hold KV blocks.
@@ -128,6 +132,29 @@ def _state(proposer: ProposerState, load: int, num_positions: int) -> dict[str, 
         # Expected probability that a draft token stands if those before it do, by position.
         "acceptance": proposer.acceptance.probabilities(num_positions),
     }
+
+
+def _drafters(control: ControlState) -> list[dict[str, Any]]:
+    """Acceptance of each proposer over time, by minute and version of its weights, oldest first."""
+    unix_s = time.time() - time.monotonic()
+    return [
+        {
+            "proposer": proposer,
+            "points": [
+                {
+                    # Unix time in seconds, of the first of the minute's rounds.
+                    "at": unix_s + point.begin_s,
+                    # 0: the configured weights, or a drafter that does not learn.
+                    "drafter_version": point.version,
+                    "num_rounds": point.num_rounds,
+                    # Output tokens of a round.
+                    "acceptance_length": point.acceptance_length,
+                }
+                for point in acceptance.versions.points
+            ],
+        }
+        for proposer, acceptance in control.acceptance.items()
+    ]
 
 
 def _caches(service: InferenceService) -> dict[str, dict[str, int]]:

@@ -1,6 +1,7 @@
 // The fleet: replicas, load, what the controller does and why, and how often the caches help. Asked for every second
 // while somebody looks.
 
+import { acceptanceFigures } from "./acceptance_plot.js";
 import { getJson } from "./api.js";
 import { byId, make } from "./dom.js";
 import { percent } from "./pane.js";
@@ -81,6 +82,9 @@ export class FleetView {
     const pools = [...fleet.targets.map((each) => ["target", each]), ...fleet.drafts.map((each) => ["draft", each])];
     this._fill("replicas", pools.map(([pool, replica]) => replicaRow(pool, replica)));
     this._fill("controller", fleet.controller.states.map(controllerRow));
+    const figures = acceptanceFigures(fleet.drafters);
+    this._acceptance.hidden = !figures.length;
+    this._acceptance.replaceChildren(make("h3", {}, "Acceptance over time"), ...figures);
     this._fill("decisions", fleet.controller.decisions.map((each) => decisionRow(each, rates.decisions)));
   }
 
@@ -103,6 +107,8 @@ export class FleetView {
       this._bodies[name] = body;
       root.append(box);
     }
+    this._acceptance = make("section", { className: "card", hidden: true, ariaLabel: "Acceptance over time" });
+    this._bodies.controller.closest(".card").after(this._acceptance);
     this._latest = make("p", { className: "reason" });
     this._bodies.controller.closest(".card").append(this._latest);
   }
@@ -132,7 +138,7 @@ function replicaRow(pool, replica) {
     make("span", {}, usage, ` ${percent(replica.kv_cache_usage)}`),
     `${replica.step_ms.toFixed(1)} ms`,
     replica.num_step_tokens,
-    replica.proposer || "–",
+    replica.proposer ? replica.proposer + (replica.drafter_version ? `, version ${replica.drafter_version}` : "") : "–",
     replica.problem || "–",
   ];
 }

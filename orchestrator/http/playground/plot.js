@@ -49,7 +49,7 @@ export class Plot {
   }
 
   _add(tag, attributes) {
-    return set(this._svg.appendChild(document.createElementNS(SVG, tag)), attributes);
+    return this._svg.appendChild(svg(tag, attributes));
   }
 }
 
@@ -64,6 +64,10 @@ export function describeRounds(answer) {
     `${mean(answer.numDrafted)} tokens drafted, ${most} at most, and ${mean(answer.numAccepted)} accepted; ` +
     `${plain} tokens without a draft`
   );
+}
+
+export function svg(tag, attributes) {
+  return set(document.createElementNS(SVG, tag), attributes);
 }
 
 function set(element, attributes) {

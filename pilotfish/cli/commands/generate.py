@@ -70,6 +70,7 @@ def generate(
     ] = "token",
     step_judge: StepJudge = "score",
     step_threshold: StepThreshold = None,
+    no_learn: Annotated[bool, typer.Option("--no-learn", help="Nothing of it is kept to train the drafter.")] = False,
     system: System = None,
     raw: Annotated[bool, typer.Option("--raw", help="Continue the text as it is, without a chat template.")] = False,
     as_json: AsJson = False,
@@ -104,6 +105,7 @@ def generate(
         level=level,
         step_judge=step_judge,
         step_threshold=step_threshold,
+        learn=False if no_learn else None,
     )
     request = to_prompt(read_standard_input() if prompt == "-" else prompt, system=system, raw=raw)
     with InferenceClient(address, access=Access.from_environment()) as client:

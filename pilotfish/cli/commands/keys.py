@@ -36,6 +36,9 @@ def create(
     tokens_per_min: Annotated[
         int, typer.Option("--tokens-per-min", help="Prompts and answers together; 0: no limit.", min=0)
     ] = 0,
+    no_learn: Annotated[
+        bool, typer.Option("--no-learn", help="Nothing of its requests is kept to train the drafter.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Make a key, add its hash to the file and print the key, which is shown only once.
@@ -59,7 +62,7 @@ def create(
         requests_per_min=requests_per_min,
         tokens_per_min=tokens_per_min,
     )
-    write_keys(file, (*keys, ApiKey(name=name, sha256=digest_of(secret), limits=limits)))
+    write_keys(file, (*keys, ApiKey(name=name, sha256=digest_of(secret), limits=limits, learn=not no_learn)))
     if as_json:
         print(json.dumps({"name": name, "key": secret, "file": str(file)}))
         return
@@ -82,13 +85,14 @@ def list_keys(file: KeyFile = DEFAULT_FILE, as_json: AsJson = False) -> None:
     """List the names and limits of the keys in the file."""
     keys = read_keys(str(file))
     if as_json:
-        print(json.dumps({"keys": [{"name": key.name, **dataclasses.asdict(key.limits)} for key in keys]}))
+        listed = [{"name": key.name, **dataclasses.asdict(key.limits), "learn": key.learn} for key in keys]
+        print(json.dumps({"keys": listed}))
         return
-    table = Table("name", "requests at once", "requests/min", "tokens/min")
+    table = Table("name", "requests at once", "requests/min", "tokens/min", "learned from")
     for key in keys:
         limits = key.limits
         values = (limits.max_concurrent_requests, limits.requests_per_min, limits.tokens_per_min)
-        table.add_row(key.name, *(str(value or "no limit") for value in values))
+        table.add_row(key.name, *(str(value or "no limit") for value in values), "yes" if key.learn else "never")
     output_console().print(table)
 
 

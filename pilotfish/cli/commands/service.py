@@ -14,16 +14,19 @@ from pilotfish.cli.roles import Role, RoleArgument
 
 @fail_on_error()
 def service(role: RoleArgument, config_file: ConfigFile = None, overrides: Overrides = None) -> None:
-    """Run the target, the draft or the orchestrator service in the foreground, until SIGTERM or Ctrl-C.
+    """Run the target, draft or orchestrator service, or the trainer, in the foreground, until SIGTERM or Ctrl-C.
 
     For one service per container or machine; `pilotfish serve` runs all of them on this one. The orchestrator finds the
-    others by orchestrator.target_addresses and orchestrator.draft_addresses.
+    others by orchestrator.target_addresses and orchestrator.draft_addresses. The trainer has the drafter learn from the
+    traffic, at the lowest priority; it shares draft.learning.folder with the service that drafts.
 
     [bold]Examples[/]
 
       pilotfish service target --set target.model=MODEL --set target.host=0.0.0.0
 
       pilotfish service orchestrator --config pilotfish.yaml
+
+      pilotfish service trainer --config pilotfish.yaml
     """
     # In place of this process: signals reach the service, and the command line's modules take no memory beside it.
     os.execv(sys.executable, service_command(role, config_file, overrides or ()))

@@ -6,7 +6,10 @@ Apart from its target a head needs the target's embeddings and no more.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -16,6 +19,7 @@ from pilotfish.config import EngineConfig
 from pilotfish.config.shipped_heads import head_folder
 from pilotfish.config.target import InTargetDrafterConfig
 from pilotfish.drafters.eagle3.checkpoint import load_eagle3
+from pilotfish.drafters.eagle3.config import Eagle3Config
 from pilotfish.drafters.eagle3.in_target import Eagle3Drafter
 from pilotfish.drafters.eagle3.module import Eagle3Head
 from pilotfish.drafters.eagle3.native_head import NativeEagle3Head, NativeThreads
@@ -67,6 +71,25 @@ def build_eagle3_head(decoder: Decoder, module: Eagle3Head) -> FeatureHead:
             graphs=decoder.graph_plan,
         )
     raise UnsupportedModelError(f"EAGLE-3 heads do not run on the {decoder.name} decoder")
+
+
+def prepare_version(head: NativeEagle3Head | TorchEagle3Head, folder: Path, target: HeadTarget) -> Callable[[], None]:
+    """Make a head ready to go on with the weights in a folder, on any thread; what is returned has it do so, between
+    two forwards.
+
+    Raises: as load_eagle3 does; ModelError for another target's head; UnsupportedModelError for one of other sizes.
+    """
+    module = load_eagle3(folder, num_target_layers=target.num_layers, dtype=head.dtype)
+    module.config.check_target(target, source=str(folder))
+    ours, theirs = (_sizes(each) for each in (head.config, module.config))
+    if differing := [name for name, value in theirs.items() if value != ours[name]]:
+        raise UnsupportedModelError(f"the head in {folder} has another {differing[0]} than the one that drafts")
+    return head.prepare(module)
+
+
+def _sizes(config: Eagle3Config) -> dict[str, Any]:
+    """All but the target's name, which says nothing of the weights."""
+    return asdict(replace(config, target_model="", tokenizer_fingerprint=""))
 
 
 def build_standalone(folder: Path, target_folder: Path, engine: EngineConfig, cache_dir: Path) -> FeatureHead:

@@ -51,7 +51,7 @@ class Eagle3Drafter:
 
     def __init__(self, decoder: Decoder, head: FeatureHead, *, top_m: int) -> None:
         self._decoder = decoder
-        self._head = head
+        self.head = head
         self._growth = HeadGrowth(head, decoder.vocab_size, top_m=top_m)
         self._last_features = torch.empty(0)
         """[num_blocks, 3H]: of the last position in each block that the head has taken in."""
@@ -62,9 +62,9 @@ class Eagle3Drafter:
 
     def allocate(self, num_blocks: int) -> int:
         self._last_features = torch.zeros(
-            num_blocks, self._head.feature_width, dtype=self._decoder.dtype, device=self._decoder.device
+            num_blocks, self.head.feature_width, dtype=self._decoder.dtype, device=self._decoder.device
         )
-        return self._head.allocate(num_blocks).num_bytes + self._last_features.nbytes
+        return self.head.allocate(num_blocks).num_bytes + self._last_features.nbytes
 
     def follow(self, kept: Sequence[KeptRows], wishes: Mapping[int, DraftWish]) -> list[Drafts]:
         due: list[tuple[KeptRows, _Pending, bool]] = []

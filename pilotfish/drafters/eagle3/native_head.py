@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from pilotfish.config import CpuKernels
 from pilotfish.drafters.eagle3.config import Eagle3Config
@@ -63,22 +65,20 @@ class NativeThreads:
         weakref.finalize(self, self.kernels.pilotfish_destroy, self.engine)
 
 
-class NativeEagle3Head:
-    """See FeatureHead. Copies the weights of a bfloat16 module as int8: what it drafts is verified, and half the bytes
-    take less time. Raises UnsupportedModelError for sizes that the kernels cannot cut."""
+class _PackedHead:
+    """A module's weights in the kernels' layout, and the kernels' head over them."""
 
-    def __init__(self, decoder: NativeDecoder | NativeThreads, module: Eagle3Head) -> None:
-        """module: a head's; over NativeThreads it has embeddings of its own."""
-        _check_sizes(module.config)
+    def __init__(self, decoder: NativeDecoder | NativeThreads, module: Eagle3Head, embeddings: Tensor | None) -> None:
+        """embeddings: [V, H]; None: the decoder's."""
         self._decoder = decoder  # it must outlive the head: threads and embeddings are its own
+        self._embeddings = embeddings
         self._packer = packer = Packer()  # owns what the structs point to, as does the layer
         config = module.config
         rotary = Rotary(config, torch.arange(decoder.max_context_tokens))
         half = config.head_dim // 2
         self._layer = layer_struct(packer, module.midlayer, quantization="int8", first_key=FIRST_KEY)
         head = whole_groups(module.lm_head.weight)
-        embedding = module.embed_tokens
-        model = ModelStruct(
+        self.model = model = ModelStruct(
             hidden=config.hidden_size,
             heads=config.num_attention_heads,
             kv_heads=config.num_key_value_heads,
@@ -89,7 +89,7 @@ class NativeEagle3Head:
             max_positions=decoder.max_context_tokens,
             eps=config.rms_norm_eps,
             scale=config.head_dim**-0.5,
-            embedding=None if embedding is None else packer.keep(embedding.weight),
+            embedding=None if embeddings is None else embeddings.data_ptr(),
             final_norm=packer.keep(module.norm.weight),
             head=packer.pack([head], quantization="int8"),
             cosine=packer.keep(rotary.cos[:, 0, :half]),
@@ -102,6 +102,30 @@ class NativeEagle3Head:
             fusion=packer.pack([module.fc.weight], quantization="int8"),
             fused_width=module.fc.in_features,
         )
+        kernels = decoder.kernels
+        self._engine = kernels.pilotfish_create_head(decoder.engine, ctypes.addressof(self._struct))
+        weakref.finalize(self, kernels.pilotfish_destroy_head, self._engine)
+
+    def use(self, pool: NativePool) -> None:
+        """Read and write keys and values there."""
+        keys, values = pool.tensor[0]
+        self._decoder.kernels.pilotfish_set_head_pool(self._engine, keys.data_ptr(), values.data_ptr())
+
+    def forward(self, step: HeadStepStruct) -> None:
+        self._decoder.kernels.pilotfish_forward_head(self._engine, ctypes.addressof(step))
+
+
+class NativeEagle3Head:
+    """See FeatureHead. Copies the weights of a bfloat16 module as int8: what it drafts is verified, and half the bytes
+    take less time. Raises UnsupportedModelError for sizes that the kernels cannot cut."""
+
+    def __init__(self, decoder: NativeDecoder | NativeThreads, module: Eagle3Head) -> None:
+        """module: a head's; over NativeThreads it has embeddings of its own."""
+        _check_sizes(module.config)
+        self._decoder = decoder
+        self._embeddings = _kept_embeddings(module)
+        self._packed = _PackedHead(decoder, module, self._embeddings)
+        self.config = module.config
         self.draft_token_ids = module.target_token_ids
         self.feature_layers: tuple[int, ...] = module.config.feature_layers
         self.feature_width = module.fc.in_features
@@ -109,23 +133,33 @@ class NativeEagle3Head:
         self.max_draft_tokens: int | None = None
         self.dtype = torch.bfloat16
         self.device = torch.device("cpu")
-        self._logits = LogitsBuffer(model.vocab)
-        kernels = decoder.kernels
-        self._engine = kernels.pilotfish_create_head(decoder.engine, ctypes.addressof(self._struct))
-        weakref.finalize(self, kernels.pilotfish_destroy_head, self._engine)
+        self._logits = LogitsBuffer(self._packed.model.vocab)
         self._pool: NativePool | None = None
 
     def allocate(self, num_blocks: int) -> NativePool:
-        model = self._struct.model
+        model = self._packed.model
         pool = self._pool = NativePool(num_blocks, 1, model.kv_heads, model.head_dim)
-        keys, values = pool.tensor[0]
-        self._decoder.kernels.pilotfish_set_head_pool(self._engine, keys.data_ptr(), values.data_ptr())
+        self._packed.use(pool)
         return pool
+
+    def prepare(self, module: Eagle3Head) -> Callable[[], None]:
+        """Pack other weights of the same sizes, on any thread; what is returned goes on with them, and with their draft
+        vocabulary, between two forwards."""
+        embeddings = self._embeddings if module.embed_tokens is None else _kept_embeddings(module)
+        packed = _PackedHead(self._decoder, module, embeddings)
+
+        def exchange() -> None:
+            if self._pool is not None:
+                packed.use(self._pool)
+            self._embeddings, self._packed = embeddings, packed
+            self.draft_token_ids = module.target_token_ids
+
+        return exchange
 
     def forward(self, step: HeadStep) -> HeadOutput:
         if self._pool is None:
             raise RuntimeError("allocate a KV pool before the first forward")
-        states, hidden_size = step.states.contiguous(), self._struct.model.hidden
+        states, hidden_size = step.states.contiguous(), self.config.hidden_size
         if states.dtype is not torch.bfloat16 or states.shape[1] not in (self.feature_width, hidden_size):
             raise ValueError(f"states are {states.dtype} {list(states.shape)}")
         hidden = torch.empty(len(step.logit_rows), hidden_size, dtype=torch.bfloat16)
@@ -137,8 +171,13 @@ class NativeEagle3Head:
             are_features=states.shape[1] == self.feature_width,
             hidden=hidden.data_ptr(),
         )
-        self._decoder.kernels.pilotfish_forward_head(self._engine, ctypes.addressof(struct))
+        self._packed.forward(struct)
         return HeadOutput(logits[:, : len(self.draft_token_ids)], hidden)
+
+
+def _kept_embeddings(module: Eagle3Head) -> Tensor | None:
+    """A copy of a module's own embeddings."""
+    return None if module.embed_tokens is None else module.embed_tokens.weight.detach().clone().contiguous()
 
 
 def _check_sizes(config: Eagle3Config) -> None:

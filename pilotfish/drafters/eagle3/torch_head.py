@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pilotfish.drafters.eagle3.module import Eagle3Head, Rotary
+from pilotfish.errors import UnsupportedModelError
 from pilotfish.models.attention.paged import AttentionBatch, AttentionShape
 from pilotfish.models.attention.rows import RowAttention, StepRows
 from pilotfish.models.attention.sdpa import SdpaBatch
@@ -43,6 +44,7 @@ class TorchEagle3Head:
         self.max_draft_tokens: int | None = None
         self.dtype = module.fc.weight.dtype
         self.device = module.fc.weight.device
+        self.config = config
         self._module = module
         self._embeddings = embeddings
         self._deterministic = deterministic
@@ -67,6 +69,22 @@ class TorchEagle3Head:
             recorded.runner.forget()
         self._pool = TensorPool([self._shape], num_blocks, self.dtype, self.device)
         return self._pool
+
+    def prepare(self, module: Eagle3Head) -> Callable[[], None]:
+        """Bring other weights of the same sizes to the device, on any thread; what is returned copies them over the
+        head's own, where recorded forwards read them, and their draft vocabulary, between two forwards."""
+        if module.embed_tokens is not None and self._module.embed_tokens is None:
+            raise UnsupportedModelError("it has embeddings of its own, and the head that drafts has its target's")
+        weights = module.to(device=self.device, dtype=self.dtype).state_dict()
+        own = self._module.state_dict()
+
+        def exchange() -> None:
+            with torch.no_grad():
+                for name, weight in weights.items():
+                    own[name].copy_(weight)
+            self.draft_token_ids = self._module.target_token_ids
+
+        return exchange
 
     @torch.inference_mode()
     def forward(self, step: HeadStep) -> HeadOutput:

@@ -10,13 +10,14 @@ deeper rows stand on), H hidden size, N query heads, M key/value heads, D head s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 from transformers import PreTrainedModel
 
 from pilotfish.drafters.eagle3.checkpoint import load_eagle3, save_eagle3
@@ -33,7 +34,7 @@ from pilotfish.training.data.samples import Sample
 from pilotfish.training.distillation import Teacher, output_rows, soft_cross_entropy
 from pilotfish.training.request import TrainingRequest
 from pilotfish.training.trainee import Trainee
-from pilotfish.training.vocabulary import chosen_vocabulary
+from pilotfish.training.vocabulary import chosen_vocabulary, refitted_vocabulary
 
 DEPTH_DECAY = 0.8
 """Weight of a depth relative to the one before it: a deep draft token counts only when those before it are right."""
@@ -52,6 +53,7 @@ class _Batch:
     last_hidden: Tensor  # [A, H]
     log_mass: Tensor  # [A]
     choices: Tensor  # int64 [A]
+    known: Tensor  # bool [A], rows whose last_hidden is known
     counts: Tensor  # bool [depths, A], rows with a loss at each depth
     ends: Tensor  # bool [A], rows at the deepest depth of a draft that lies in the answer as a whole
 
@@ -68,7 +70,7 @@ class Eagle3Objective:
         self.attends_at_once = head.d2t.is_cuda
         """All conversations in one kernel: on a GPU it is the number of kernels that costs."""
         self._root_share = root_share
-        self._embeddings: Tensor = _weight(target.get_input_embeddings()).detach()
+        self._embeddings: Tensor = _weight(head.embed_tokens or target.get_input_embeddings()).detach()
         self._token_ids = head.target_token_ids
         self._teacher = Teacher(output_rows(target, self._token_ids))
 
@@ -78,12 +80,22 @@ class Eagle3Objective:
         batch = _collate(samples, num_depths)
         total = sum(DEPTH_DECAY**depth for depth in range(num_depths))
         loss = batch.log_mass.new_zeros(())
-        probs = self._teacher.probs(batch.last_hidden, batch.log_mass)
+        probs = self._labels(batch)
         for depth, hidden in enumerate(self._depths(batch, num_depths)):
             rows = batch.counts[depth].nonzero().squeeze(1)
             weights = batch.log_mass.new_full((len(rows),), DEPTH_DECAY**depth / total / max(1, len(rows)))
             loss = loss + soft_cross_entropy(self.module.logits(hidden[rows]), probs[rows], weights)
         return loss
+
+    def _labels(self, batch: _Batch) -> Tensor:
+        """[A, Vd]: the target's distribution over the draft vocabulary; its choice alone where no more is known."""
+        if bool(batch.known.all()):
+            return self._teacher.probs(batch.last_hidden, batch.log_mass)
+        places = torch.searchsorted(self._token_ids, batch.choices.clamp(min=0)).clamp(max=len(self._token_ids) - 1)
+        is_drafted = self._token_ids[places] == batch.choices
+        probs = functional.one_hot(places, len(self._token_ids)).float() * is_drafted.unsqueeze(1)
+        probs[batch.known] = self._teacher.probs(batch.last_hidden[batch.known], batch.log_mass[batch.known])
+        return probs
 
     def agreement(self, samples: Sequence[Sample]) -> Tensor:
         """int64 [2 * depths + 1] counts: rows, then of each depth rows that equal the target's argmax, given the true
@@ -152,6 +164,9 @@ def _collate(samples: Sequence[Sample], num_depths: int) -> _Batch:
         last_hidden=torch.cat([sample.last_hidden for sample in samples])[rows],
         log_mass=torch.cat([sample.log_mass for sample in samples])[rows],
         choices=torch.cat([sample.choices for sample in samples])[rows],
+        known=torch.cat([torch.full((len(sample.token_ids),), sample.has_hidden) for sample in samples]).to(device)[
+            rows
+        ],
         counts=torch.cat(counts, dim=1).to(device),
         ends=torch.cat(ends).to(device),
     )
@@ -218,11 +233,34 @@ def new_trainee(request: TrainingRequest, loaded: LoadedModel, samples: Sequence
     )
 
 
+def learner(folder: Path, loaded: LoadedModel, num_depths: int, counts: Mapping[int, int] | None = None) -> Trainee:
+    """The head in a folder, to go on with. See drafter_registry.
+
+    counts: of tokens in answers that it is to draft; those that are frequent and that it cannot propose take the place
+    of those that are not. None: it stays as it is.
+
+    Raises: what load_eagle3 does; ModelError for a head of another target.
+    """
+    target = HeadTarget.of_model(loaded)
+    head = load_eagle3(folder, num_target_layers=target.num_layers, dtype=torch.float32)
+    head.config.check_target(target, source=str(folder))
+    if counts is not None:
+        _set_vocabulary(head, refitted_vocabulary(head.target_token_ids, counts), loaded)
+    head = head.to(loaded.model.device).requires_grad_(True)
+    if head.embed_tokens is not None:
+        head.embed_tokens.requires_grad_(False)
+    return Trainee(
+        objective=Eagle3Objective(head, loaded.model, num_depths),
+        save=lambda out: save_eagle3(head, out),
+        title="eagle3",
+        description="an EAGLE-3 head that learned from traffic",
+        facts={},
+    )
+
+
 @torch.no_grad()
 def start_from(head: Eagle3Head, folder: Path, loaded: LoadedModel) -> None:
-    """Give a new head the weights of the one in a folder. Rows of tokens that only the new one proposes are the
-    target's, brought among the trained rows by the linear map that fits those best: at their own scale they would
-    outbid every trained one.
+    """Give a new head the weights of the one in a folder, but for its vocabulary.
 
     Raises: what load_eagle3 does; ModelError for a head of another target or shape.
     """
@@ -235,10 +273,26 @@ def start_from(head: Eagle3Head, folder: Path, loaded: LoadedModel) -> None:
     shared = {name: known[name] for name in own if name not in ("lm_head.weight", "d2t", "t2d")}
     check_tensors({name: own[name] for name in shared}, shared, folder)
     head.load_state_dict(shared, strict=False)
-    targets = _weight(loaded.model.get_output_embeddings()).float().cpu()
-    rows = targets @ torch.linalg.lstsq(targets[old.target_token_ids], known["lm_head.weight"]).solution
-    rows[old.target_token_ids] = known["lm_head.weight"]
-    head.lm_head.weight.copy_(rows[head.target_token_ids.cpu()])
+    token_ids = head.target_token_ids.cpu()
+    _set_vocabulary(old, token_ids, loaded)
+    head.lm_head.weight.copy_(old.lm_head.weight)
+
+
+@torch.no_grad()
+def _set_vocabulary(head: Eagle3Head, token_ids: Tensor, loaded: LoadedModel) -> None:
+    """Let a trained head propose the tokens, int64 [Vd], whatever it proposed before. Rows of new ones are the
+    target's, brought among the trained rows by the linear map that fits those best: at their own scale they would
+    outbid every trained one."""
+    if torch.equal(token_ids, head.target_token_ids):
+        return
+    targets, known = _weight(loaded.model.get_output_embeddings()).float().cpu(), head.lm_head.weight
+    rows = targets @ torch.linalg.lstsq(targets[head.target_token_ids], known).solution
+    rows[head.target_token_ids] = known
+    resized = nn.Linear(known.shape[1], len(token_ids), bias=False)
+    resized.weight.copy_(rows[token_ids])
+    head.lm_head = resized
+    head.d2t, head.t2d = token_ids - torch.arange(len(token_ids)), torch.zeros_like(head.t2d)
+    head.t2d[token_ids] = True
 
 
 @torch.no_grad()

@@ -17,6 +17,8 @@ from pilotfish.engine.core.intake import Intake, MoveKV
 from pilotfish.engine.core.kv_cache import KVCache
 from pilotfish.engine.core.scheduler import ScheduledRows
 from pilotfish.engine.core.sequence import EngineSequence
+from pilotfish.engine.learning.head_versions import HeadVersions
+from pilotfish.engine.learning.recorder import Recorder
 from pilotfish.messages import (
     CloseSequence,
     Command,
@@ -82,6 +84,23 @@ class Engine(ABC):
         """Takes what a step has to say while it still drafts: first tokens, and what came before them. None: they leave
         with the rest."""
         self._stuck_until_ns = 0
+        self._recorder: Recorder | None = None
+        self._heads: HeadVersions | None = None
+
+    def learn(self, recorder: Recorder, heads: HeadVersions) -> None:
+        """Keep texts that may be learned from, and draft with the version of the head that serves."""
+        self._recorder, self._heads = recorder, heads
+
+    def close(self) -> None:
+        """Write the texts that came to their end, and stop the threads that `learn` brought along."""
+        if self._recorder is not None and self._heads is not None:
+            self._recorder.end()
+            self._heads.close()
+
+    @property
+    def drafter_version(self) -> int:
+        """Version of the head that drafts now; 0: the configured one, or no head."""
+        return 0 if self._heads is None else self._heads.version
 
     @property
     def has_work(self) -> bool:
@@ -112,6 +131,7 @@ class Engine(ABC):
             num_steps=self._num_steps,
             num_rows=self._num_rows,
             num_grammar_deaths=0 if self._grammars is None else self._grammars.num_deaths,
+            drafter_version=self.drafter_version,
         )
 
     def submit(self, command: Command) -> None:
@@ -135,6 +155,8 @@ class Engine(ABC):
         events = self._events = self._pending_events
         self._pending_events = []
         start_ns = self._clock_ns()
+        if self._heads is not None:
+            self._heads.take()
         events.extend(self._take_grammars())
         scheduled = self._schedule(max_rows, events)
         self._note_progress(bool(scheduled or events), start_ns)
@@ -201,6 +223,8 @@ class Engine(ABC):
                 return None
             case CloseSequence():
                 self._forget(command.sequence_id)
+                if self._recorder is not None:
+                    self._recorder.close(command)
                 return None
 
     def _open(self, command: OpenSequence) -> Event | None:
@@ -209,6 +233,8 @@ class Engine(ABC):
             message = "this replica knows no grammars: leave out response_format, tools or grammar"
             return SequenceError(command.sequence_id, SequenceErrorCode.INVALID, message, param="grammar")
         answer = self._intake.open(command)
+        if answer is None and self._recorder is not None and command.learn_as:
+            self._sequences[command.sequence_id].recording = self._recorder.open(command)
         if answer is None and grammar is not None and self._grammars is not None:
             self._grammars.begin(self._sequences[command.sequence_id], grammar, command.client)
         return answer

@@ -15,15 +15,19 @@ from pilotfish.engine.core.feature_store import FeatureStore
 from pilotfish.engine.core.forced_drafts import ForcedTokens
 from pilotfish.engine.core.grammars import Grammars
 from pilotfish.engine.core.in_target_drafting import InTargetDrafter, InTargetDrafting
-from pilotfish.engine.core.kept_rows import kept_rows
+from pilotfish.engine.core.kept_rows import KeptRows, kept_rows
 from pilotfish.engine.core.model_engine import Decided, ModelEngine
 from pilotfish.engine.core.proposing import draft_next, draft_plan
 from pilotfish.engine.core.scheduler import ScheduledRows
 from pilotfish.engine.core.step_rows import build_step
+from pilotfish.engine.core.task import Status
+from pilotfish.engine.learning.recorder import Piece, Recorder
+from pilotfish.engine.learning.recording import MAX_TEXT_TOKENS
 from pilotfish.messages import Verdict
 from pilotfish.models.decoder import Decoder
 from pilotfish.speculation.results import Outcome
 from pilotfish.speculation.rounds import Round, verify
+from pilotfish.speculation.sampling.transfer import to_device
 from pilotfish.types import ModelInfo
 
 
@@ -68,6 +72,7 @@ class EngineCore(ModelEngine):
                 step_s=lambda num_rows: self.step_costs.step_ns(num_rows) / 1e9,
                 clock_ns=clock_ns,
                 forced=self._forced,
+                version=lambda: self.drafter_version,
             )
         if features is not None:
             features.allocate(num_blocks)
@@ -106,9 +111,30 @@ class EngineCore(ModelEngine):
                 is_due = sequence.task is None and verdict.finish_reason is None
                 if is_due and sequence.feature_request is not None:
                     verdicts[index] = msgspec.structs.replace(verdict, features=self._features.take(sequence))
+        if self._recorder is not None:
+            self._record(self._recorder, kept, decided, verdicts)
         if self._in_target is not None:
             verdicts = self._draft_in_target(self._in_target, kept, decided, verdicts, elapsed_ns)
         return verdicts
+
+    def _record(
+        self, recorder: Recorder, kept: Sequence[KeptRows], decided: Decided, verdicts: Sequence[Verdict]
+    ) -> None:
+        """Hand over what may be learned from: of a long prompt its end alone."""
+        for (decoded, _), verdict in zip(decided, verdicts, strict=True):
+            recording, is_own = decoded.sequence.recording, decoded.status is Status.DECODING
+            if recording is not None and is_own and not verdict.is_plain_or_forced:
+                recording.count(verdict.drafter_version, verdict.num_accepted_drafts)
+        pieces: list[Piece] = []
+        step_rows: list[int] = []
+        for rows in kept:
+            tokens, recording = rows.sequence.tokens, rows.sequence.recording
+            if recording is not None and rows.end_position > len(tokens) - MAX_TEXT_TOKENS:
+                pieces.append(Piece(recording, rows.first_position, tokens[rows.first_position : rows.end_position]))
+                step_rows.extend(rows.step_rows)
+        if pieces:
+            index = to_device(step_rows, torch.int64, self._decoder.device)
+            recorder.add(pieces, self._decoder.features.index_select(0, index))
 
 
 def _round(rows: ScheduledRows) -> Round:

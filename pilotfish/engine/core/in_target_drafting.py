@@ -84,9 +84,10 @@ class InTargetDrafting:
         step_s: Callable[[float], float],
         clock_ns: Callable[[], int],
         forced: ForcedDrafts | None = None,
+        version: Callable[[], int] = lambda: 0,
     ) -> None:
         """step_s: seconds of a step by its rows, as things stand. forced: drafts where a grammar leaves no choice, in
-        the drafter's place."""
+        the drafter's place. version: that of a head which drafts."""
         self._drafter = drafter
         self._kv_cache = kv_cache
         self._max_context_tokens = max_context_tokens
@@ -94,6 +95,7 @@ class InTargetDrafting:
         self._clock_ns = clock_ns
         self._forced = forced
         self._costs = DraftCosts()
+        self._version = version
 
     def after_step(self, kept: Sequence[KeptRows], num_decoded: int, elapsed_ns: int, num_sequences: int) -> None:
         """Call it when the step is committed, before finished sequences let go of their blocks.
@@ -118,7 +120,7 @@ class InTargetDrafting:
                 entry.sequence.forget_in_target_drafts()
             return
         for index, entry in enumerate(kept):
-            entry.sequence.suggest(drafts.get(index, NO_DRAFTS))
+            entry.sequence.suggest(drafts.get(index, NO_DRAFTS), self._version())
 
     def _wishes(self, kept: Sequence[KeptRows], num_sequences: int) -> dict[int, DraftWish]:
         """Wishes by index in kept: what the runs ask for, as far as it could be output and the cache has room for

@@ -9,6 +9,7 @@ from pilotfish.engine.core.block_pool import BlockHash, salted_root
 from pilotfish.engine.core.drafts import NO_DRAFTS, NOTHING_FORCED, DraftedChain, Drafts, ForcedSpan
 from pilotfish.engine.core.predraft_growth import PredraftGrowth
 from pilotfish.engine.core.task import DecodeTask, PredraftTask, ProposeTask, Status, Task, TimedTask
+from pilotfish.engine.learning.recording import Recording
 from pilotfish.features import FeatureRequest
 from pilotfish.messages import Decode, Opened, OpenSequence, PredraftRequest, Verdict
 from pilotfish.speculation.lookup.sequence import SequenceLookup
@@ -62,6 +63,8 @@ class EngineSequence:
     """What a lookup in the target keeps of the tokens."""
     feature_request: FeatureRequest | None = None
     """What the next verdict that ends a task brings along. It stands until the next command, for what follows."""
+    recording: Recording | None = None
+    """What is kept of it to learn from; None: nothing."""
     is_opened: bool = False
     """Whether its Opened event was sent."""
     is_preempted: bool = False
@@ -211,10 +214,11 @@ class EngineSequence:
         self.feature_request = FeatureRequest(end, request.int8)
         return request
 
-    def suggest(self, drafts: Drafts) -> None:
+    def suggest(self, drafts: Drafts, drafter_version: int = 0) -> None:
         """The run, if there is one, verifies these in its next step: drafts of the drafter in the target."""
         if (run := self.run) is not None:
             run.drafts = drafts
+            run.drafter_version = drafter_version
 
     def forget_in_target_drafts(self) -> None:
         """Drop what was drafted without being asked for, in the target or ahead; drafts that were sent stay."""
@@ -265,6 +269,7 @@ class EngineSequence:
             first_grammar_token=drafts.forced[0],
             num_grammar_tokens=num_forced,
             replaces_draft=is_verification and 0 < num_forced == len(drafts),
+            drafter_version=0 if is_verification or num_forced == len(drafts) else task.drafter_version,
         )
 
     def truncate(self, length: int) -> None:

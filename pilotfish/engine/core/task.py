@@ -70,6 +70,8 @@ class DecodeTask(TimedTask):
     """Drafts of the drafter in the target that a step may verify, at most; of a tree its depth."""
     tree: TreeRequest | None = None
     """How those drafts may branch; None: chains."""
+    drafter_version: int = 0
+    """Version of the head that made the drafts, if it was the one in the target."""
 
     @property
     def num_logit_rows(self) -> int:

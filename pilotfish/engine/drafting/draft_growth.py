@@ -209,10 +209,20 @@ class HeadGrowth:
 
     def __init__(self, head: FeatureHead, vocab_size: int, *, top_m: int) -> None:
         self._head = head
-        self._vocabulary = DraftVocabulary(head.draft_token_ids, vocab_size, top_m=top_m)
+        self._vocab_size = vocab_size
         self._top_m = top_m
+        self._token_ids = torch.empty(0)
+        self._known_vocabulary: DraftVocabulary
         self.num_rounds = 0
         """Forwards so far."""
+
+    @property
+    def _vocabulary(self) -> DraftVocabulary:
+        """The head's: another version may have another one."""
+        if self._token_ids is not self._head.draft_token_ids:
+            self._token_ids = self._head.draft_token_ids
+            self._known_vocabulary = DraftVocabulary(self._token_ids, self._vocab_size, top_m=self._top_m)
+        return self._known_vocabulary
 
     def forward(self, parts: Sequence[DraftRows], states: Tensor, logit_rows: Sequence[int]) -> HeadOutput:
         """Run the rows of all sequences, which the logit rows count through.

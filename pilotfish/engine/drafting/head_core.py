@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 
+import msgspec
 import torch
 from torch import Tensor
 
@@ -33,8 +34,9 @@ from pilotfish.engine.core.task import PredraftTask, ProposeTask, Status
 from pilotfish.engine.drafting.draft_growth import HeadGrowth
 from pilotfish.engine.drafting.feature_window import FeatureWindow, window_of
 from pilotfish.engine.drafting.head_predraft import draft_ahead, keep_states
+from pilotfish.engine.learning.recorder import Piece
 from pilotfish.features import Features
-from pilotfish.messages import Command, Event, Opened, OpenSequence, Propose, SequenceError
+from pilotfish.messages import Command, Event, Opened, OpenSequence, Proposal, Propose, SequenceError
 from pilotfish.models.feature_codec import decode_features
 from pilotfish.models.feature_head import FIRST_KEY, FeatureHead
 from pilotfish.types import ModelInfo, Timings
@@ -81,6 +83,8 @@ class HeadCore(Engine):
             # The features of what was replaced are gone: whoever asks has them and opens the sequence again.
             self._forget(command.sequence_id)
         task = sequence and sequence.task
+        if isinstance(command, Propose) and sequence is not None and sequence.recording is not None:
+            sequence.recording.settle(command.base_length - len(command.new_token_ids), command.new_token_ids)
         answer = super()._take(command, now_ns)
         if isinstance(command, Propose) and sequence is not None and isinstance(task, PredraftTask):
             keep_states(sequence, task.growth, command.new_token_ids)
@@ -89,7 +93,15 @@ class HeadCore(Engine):
         is_taken = not isinstance(answer, SequenceError)
         if is_taken and isinstance(command, Propose) and command.features is not None:
             self._take_features(self._sequences[command.sequence_id], command.features)
-        return answer
+        return self._of_version(answer) if isinstance(answer, Proposal) else answer
+
+    def _of_version(self, proposal: Proposal) -> Proposal:
+        """The proposal with the version that drafted it."""
+        proposal = msgspec.structs.replace(proposal, drafter_version=self.drafter_version)
+        sequence = self._sequences.get(proposal.sequence_id)
+        if sequence is not None and sequence.recording is not None:
+            sequence.recording.propose(proposal)
+        return proposal
 
     def _take_grammars(self) -> list[Event]:
         """Take compiled grammars: until its grammar is there, or if it fails, a sequence is drafted for as if it had
@@ -105,6 +117,9 @@ class HeadCore(Engine):
         except ValueError as error:
             logger.warning("the features of a sequence are dropped: %s", error)
             return
+        if self._recorder is not None and sequence.recording is not None:
+            token_ids = sequence.tokens[features.first_position : features.end_position]
+            self._recorder.add_features(Piece(sequence.recording, features.first_position, token_ids), features)
         values = values.to(self._head.device, self._head.dtype)
         window, first = sequence.drafter_state, features.first_position
         if not isinstance(window, FeatureWindow) or not window.add(first, values):
@@ -199,7 +214,8 @@ class HeadCore(Engine):
             if rows.is_complete:
                 sequence.rest()
                 drafted = drafts[sequence.sequence_id]
-                proposals.append(drafted.proposal(sequence.sequence_id, task.base_length, task.timings))
+                proposal = drafted.proposal(sequence.sequence_id, task.base_length, task.timings)
+                proposals.append(self._of_version(proposal))
                 if task.ahead is not None and drafted and self._drafts_ahead:
                     self.kv_cache.recompute_from(sequence, len(sequence.tokens) - 1)  # its state is not kept
                     window_of(sequence).draft_states = states[sequence.sequence_id]
@@ -216,7 +232,7 @@ class HeadCore(Engine):
             rows.sequence.serve(start_ns, elapsed_ns, rows.end_place)
             window_of(rows.sequence).drop_computed(rows.sequence)
             if (event := add_drafted(rows.sequence, each)) is not None:
-                prepared.append(event)
+                prepared.append(msgspec.structs.replace(event, drafter_version=self.drafter_version))
         return prepared
 
     @torch.inference_mode()

@@ -27,16 +27,16 @@ class InTargetLookup:
         """other: drafts where a lookup does not promise min_accepted_tokens; None: nobody does."""
         self.name = name
         self._make_index = make_index
-        self._other = other
+        self.other = other
         self._min_accepted_tokens = min_accepted_tokens
 
     @property
     def num_rounds(self) -> int:
         """The other's: a lookup takes no time to speak of."""
-        return 0 if self._other is None else self._other.num_rounds
+        return 0 if self.other is None else self.other.num_rounds
 
     def allocate(self, num_blocks: int) -> int:
-        return 0 if self._other is None else self._other.allocate(num_blocks)
+        return 0 if self.other is None else self.other.allocate(num_blocks)
 
     def follow(self, kept: Sequence[KeptRows], wishes: Mapping[int, DraftWish]) -> list[Drafts]:
         for index, rows in enumerate(kept):
@@ -47,11 +47,11 @@ class InTargetLookup:
                 lookup.index_some(lookup.num_waiting)
         lookups = {index: self._look_up(wish) for index, wish in wishes.items()}
         others: dict[int, Drafts] = {}
-        if self._other is not None:
+        if self.other is not None:
             left = {
                 index: wish for index, wish in wishes.items() if not lookups[index].promises(self._min_accepted_tokens)
             }
-            others = dict(zip(left, self._other.follow(kept, left), strict=True))
+            others = dict(zip(left, self.other.follow(kept, left), strict=True))
         return [others.get(index) or _drafts(lookups[index], wish) for index, wish in wishes.items()]
 
     def _look_up(self, wish: DraftWish) -> LookupDraft:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import torch
 
@@ -22,6 +23,7 @@ from pilotfish.engine.drafting.in_target_lookup import InTargetLookup
 from pilotfish.engine.process.calibration import calibrate
 from pilotfish.engine.process.cores import usable_cores
 from pilotfish.engine.process.gpu import record_graphs, with_kv_cache_tokens
+from pilotfish.engine.process.learning import HeadDrafter, learn_with
 from pilotfish.engine.process.warm_up import warm_up, warm_up_head
 from pilotfish.engine.process.weight_format import (
     MemoryNeeds,
@@ -39,6 +41,7 @@ from pilotfish.models.feature_head import FeatureHead
 from pilotfish.models.loading import LoadedModel, load_model
 from pilotfish.models.own_cache.decoder import OwnCacheDecoder
 from pilotfish.models.store.folder import read_metadata, text_fields
+from pilotfish.models.store.head_config import HeadTarget
 from pilotfish.models.store.pull import pull_model
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
 from pilotfish.parallel.build import build_parallel_decoder
@@ -88,6 +91,7 @@ def _model_engine(config: Config, role: Role, rank_folder: Path | None, watch: W
     if isinstance(decoder, OwnCacheDecoder):
         engine = _for_own_cache(engine, decoder, role)
     drafter = build_in_target_drafter(config, loaded, decoder) if role == "target" else None
+    own_drafter = drafter.other if isinstance(drafter, InTargetLookup) else drafter
     if drafter is not None and watch is not None:
         drafter = watch(drafter)
     features = build_feature_store(config, loaded, decoder) if role == "target" else None
@@ -120,7 +124,15 @@ def _model_engine(config: Config, role: Role, rank_folder: Path | None, watch: W
     warm_up(core)
     if role == "target":
         core.begin_with(calibrate(core, engine.max_batch_tokens))
+        if own_drafter is not None and _learns_in_target(config):
+            head = cast("HeadDrafter", own_drafter).head
+            learn_with(config, core, head, own_drafter.name, HeadTarget.of_model(loaded))
     return core
+
+
+def _learns_in_target(config: Config) -> bool:
+    """Whether the head that learns is the one in the target."""
+    return config.draft.learning.enabled and config.target.drafter.proposer == "eagle3"
 
 
 def _for_own_cache(engine: EngineConfig, decoder: OwnCacheDecoder, role: Role) -> EngineConfig:
@@ -167,6 +179,8 @@ def _head_engine(config: Config) -> HeadCore:
     grammars = Grammars.of_model(target_folder, model.vocab_size)
     core = HeadCore(head, engine, model, top_m=draft.top_m, grammars=grammars)
     warm_up_head(core)
+    if draft.learning.enabled and not _learns_in_target(config):
+        learn_with(config, core, head, draft.proposer, HeadTarget.of_folder(target_folder))
     return core
 
 

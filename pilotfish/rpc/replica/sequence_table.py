@@ -24,6 +24,8 @@ class OpenEntry(Generic[PeerT]):
     """Unique among all peers."""
     has_events: bool = False
     """The engine took it: something other than an error came back."""
+    is_learned_from: bool = False
+    """The engine may keep its text."""
 
     def ends_with(self, event: Event) -> bool:
         """Whether the sequence is over after this event."""

@@ -54,6 +54,8 @@ class StreamConnection:
         self._codec = replica.codec
         self._context = context
         self._entries: dict[int, OpenEntry[StreamConnection]] = {}
+        self._kept_ids: dict[int, int] = {}
+        """By the peer's id the engine's of ended sequences whose text may be kept: that is settled by their close."""
         self._unsent: FrameQueue[ResponseFrame] = FrameQueue(
             self._codec.response_frame_type, max_items_per_frame=MAX_ITEMS_PER_FRAME, max_items=MAX_UNSENT_ITEMS
         )
@@ -98,7 +100,9 @@ class StreamConnection:
             self._forget(entry)
             if isinstance(event, SequenceError):
                 # The engine may hold the sequence still; closing is idempotent.
-                self._close_in_engine([entry])
+                self._close_in_engine([entry.engine_sequence_id])
+            elif entry.is_learned_from:
+                self._kept_ids[entry.peer_sequence_id] = entry.engine_sequence_id
         entry.has_events = entry.has_events or not isinstance(event, SequenceError)
         self._queue(event, entry.peer_sequence_id)
 
@@ -160,7 +164,8 @@ class StreamConnection:
             return self._open(command, sequence_id)
         if isinstance(command, CloseSequence):
             if entry is None:
-                return None
+                kept_id = self._kept_ids.pop(sequence_id, None)
+                return None if kept_id is None else msgspec.structs.replace(command, sequence_id=kept_id)
             self._forget(entry)
         elif entry is None:
             message = f"sequence {sequence_id} is not open here: open it with all committed tokens"
@@ -181,6 +186,7 @@ class StreamConnection:
             self._refuse(sequence_id, SequenceErrorCode.RESOURCE_EXHAUSTED, message)
         else:
             entry = self._entries[sequence_id] = replica.table.open(self, sequence_id)
+            entry.is_learned_from = bool(command.learn_as)
             command = msgspec.structs.replace(command, sequence_id=entry.engine_sequence_id)
             replica.observer.opened(command)
             return command
@@ -232,12 +238,13 @@ class StreamConnection:
         entries = list(self._entries.values())
         for entry in entries:
             self._forget(entry)
-        self._close_in_engine(entries)
+        self._close_in_engine([*(entry.engine_sequence_id for entry in entries), *self._kept_ids.values()])
+        self._kept_ids.clear()
 
-    def _close_in_engine(self, entries: Sequence[OpenEntry[StreamConnection]]) -> None:
+    def _close_in_engine(self, engine_ids: Sequence[int]) -> None:
         # An engine that is gone holds nothing.
         with contextlib.suppress(UnavailableError):
-            self._replica.send([CloseSequence(entry.engine_sequence_id) for entry in entries])
+            self._replica.send([CloseSequence(engine_id) for engine_id in engine_ids])
 
 
 def _base_length(request: Request) -> int:

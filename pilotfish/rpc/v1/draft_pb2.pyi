@@ -248,10 +248,13 @@ class Proposal(_message.Message):
     DRAFT_PROBS_FIELD_NUMBER: _builtins.int
     TIMINGS_FIELD_NUMBER: _builtins.int
     PARENTS_FIELD_NUMBER: _builtins.int
+    DRAFTER_VERSION_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
     """As in OpenSequence."""
     base_length: _builtins.int
     """The Propose's base_length."""
+    drafter_version: _builtins.int
+    """Version of the head that drafted; 0: the configured one, or no head."""
     @_builtins.property
     def draft_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """May be fewer than asked for. Empty: the drafter has no guess."""
@@ -275,10 +278,11 @@ class Proposal(_message.Message):
         draft_probs: _abc.Iterable[_types_pb2.SparseDistribution] | None = ...,
         timings: _types_pb2.Timings | None = ...,
         parents: _abc.Iterable[_builtins.int] | None = ...,
+        drafter_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["timings", b"timings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "draft_probs", b"draft_probs", "draft_token_ids", b"draft_token_ids", "parents", b"parents", "sequence_id", b"sequence_id", "timings", b"timings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "draft_probs", b"draft_probs", "draft_token_ids", b"draft_token_ids", "drafter_version", b"drafter_version", "parents", b"parents", "sequence_id", b"sequence_id", "timings", b"timings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -322,6 +322,7 @@ class SpeculationOptions(_message.Message):
     STEP_THRESHOLD_FIELD_NUMBER: _builtins.int
     STEP_MAX_TOKENS_FIELD_NUMBER: _builtins.int
     STEP_TOKENS_FIELD_NUMBER: _builtins.int
+    LEARN_FIELD_NUMBER: _builtins.int
     mode: Global___SpeculationMode.ValueType
     num_speculative_tokens: _builtins.int
     """Draft tokens per round, 0 is mode OFF; absent: the server's default."""
@@ -351,6 +352,8 @@ class SpeculationOptions(_message.Message):
     """Maximum tokens of one step; default 128."""
     step_tokens: _builtins.int
     """Output tokens after which no further step is drafted; default 1024."""
+    learn: _builtins.bool
+    """False: nothing of the request is kept to train the drafter, where the operator has it learn. Default true."""
     def __init__(
         self,
         *,
@@ -367,11 +370,14 @@ class SpeculationOptions(_message.Message):
         step_threshold: _builtins.float | None = ...,
         step_max_tokens: _builtins.int | None = ...,
         step_tokens: _builtins.int | None = ...,
+        learn: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_level", b"_level", "_num_speculative_tokens", b"_num_speculative_tokens", "_step_judge", b"_step_judge", "_step_max_tokens", b"_step_max_tokens", "_step_threshold", b"_step_threshold", "_step_tokens", b"_step_tokens", "_tolerance_delta", b"_tolerance_delta", "_tolerance_top_k", b"_tolerance_top_k", "_typical_delta", b"_typical_delta", "_typical_epsilon", b"_typical_epsilon", "level", b"level", "num_speculative_tokens", b"num_speculative_tokens", "step_judge", b"step_judge", "step_max_tokens", b"step_max_tokens", "step_threshold", b"step_threshold", "step_tokens", b"step_tokens", "tolerance_delta", b"tolerance_delta", "tolerance_top_k", b"tolerance_top_k", "typical_delta", b"typical_delta", "typical_epsilon", b"typical_epsilon"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_learn", b"_learn", "_level", b"_level", "_num_speculative_tokens", b"_num_speculative_tokens", "_step_judge", b"_step_judge", "_step_max_tokens", b"_step_max_tokens", "_step_threshold", b"_step_threshold", "_step_tokens", b"_step_tokens", "_tolerance_delta", b"_tolerance_delta", "_tolerance_top_k", b"_tolerance_top_k", "_typical_delta", b"_typical_delta", "_typical_epsilon", b"_typical_epsilon", "learn", b"learn", "level", b"level", "num_speculative_tokens", b"num_speculative_tokens", "step_judge", b"step_judge", "step_max_tokens", b"step_max_tokens", "step_threshold", b"step_threshold", "step_tokens", b"step_tokens", "tolerance_delta", b"tolerance_delta", "tolerance_top_k", b"tolerance_top_k", "typical_delta", b"typical_delta", "typical_epsilon", b"typical_epsilon"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_level", b"_level", "_num_speculative_tokens", b"_num_speculative_tokens", "_step_judge", b"_step_judge", "_step_max_tokens", b"_step_max_tokens", "_step_threshold", b"_step_threshold", "_step_tokens", b"_step_tokens", "_tolerance_delta", b"_tolerance_delta", "_tolerance_top_k", b"_tolerance_top_k", "_typical_delta", b"_typical_delta", "_typical_epsilon", b"_typical_epsilon", "acceptance", b"acceptance", "level", b"level", "mode", b"mode", "num_speculative_tokens", b"num_speculative_tokens", "proposer", b"proposer", "step_judge", b"step_judge", "step_max_tokens", b"step_max_tokens", "step_threshold", b"step_threshold", "step_tokens", b"step_tokens", "tolerance_delta", b"tolerance_delta", "tolerance_top_k", b"tolerance_top_k", "typical_delta", b"typical_delta", "typical_epsilon", b"typical_epsilon"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_learn", b"_learn", "_level", b"_level", "_num_speculative_tokens", b"_num_speculative_tokens", "_step_judge", b"_step_judge", "_step_max_tokens", b"_step_max_tokens", "_step_threshold", b"_step_threshold", "_step_tokens", b"_step_tokens", "_tolerance_delta", b"_tolerance_delta", "_tolerance_top_k", b"_tolerance_top_k", "_typical_delta", b"_typical_delta", "_typical_epsilon", b"_typical_epsilon", "acceptance", b"acceptance", "learn", b"learn", "level", b"level", "mode", b"mode", "num_speculative_tokens", b"num_speculative_tokens", "proposer", b"proposer", "step_judge", b"step_judge", "step_max_tokens", b"step_max_tokens", "step_threshold", b"step_threshold", "step_tokens", b"step_tokens", "tolerance_delta", b"tolerance_delta", "tolerance_top_k", b"tolerance_top_k", "typical_delta", b"typical_delta", "typical_epsilon", b"typical_epsilon"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__learn: _TypeAlias = _typing.Literal["learn"]  # noqa: Y015
+    _WhichOneofArgType__learn: _TypeAlias = _typing.Literal["_learn", b"_learn"]  # noqa: Y015
     _WhichOneofReturnType__level: _TypeAlias = _typing.Literal["level"]  # noqa: Y015
     _WhichOneofArgType__level: _TypeAlias = _typing.Literal["_level", b"_level"]  # noqa: Y015
     _WhichOneofReturnType__num_speculative_tokens: _TypeAlias = _typing.Literal["num_speculative_tokens"]  # noqa: Y015
@@ -392,6 +398,8 @@ class SpeculationOptions(_message.Message):
     _WhichOneofArgType__typical_delta: _TypeAlias = _typing.Literal["_typical_delta", b"_typical_delta"]  # noqa: Y015
     _WhichOneofReturnType__typical_epsilon: _TypeAlias = _typing.Literal["typical_epsilon"]  # noqa: Y015
     _WhichOneofArgType__typical_epsilon: _TypeAlias = _typing.Literal["_typical_epsilon", b"_typical_epsilon"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__learn) -> _WhichOneofReturnType__learn | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__level) -> _WhichOneofReturnType__level | None: ...
     @_typing.overload
@@ -647,6 +655,7 @@ class SpeculationStats(_message.Message):
     NUM_STEP_TOKENS_FIELD_NUMBER: _builtins.int
     NUM_GRAMMAR_DRAFT_TOKENS_FIELD_NUMBER: _builtins.int
     NUM_GRAMMAR_ACCEPTED_TOKENS_FIELD_NUMBER: _builtins.int
+    DRAFTER_VERSION_FIELD_NUMBER: _builtins.int
     num_rounds: _builtins.int
     """Rounds that verified at least one draft token."""
     num_draft_tokens: _builtins.int
@@ -673,6 +682,8 @@ class SpeculationStats(_message.Message):
     """Of num_draft_tokens, those that only the request's grammar drafted."""
     num_grammar_accepted_tokens: _builtins.int
     """Those of them that the target accepted."""
+    drafter_version: _builtins.int
+    """Version of the head that drafted last; 0: the configured one, or another drafter."""
     @_builtins.property
     def acceptance_per_position(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """Element i: share of the rounds with a draft token i that accepted it."""
@@ -699,10 +710,11 @@ class SpeculationStats(_message.Message):
         num_step_tokens: _builtins.int = ...,
         num_grammar_draft_tokens: _builtins.int = ...,
         num_grammar_accepted_tokens: _builtins.int = ...,
+        drafter_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acceptance_per_position", b"acceptance_per_position", "mean_acceptance_length", b"mean_acceptance_length", "num_accepted_steps", b"num_accepted_steps", "num_accepted_tokens", b"num_accepted_tokens", "num_draft_tokens", b"num_draft_tokens", "num_grammar_accepted_tokens", b"num_grammar_accepted_tokens", "num_grammar_draft_tokens", b"num_grammar_draft_tokens", "num_missed_deadlines", b"num_missed_deadlines", "num_plain_tokens", b"num_plain_tokens", "num_rounds", b"num_rounds", "num_rounds_by_draft_tokens", b"num_rounds_by_draft_tokens", "num_step_tokens", b"num_step_tokens", "num_steps", b"num_steps", "reason", b"reason", "reason_id", b"reason_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acceptance_per_position", b"acceptance_per_position", "drafter_version", b"drafter_version", "mean_acceptance_length", b"mean_acceptance_length", "num_accepted_steps", b"num_accepted_steps", "num_accepted_tokens", b"num_accepted_tokens", "num_draft_tokens", b"num_draft_tokens", "num_grammar_accepted_tokens", b"num_grammar_accepted_tokens", "num_grammar_draft_tokens", b"num_grammar_draft_tokens", "num_missed_deadlines", b"num_missed_deadlines", "num_plain_tokens", b"num_plain_tokens", "num_rounds", b"num_rounds", "num_rounds_by_draft_tokens", b"num_rounds_by_draft_tokens", "num_step_tokens", b"num_step_tokens", "num_steps", b"num_steps", "reason", b"reason", "reason_id", b"reason_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -320,6 +320,7 @@ class Verdict(_message.Message):
     FIRST_GRAMMAR_TOKEN_FIELD_NUMBER: _builtins.int
     NUM_GRAMMAR_TOKENS_FIELD_NUMBER: _builtins.int
     REPLACES_DRAFT_FIELD_NUMBER: _builtins.int
+    DRAFTER_VERSION_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
     """As in OpenSequence."""
     base_length: _builtins.int
@@ -351,6 +352,8 @@ class Verdict(_message.Message):
     """Draft tokens from there on that only the grammar drafted."""
     replaces_draft: _builtins.bool
     """Answers a Verify, and of its draft nothing was left beside what the grammar forces."""
+    drafter_version: _builtins.int
+    """Version of the head in the target that drafted; 0: the configured one, or another drafter."""
     @_builtins.property
     def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """The committed tokens."""
@@ -385,10 +388,11 @@ class Verdict(_message.Message):
         first_grammar_token: _builtins.int = ...,
         num_grammar_tokens: _builtins.int = ...,
         replaces_draft: _builtins.bool = ...,
+        drafter_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["features", b"features", "timings", b"timings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "draft_depth", b"draft_depth", "ended_in_leaf", b"ended_in_leaf", "features", b"features", "finish_reason", b"finish_reason", "first_grammar_token", b"first_grammar_token", "logprobs", b"logprobs", "num_accepted_tokens", b"num_accepted_tokens", "num_draft_tokens", b"num_draft_tokens", "num_grammar_tokens", b"num_grammar_tokens", "num_next_draft_tokens", b"num_next_draft_tokens", "replaces_draft", b"replaces_draft", "sequence_id", b"sequence_id", "timings", b"timings", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "draft_depth", b"draft_depth", "drafter_version", b"drafter_version", "ended_in_leaf", b"ended_in_leaf", "features", b"features", "finish_reason", b"finish_reason", "first_grammar_token", b"first_grammar_token", "logprobs", b"logprobs", "num_accepted_tokens", b"num_accepted_tokens", "num_draft_tokens", b"num_draft_tokens", "num_grammar_tokens", b"num_grammar_tokens", "num_next_draft_tokens", b"num_next_draft_tokens", "replaces_draft", b"replaces_draft", "sequence_id", b"sequence_id", "timings", b"timings", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -698,10 +698,13 @@ class PreparedDrafts(_message.Message):
     OWN_TOKEN_IDS_FIELD_NUMBER: _builtins.int
     DRAFT_TOKEN_IDS_FIELD_NUMBER: _builtins.int
     DRAFT_PROBS_FIELD_NUMBER: _builtins.int
+    DRAFTER_VERSION_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
     """As in OpenSequence."""
     base_length: _builtins.int
     """The last Propose's base_length."""
+    drafter_version: _builtins.int
+    """As in Proposal."""
     @_builtins.property
     def verified_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """The draft that is being verified, on base_length committed tokens."""
@@ -732,10 +735,11 @@ class PreparedDrafts(_message.Message):
         own_token_ids: _abc.Iterable[_builtins.int] | None = ...,
         draft_token_ids: _abc.Iterable[_builtins.int] | None = ...,
         draft_probs: _abc.Iterable[Global___SparseDistribution] | None = ...,
+        drafter_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "draft_probs", b"draft_probs", "draft_token_ids", b"draft_token_ids", "num_accepted_tokens", b"num_accepted_tokens", "own_token_ids", b"own_token_ids", "sequence_id", b"sequence_id", "verified_token_ids", b"verified_token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "draft_probs", b"draft_probs", "draft_token_ids", b"draft_token_ids", "drafter_version", b"drafter_version", "num_accepted_tokens", b"num_accepted_tokens", "own_token_ids", b"own_token_ids", "sequence_id", b"sequence_id", "verified_token_ids", b"verified_token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -763,6 +767,7 @@ class LoadReport(_message.Message):
     STEP_TABLE_FIELD_NUMBER: _builtins.int
     NUM_STEPS_FIELD_NUMBER: _builtins.int
     NUM_ROWS_FIELD_NUMBER: _builtins.int
+    DRAFTER_VERSION_FIELD_NUMBER: _builtins.int
     num_sequences_running: _builtins.int
     """Open sequences that hold KV blocks; without a KV cache, all open ones."""
     num_sequences_waiting: _builtins.int
@@ -789,6 +794,8 @@ class LoadReport(_message.Message):
     """Engine steps since the engine started."""
     num_rows: _builtins.int
     """Token rows of all those steps."""
+    drafter_version: _builtins.int
+    """Version of the head that drafts now; 0: the configured one, or no head."""
     @_builtins.property
     def step_table(self) -> Global___StepTable:
         """Step durations of a target replica. Sent with the first report of a stream, and after a change."""
@@ -810,10 +817,11 @@ class LoadReport(_message.Message):
         step_table: Global___StepTable | None = ...,
         num_steps: _builtins.int = ...,
         num_rows: _builtins.int = ...,
+        drafter_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["step_table", b"step_table"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["draining", b"draining", "num_grammar_deaths", b"num_grammar_deaths", "num_kv_blocks_total", b"num_kv_blocks_total", "num_kv_blocks_used", b"num_kv_blocks_used", "num_preemptions", b"num_preemptions", "num_rows", b"num_rows", "num_sequences_decoding", b"num_sequences_decoding", "num_sequences_running", b"num_sequences_running", "num_sequences_waiting", b"num_sequences_waiting", "num_step_tokens", b"num_step_tokens", "num_steps", b"num_steps", "prefill_time_ns", b"prefill_time_ns", "step_table", b"step_table", "step_time_ns", b"step_time_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["drafter_version", b"drafter_version", "draining", b"draining", "num_grammar_deaths", b"num_grammar_deaths", "num_kv_blocks_total", b"num_kv_blocks_total", "num_kv_blocks_used", b"num_kv_blocks_used", "num_preemptions", b"num_preemptions", "num_rows", b"num_rows", "num_sequences_decoding", b"num_sequences_decoding", "num_sequences_running", b"num_sequences_running", "num_sequences_waiting", b"num_sequences_waiting", "num_step_tokens", b"num_step_tokens", "num_steps", b"num_steps", "prefill_time_ns", b"prefill_time_ns", "step_table", b"step_table", "step_time_ns", b"step_time_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -925,6 +933,7 @@ class OpenSequence(_message.Message):
     TRACEPARENT_FIELD_NUMBER: _builtins.int
     CACHE_SALT_FIELD_NUMBER: _builtins.int
     CLIENT_FIELD_NUMBER: _builtins.int
+    LEARN_AS_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
     """Unique among the sequences of this stream."""
     traceparent: _builtins.str
@@ -935,6 +944,8 @@ class OpenSequence(_message.Message):
     """Equal for the sequences of one client on this stream, made up by the peer; different clients' grammars are compiled
     in turn.
     """
+    learn_as: _builtins.str
+    """The request's id, if the replica may keep the text and its features to train its head. Empty: it keeps nothing."""
     @_builtins.property
     def prompt_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """At least one."""
@@ -955,10 +966,11 @@ class OpenSequence(_message.Message):
         traceparent: _builtins.str = ...,
         cache_salt: _builtins.str = ...,
         client: _builtins.str = ...,
+        learn_as: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["sampling", b"sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache_salt", b"cache_salt", "client", b"client", "output_token_ids", b"output_token_ids", "prompt_token_ids", b"prompt_token_ids", "sampling", b"sampling", "sequence_id", b"sequence_id", "traceparent", b"traceparent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache_salt", b"cache_salt", "client", b"client", "learn_as", b"learn_as", "output_token_ids", b"output_token_ids", "prompt_token_ids", b"prompt_token_ids", "sampling", b"sampling", "sequence_id", b"sequence_id", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -971,16 +983,20 @@ class CloseSequence(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SEQUENCE_ID_FIELD_NUMBER: _builtins.int
+    IS_FINISHED_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
     """As in OpenSequence; an unknown one is ignored."""
+    is_finished: _builtins.bool
+    """The answer came to its end: of a sequence that is closed otherwise, nothing is kept whatever learn_as allows."""
     def __init__(
         self,
         *,
         sequence_id: _builtins.int = ...,
+        is_finished: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["sequence_id", b"sequence_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_finished", b"is_finished", "sequence_id", b"sequence_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

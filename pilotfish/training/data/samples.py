@@ -35,9 +35,10 @@ class Sample:
     features: Tensor
     """[T, F * H], the inputs of the captured layers."""
     answer_hidden: Tensor
-    """[A, H], after the final norm, from the prompt's last row on."""
+    """[A, H], after the final norm, from the prompt's last row on. Empty, [0, H]: not known, so that choices alone are
+    learned from."""
     choices: Tensor
-    """The target's argmax after each row, int64 [T]; -1 in the prompt."""
+    """The target's choice after each row, int64 [T]: its argmax, or what it drew; -1 in the prompt."""
     log_mass: Tensor
     """The logsumexp of the target's logits after each row, float32 [T]."""
 
@@ -46,9 +47,14 @@ class Sample:
         return len(self.token_ids) - self.prompt_len
 
     @property
+    def has_hidden(self) -> bool:
+        """Whether the target's distributions are known, and not its choices alone."""
+        return len(self.answer_hidden) > 0
+
+    @property
     def last_hidden(self) -> Tensor:
-        """[T, H], a copy of answer_hidden behind zeros for the prompt."""
-        num_before = self.prompt_len - 1
+        """[T, H], a copy of answer_hidden behind zeros for the prompt, or for all that is not known."""
+        num_before = self.prompt_len - 1 if self.has_hidden else len(self.token_ids)
         return torch.cat((self.answer_hidden.new_zeros(num_before, self.answer_hidden.shape[1]), self.answer_hidden))
 
     def to(self, device: torch.device) -> Sample:

@@ -28,6 +28,20 @@ def test_the_fleet_is_shown_and_kept_up_to_date(stack, visit, take_screenshot) -
     assert visited.complaints == []
 
 
+def test_acceptance_is_drawn_over_time_with_the_versions(stack, visit, take_screenshot) -> None:
+    versions = stack.orchestrator.service.sessions.control.acceptance["eagle3"].versions
+    for second in range(600):
+        versions.add(second // 300, second % 3 + second // 300, float(second))
+    visited = visit(f"{stack.url}/#fleet")
+    region = visited.page.get_by_role("region", name="Acceptance over time")
+    image = region.get_by_role("img", name="On average 2.00 with version 0, 3.00 with version 1.")
+    expect(image).to_be_visible()
+    expect(image.locator("line.swap")).to_have_count(1)
+    expect(image).to_contain_text("v1")
+    take_screenshot(visited.page, "fleet-acceptance")
+    assert visited.complaints == []
+
+
 def test_tabs_follow_the_arrow_keys_and_the_address(stack, visit) -> None:
     page = visit(stack.url).page
     compare, fleet = page.get_by_role("tab", name="Compare"), page.get_by_role("tab", name="Fleet")

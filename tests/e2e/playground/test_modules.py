@@ -68,3 +68,28 @@ def test_rounds_and_rates_follow_from_the_events(page: Page) -> None:
     assert answer["rate"] == pytest.approx(6 / 0.3)
     assert answer["acceptance"] == pytest.approx(4 / 9)
     assert answer["tokensPerRound"] == pytest.approx(1 + 4 / 3)
+
+
+ACCEPTANCE = """async (drafters) => {
+  const { acceptanceFigures, describe, swaps } = await import('/playground/acceptance_plot.js');
+  return {
+    captions: acceptanceFigures(drafters).map((figure) => figure.querySelector('figcaption').textContent),
+    marks: acceptanceFigures(drafters).map((figure) => figure.querySelectorAll('line.swap').length),
+    versions: drafters.map(({ points }) => swaps(points).map((point) => point.drafter_version)),
+    words: drafters.map(({ points }) => describe(points)),
+  };
+}"""
+
+
+def test_acceptance_over_time_marks_the_swaps(page: Page) -> None:
+    rounds = [(0, 10, 2.0), (0, 30, 2.4), (1, 20, 3.0), (0, 5, 2.0)]
+    points = [
+        {"at": 60.0 * index, "drafter_version": version, "num_rounds": num_rounds, "acceptance_length": length}
+        for index, (version, num_rounds, length) in enumerate(rounds)
+    ]
+    drafters = [{"proposer": "eagle3", "points": points}, {"proposer": "suffix", "points": points[:1]}]
+    shown = page.evaluate(ACCEPTANCE, drafters)
+    assert shown["captions"] == ["eagle3: tokens per round with drafts"]
+    assert shown["marks"] == [2]
+    assert shown["versions"] == [[1, 0], []]
+    assert shown["words"] == ["On average 2.27 with version 0, 3.00 with version 1.", "On average 2.00 with version 0."]

@@ -1,5 +1,6 @@
 """What `up` would start."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from pilotfish.launch.specs import (
     with_link_token,
     with_local_addresses,
 )
+from pilotfish.launch.supervisor import ChildSpec
 from pilotfish.security.link_token import LinkToken
 
 FOLDER = Path("/tmp/x")
@@ -23,6 +25,18 @@ def test_standalone_runs_each_service_once_and_only_the_draft_may_end() -> None:
     assert set(specs) == {"target_service", "draft_service", "orchestrator"}
     assert [name for name, spec in specs.items() if not spec.essential] == ["draft_service"]
     assert all("/tmp/x/config.yaml" in spec.argv for spec in specs.values())
+
+
+@pytest.mark.parametrize("specs_of", [standalone_specs, ray_specs])
+def test_a_drafter_that_learns_has_a_trainer_that_nobody_waits_for(
+    specs_of: Callable[[Config, Path], list[ChildSpec]],
+) -> None:
+    trainer = specs_of(load_config(overrides=["draft.learning.enabled=true"]), FOLDER)[-1]
+    assert trainer.name == "trainer"
+    assert "pilotfish.training.online" in trainer.argv
+    assert not trainer.essential
+    assert not trainer.services
+    assert all(spec.name != "trainer" for spec in specs_of(Config(), FOLDER))
 
 
 def test_nobody_is_killed_while_it_finishes_requests() -> None:

@@ -39,6 +39,21 @@ def test_decayed_acceptance_forgets():
     assert decayed.probabilities(1)[0] < 0.1
 
 
+def test_what_is_doubted_counts_for_less_and_says_the_same() -> None:
+    sure, doubted = (DecayedAcceptance(half_life_rounds=1e9, prior_weight=0.0) for _ in range(2))
+    for acceptance in (sure, doubted):
+        for _ in range(90):
+            acceptance.add(2, 2)
+        acceptance.add(2, 0, 10)
+    doubted.doubt(10)
+    for acceptance in (sure, doubted):
+        assert acceptance.probabilities(2) == pytest.approx((0.9, 1.0), rel=1e-4)
+    for acceptance in (sure, doubted):
+        acceptance.add(2, 0, 10)
+    assert doubted.probabilities(1) == pytest.approx((0.45,), rel=1e-4)
+    assert sure.probabilities(1) == pytest.approx((90 / 110,), rel=1e-4)
+
+
 def test_priors_by_position_stand_in_for_what_was_never_seen() -> None:
     decayed = DecayedAcceptance(half_life_rounds=1e9, prior_weight=2)
     assert decayed.probabilities(3, (0.9, 0.6)) == (0.9, 0.6, 0.6)

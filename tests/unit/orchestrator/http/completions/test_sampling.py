@@ -71,6 +71,11 @@ def test_every_field_arrives() -> None:
     assert sampling.acceptance is AcceptanceMode.REJECTION
 
 
+@pytest.mark.parametrize(("said", "may_learn"), [(None, True), (True, True), (False, False)])
+def test_a_request_may_refuse_to_be_learned_from(said: bool | None, may_learn: bool) -> None:
+    assert options(speculation=SpeculationFields(learn=said)).speculation.learn == may_learn
+
+
 def test_seeds_follow_one_another_and_wrap() -> None:
     first = options(seed=MAX_SEED)
     assert [sample_options(first, index).sampling.seed for index in range(3)] == [MAX_SEED, 0, 1]

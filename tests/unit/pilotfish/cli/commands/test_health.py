@@ -42,3 +42,9 @@ def test_neither_role_nor_address(where: str) -> None:
     result = runner.invoke(app, ["health", where])
     assert result.exit_code == 2
     assert "is not HOST:PORT" in result.stderr
+
+
+def test_the_trainer_answers_no_calls() -> None:
+    result = runner.invoke(app, ["health", "trainer"])
+    assert result.exit_code == 1
+    assert "pilotfish drafter list" in result.stderr

@@ -36,6 +36,15 @@ def test_a_revoked_key_is_gone_and_the_others_stay(tmp_path: Path) -> None:
     assert [key["name"] for key in listed["keys"]] == ["bob"]
 
 
+def test_a_key_may_keep_its_requests_from_being_learned_from(tmp_path: Path) -> None:
+    file = str(tmp_path / "keys.yaml")
+    for name, *options in (("ann",), ("bob", "--no-learn")):
+        runner.invoke(app, ["keys", "create", name, "-f", file, *options])
+    listed = json.loads(runner.invoke(app, ["keys", "list", "-f", file, "--json"]).stdout)
+    assert {key["name"]: key["learn"] for key in listed["keys"]} == {"ann": True, "bob": False}
+    assert "never" in runner.invoke(app, ["keys", "list", "-f", file]).stdout
+
+
 def test_what_cannot_be_done_says_why(tmp_path: Path) -> None:
     file = str(tmp_path / "keys.yaml")
     assert "cannot read" in runner.invoke(app, ["keys", "list", "-f", file]).stderr

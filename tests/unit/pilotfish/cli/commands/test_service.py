@@ -21,7 +21,12 @@ def executed(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 @pytest.mark.parametrize(
     ("role", "module"),
-    [("target", "target_service"), ("draft", "draft_service"), ("orchestrator", "orchestrator")],
+    [
+        ("target", "target_service"),
+        ("draft", "draft_service"),
+        ("orchestrator", "orchestrator"),
+        ("trainer", "pilotfish.training.online"),
+    ],
 )
 def test_each_role_is_a_module(role: str, module: str, executed: list[list[str]]) -> None:
     arguments = ["service", role, "--config", "a.yaml", "--set", "log_level=ERROR", "--set", "target.port=1"]

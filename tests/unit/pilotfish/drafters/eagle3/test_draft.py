@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from pilotfish.config import EngineConfig
 from pilotfish.drafters.eagle3.checkpoint import load_eagle3, save_eagle3
-from pilotfish.drafters.eagle3.draft import build_eagle3_head, build_standalone
+from pilotfish.drafters.eagle3.draft import build_eagle3_head, build_standalone, prepare_version
 from pilotfish.drafters.eagle3.module import Eagle3Head
 from pilotfish.drafters.eagle3.native_head import NativeEagle3Head
 from pilotfish.errors import ModelError, UnsupportedModelError
@@ -21,6 +21,7 @@ from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.feature_head import FeatureHead, HeadStep
 from pilotfish.models.graphs.runner import GraphPlan
+from pilotfish.models.store.head_config import HeadTarget
 from pilotfish.speculation.trees.tree import DraftTree
 from tests.support.operation_recorder import OperationRecorder
 from tests.support.row_attention import ReferenceBatch
@@ -30,15 +31,19 @@ from tests.support.tiny_models import tiny_eagle3_config
 HIDDEN, VOCAB = SIZES["hidden_size"], SIZES["vocab_size"]
 
 
-def head_beside(**attention: Any) -> FeatureHead:
-    torch.manual_seed(3)
+def head_beside(seed: int = 3, **attention: Any) -> FeatureHead:
+    decoder = TransformersDecoder(tiny_llama(), deterministic=False, max_context_tokens=64, **attention)
+    head = build_eagle3_head(decoder, module_of(seed))
+    head.allocate(4)
+    return head
+
+
+def module_of(seed: int) -> Eagle3Head:
+    torch.manual_seed(seed)
     module = Eagle3Head(tiny_eagle3_config(draft_vocab_size=VOCAB, max_position_embeddings=64))
     module.embed_tokens = nn.Embedding(VOCAB, HIDDEN)
     module.set_draft_vocabulary(torch.arange(VOCAB))
-    decoder = TransformersDecoder(tiny_llama(), deterministic=False, max_context_tokens=64, **attention)
-    head = build_eagle3_head(decoder, module.eval().requires_grad_(False))
-    head.allocate(4)
-    return head
+    return module.eval().requires_grad_(False)
 
 
 def logits(head: FeatureHead, first_token: int) -> Tensor:
@@ -57,6 +62,16 @@ def test_a_head_never_sees_its_first_key_and_computes_the_same_however_it_runs()
         head = head_beside(**attention)
         assert torch.equal(logits(head, 7), logits(head, 23))
         assert (logits(head, 7) - expected).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("is_recorded", [False, True])
+def test_recorded_forwards_go_on_with_other_weights(is_recorded: bool) -> None:
+    plan = GraphPlan((1, 4, 16), 2, 64, OperationRecorder())
+    head = head_beside(row_attention=ReferenceBatch, graphs=plan if is_recorded else None)
+    before, expected = logits(head, 7).clone(), logits(head_beside(4), 7)
+    head.prepare(module_of(4))()  # type: ignore[attr-defined]
+    assert (logits(head, 7) - expected).abs().max() < 1e-5
+    assert (before - expected).abs().max() > 1e-2
 
 
 def test_a_recorded_head_goes_on_from_its_own_states() -> None:
@@ -159,3 +174,61 @@ def test_embeddings_that_are_missing_or_misshapen_are_named(
     save_weights(target_folder, torch.zeros(APART_VOCAB, APART_HIDDEN), name="wte.weight")
     with pytest.raises(UnsupportedModelError, match=r"no tensor whose name ends with embed_tokens.weight"):
         build_standalone(head_folder, target_folder, ENGINE, tmp_path)
+
+
+@pytest.mark.parametrize("is_native", [False, True])
+def test_a_head_goes_on_with_a_versions_weights_and_vocabulary(
+    target_folder: Path, head_folder: Path, tmp_path: Path, kernel_cache: Path, is_native: bool
+) -> None:
+    torch.manual_seed(4)
+    features = torch.randn(7, 3 * APART_HIDDEN).bfloat16()
+    version = load_eagle3(head_folder, num_target_layers=8)
+    for parameter in version.parameters():
+        parameter.data.mul_(1.5)
+    known = version.target_token_ids
+    version.set_draft_vocabulary(known + 1 if known[-1] + 1 < APART_VOCAB else known - 1)
+    save_eagle3(version, tmp_path / "version")
+
+    def built(folder: Path) -> FeatureHead:
+        return build_standalone(folder, target_folder, replace(ENGINE, compile=is_native), kernel_cache)
+
+    head = built(head_folder)
+    assert isinstance(head, NativeEagle3Head) == is_native
+    before, _ = run(head, features)
+    exchange = prepare_version(head, tmp_path / "version", HeadTarget.of_folder(target_folder))
+    assert torch.equal(run(head, features)[0], before), "it goes on as it was until then"
+    exchange()
+    expected, (logits, hidden) = built(tmp_path / "version"), run(head, features)
+    for found, wanted in zip((logits, hidden), run(expected, features), strict=True):
+        assert torch.equal(found, wanted)
+    assert not torch.equal(logits, before)
+    assert torch.equal(head.draft_token_ids, expected.draft_token_ids)
+
+
+def test_keys_of_before_stay_where_weights_are_exchanged(
+    target_folder: Path, head_folder: Path, kernel_cache: Path
+) -> None:
+    """A sequence under way goes on: its next row looks at rows that the version before has written."""
+    torch.manual_seed(4)
+    features = torch.randn(8, 3 * APART_HIDDEN).bfloat16()
+    heads = [build_standalone(head_folder, target_folder, ENGINE, kernel_cache) for _ in range(2)]
+    target = HeadTarget.of_folder(target_folder)
+    last = HeadStep([12], [8], [SequenceSlice(0, 1, 8, [1, 2])], [0], features[7:])
+    outputs = []
+    for head, is_exchanged in zip(heads, (False, True), strict=True):
+        run(head, features[:7])
+        if is_exchanged:
+            prepare_version(head, head_folder, target)()
+        outputs.append(head.forward(last).logits.clone())
+    assert torch.equal(*outputs)
+
+
+def test_a_version_of_other_sizes_is_refused(target_folder: Path, head_folder: Path, tmp_path: Path) -> None:
+    head = build_standalone(head_folder, target_folder, replace(ENGINE, compile=False), tmp_path)
+    config = load_eagle3(head_folder, num_target_layers=8).config
+    save_eagle3(Eagle3Head(replace(config, intermediate_size=2 * config.intermediate_size)), tmp_path / "version")
+    target = HeadTarget.of_folder(target_folder)
+    with pytest.raises(UnsupportedModelError, match="has another intermediate_size than the one that drafts"):
+        prepare_version(head, tmp_path / "version", target)
+    with pytest.raises(ModelError, match="another target"):
+        prepare_version(head, head_folder, replace(target, hidden_size=48))

@@ -8,8 +8,9 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import LlamaForCausalLM
 
+from pilotfish.drafters.eagle3.checkpoint import load_eagle3, save_eagle3
 from pilotfish.drafters.eagle3.module import Eagle3Head, Rotary
-from pilotfish.drafters.eagle3.train import DEPTH_DECAY, Eagle3Objective, new_head
+from pilotfish.drafters.eagle3.train import DEPTH_DECAY, Eagle3Objective, learner, new_head
 from pilotfish.errors import UnsupportedModelError
 from pilotfish.models.loading import LoadedModel
 from pilotfish.training.data.samples import Sample
@@ -114,6 +115,45 @@ def test_a_run_begins_with_the_first_depth(head: Eagle3Head, tiny_target: LlamaF
     shallow = Eagle3Objective(head, tiny_target, 1)
     torch.testing.assert_close(objective.loss(samples, 0.1), shallow.loss(samples, 0.9))
     assert objective.loss(samples, 0.5) != objective.loss(samples, 0.1)
+
+
+def test_choices_alone_are_learned_as_certain(head: Eagle3Head, tiny_target: LlamaForCausalLM) -> None:
+    """In one batch with a sample whose distributions are known; what the head cannot propose teaches nothing."""
+    known, hard = sample(11, 5, seed=1), sample(9, 3, seed=2)
+    choices = torch.tensor([-1, -1, 3, 4, 1, 28, 0, 2, 9])  # 1 and 2 are not in the draft vocabulary
+    hard = Sample(3, hard.token_ids, hard.features, hard.answer_hidden[:0], choices, torch.zeros(9))
+    objective = Eagle3Objective(head, tiny_target, 1)
+    losses = [
+        -unrolled_logits(head, tiny_target, hard, row, 1)[0].log_softmax(-1)[DRAFT_TOKENS.tolist().index(choice)]
+        for row, choice in enumerate(choices.tolist())
+        if choice in DRAFT_TOKENS
+    ]
+    torch.testing.assert_close(objective.loss([hard], 0.9), torch.stack(losses).sum() / 7)
+    both = (7 * objective.loss([hard], 0.9) + 7 * objective.loss([known], 0.9)) / 14
+    torch.testing.assert_close(objective.loss([known, hard], 0.9), both)
+
+
+@pytest.mark.parametrize("counts", [None, {5: 9, 6: 4, 25: 1}])
+def test_a_head_goes_on_where_it_was(
+    head: Eagle3Head, tiny_target: LlamaForCausalLM, tmp_path: Path, counts: dict[int, int] | None
+) -> None:
+    """Tokens that are frequent take the place of others; what it thinks of those that stay is the same."""
+    save_eagle3(head, tmp_path, dtype=torch.float32)
+    loaded = LoadedModel(tiny_target, tmp_path, "tiny", VOCAB, 256, "")
+    trainee = learner(tmp_path, loaded, DEPTHS, counts)
+    module = trainee.objective.module
+    assert isinstance(module, Eagle3Head)
+    kept = [0, 3, 4, 7, 9, 12, 25] if counts else DRAFT_TOKENS.tolist()
+    own, new = DRAFT_TOKENS.tolist(), module.target_token_ids.tolist()
+    assert new == (sorted([*kept, 5, 6]) if counts else own)
+    one = sample(11, 5, seed=1)
+    before, after = (unrolled_logits(each, tiny_target, one, 6) for each in (head, module))
+    torch.testing.assert_close(
+        after[:, [new.index(token) for token in kept]], before[:, [own.index(token) for token in kept]]
+    )
+    assert all(parameter.requires_grad for parameter in module.parameters())
+    trainee.save(tmp_path / "saved")
+    assert load_eagle3(tmp_path / "saved", num_target_layers=6).target_token_ids.tolist() == new
 
 
 @torch.no_grad()

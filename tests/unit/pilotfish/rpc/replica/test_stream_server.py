@@ -1,6 +1,7 @@
 """The listening end: sequences of peers, what is refused, and what is freed."""
 
 import asyncio
+from collections.abc import Sequence
 
 import grpc.aio
 import pytest
@@ -68,6 +69,32 @@ async def test_a_finished_sequence_is_forgotten(replica: ReplicaServer, engine: 
         assert len(replica.streams.table) == engine.num_sequences == 0
         assert (await refusal(peer, Decode(1, 4, 1))).code is SequenceErrorCode.UNKNOWN_SEQUENCE
         assert await peer.ask(opened(1)) == Opened(1, 0)
+
+
+@pytest.mark.parametrize("learn_as", ["", "mine"])
+async def test_the_engine_hears_how_a_sequence_was_closed_that_it_may_keep(
+    replica: ReplicaServer, engine: EmulatedEngine, monkeypatch: pytest.MonkeyPatch, learn_as: str
+) -> None:
+    closed: list[CloseSequence] = []
+    send = engine.send
+
+    def noted(commands: Sequence[Command]) -> None:
+        closed.extend(command for command in commands if isinstance(command, CloseSequence))
+        send(commands)
+
+    monkeypatch.setattr(engine, "send", noted)
+    sampling = SamplingParams(temperature=0, max_tokens=2)
+    async with RecordingPeer(replica.address, "target") as peer:
+        for sequence_id in (1, 2):
+            peer.send(OpenSequence(sequence_id, (1, 2), sampling, learn_as=learn_as), Decode(sequence_id, 2, 5))
+            await peer.events(3)
+        # Both have ended for the engine; of one the peer says that its answer has come to its end.
+        peer.send(CloseSequence(1, is_finished=True))
+        await peer.ask(opened(3))
+        assert [command.is_finished for command in closed] == ([True] if learn_as else [])
+    await until(lambda: len(closed) == (3 if learn_as else 1))  # of what the stream leaves, nothing is kept
+    assert [command.is_finished for command in closed[-1:]] == [False]
+    assert len({command.sequence_id for command in closed}) == len(closed)
 
 
 async def test_close_is_idempotent_and_silent(replica: ReplicaServer, engine: EmulatedEngine) -> None:

@@ -1,0 +1,1 @@
+"""What `learning.py` is made of."""

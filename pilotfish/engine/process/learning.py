@@ -1,0 +1,59 @@
+"""What an engine learns with, by the configuration: a recorder of texts, and the versions of its head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from pilotfish.config import Config
+from pilotfish.config.shipped_heads import head_folder
+from pilotfish.drafter_registry import room
+from pilotfish.engine.core.engine import Engine
+from pilotfish.engine.core.in_target_drafting import InTargetDrafter
+from pilotfish.engine.learning.head_versions import Exchange, HeadVersions
+from pilotfish.engine.learning.recorder import Recorder
+from pilotfish.features import Features
+from pilotfish.learning.ring import Ring
+from pilotfish.learning.text_file import read_key
+from pilotfish.learning.versions import Versions
+from pilotfish.models.device import enter_device
+from pilotfish.models.feature_codec import encode_features
+from pilotfish.models.feature_head import FeatureHead
+from pilotfish.models.store.head_config import HeadTarget
+
+
+class HeadDrafter(InTargetDrafter, Protocol):
+    """A head in the target."""
+
+    head: FeatureHead
+
+
+def learn_with(config: Config, core: Engine, head: FeatureHead, proposer: str, target: HeadTarget) -> None:
+    """Have the engine keep texts, and its head follow the version that serves. Raises ConfigError for a key file that
+    cannot be read."""
+    learning, folder = config.draft.learning, config.learning_folder
+    key = read_key(Path(learning.key_file).expanduser()) if learning.key_file else None
+    ring = Ring(folder / "ring", max_bytes=learning.max_bytes, max_age_s=learning.max_age_s, key=key)
+    encode = partial(_encode, num_layers=len(head.feature_layers))
+    recorder = Recorder(ring.append, encode, max_bytes=learning.max_bytes)
+    versions, configured = Versions(folder), head_folder(config.learning_head)
+    prepare: Callable[[FeatureHead, Path, HeadTarget], Exchange] = room(proposer, "draft").prepare_version
+
+    def prepared(number: int) -> Exchange:
+        torch.set_num_threads(1)  # of this thread: the others are the steps'
+        enter_device(head.device)
+        return prepare(head, versions.head_folder(number, configured), target)
+
+    torch.get_num_threads()  # a thread that has never asked takes the number that another has set last
+    core.learn(recorder, HeadVersions(versions.serving, prepared))
+
+
+@torch.inference_mode()
+def _encode(values: Tensor, *, num_layers: int) -> Features:
+    torch.set_num_threads(1)  # of this thread: one that shares its work with others would wait for the steps'
+    return encode_features(values, 0, num_int8_layers=num_layers)

@@ -1,0 +1,116 @@
+"""The ring of texts to learn from: a folder with one file a text, of which the oldest are deleted first.
+
+Several engines may write, each text in a file of a name of its own, which appears as a whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import secrets
+import time
+from collections.abc import Container, Iterable, Iterator
+from pathlib import Path
+
+from pilotfish.learning.record import LearnedText, request_digest
+from pilotfish.learning.text_file import decode_text, encode_text
+
+_SUFFIX = ".text"
+_PARTIAL = ".partial"
+_TORN_AGE_S = 600.0
+"""A file that has been written for so long belongs to a writer that is gone."""
+
+logger = logging.getLogger(__name__)
+
+
+class Ring:
+    """Texts in a folder that their user alone may read. Any thread may use it."""
+
+    def __init__(self, folder: Path, *, max_bytes: int, max_age_s: float, key: bytes | None) -> None:
+        """key: 32 bytes, see text_file.read_key; None: texts are not encrypted. The first text makes the folder."""
+        self._folder = folder
+        self._max_bytes = max_bytes
+        self._max_age_s = max_age_s
+        self._key = key
+        self._warned: set[str] = set()
+        """Names of files that cannot be read, and of what cannot be written."""
+
+    def append(self, text: LearnedText) -> None:
+        """Keep a text; the oldest make room. Where it cannot be written it is dropped, and the log says so once."""
+        finished_at = text.finished_at or time.time()
+        name = f"{int(finished_at * 1e6):017d}-{request_digest(text.request_id)}-{secrets.token_hex(4)}"
+        partial = self._folder / f"{name}{_PARTIAL}"
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            try:
+                partial.touch(mode=0o600, exist_ok=False)
+                partial.write_bytes(encode_text(text, self._key))
+                partial.replace(partial.with_suffix(_SUFFIX))
+            finally:
+                partial.unlink(missing_ok=True)
+            self._warned.discard("")
+            self.prune(finished_at)
+        except OSError as error:
+            self._warn_once(
+                "",
+                f"no text is kept to learn from in {self._folder} ({error.strerror or error}): "
+                "free some space there or name another draft.learning.folder; answers are not affected",
+            )
+
+    def paths(self) -> list[Path]:
+        """The files, oldest first."""
+        return sorted(self._folder.glob(f"*{_SUFFIX}"))
+
+    def read(self, *, skip: Container[Path] = ()) -> Iterator[tuple[Path, LearnedText]]:
+        """The texts but those of some files, oldest first, with their files. What cannot be read is left out, and the
+        log names it once."""
+        for path in self.paths():
+            if path not in skip and (text := self.load(path)) is not None:
+                yield path, text
+
+    def load(self, path: Path) -> LearnedText | None:
+        """The text of a file; None where it was deleted or cannot be read, see read."""
+        try:
+            return decode_text(path.read_bytes(), self._key)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            self._warn_once(path.name, f"{path} is not learned from: {error}; delete it if it is of no use")
+            return None
+
+    def prune(self, now: float) -> None:
+        """Delete what is older than max_age_s, and the oldest beyond max_bytes. now: unix time in seconds."""
+        room = self._max_bytes
+        for path in reversed(self.paths()):
+            with contextlib.suppress(OSError):
+                room -= path.stat().st_size
+                if room < 0 or _written_at(path) < now - self._max_age_s:
+                    path.unlink(missing_ok=True)
+        for path in self._folder.glob(f"*{_PARTIAL}"):
+            with contextlib.suppress(OSError):
+                if path.stat().st_mtime < now - _TORN_AGE_S:
+                    path.unlink(missing_ok=True)
+
+    def remove(self, paths: Iterable[Path]) -> None:
+        """Delete texts that have been used; those that are gone already are gone."""
+        for path in paths:
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+
+    def forget(self, request_id: str) -> int:
+        """Delete all texts of a request; returns their number. Needs no key. Raises OSError."""
+        files = [path for path in self.paths() if f"-{request_digest(request_id)}-" in path.name]
+        for path in files:
+            path.unlink(missing_ok=True)
+        return len(files)
+
+    def _warn_once(self, name: str, message: str) -> None:
+        if name not in self._warned:
+            self._warned.add(name)
+            logger.warning("%s", message)
+
+
+def _written_at(path: Path) -> float:
+    """Unix seconds, by the file's name; 0 for a name that is none of ours."""
+    digits = path.name.partition("-")[0]
+    return int(digits) / 1e6 if digits.isdecimal() else 0.0

@@ -1,0 +1,93 @@
+"""The texts of the ring as the trainer knows them: which may be learned from, which are judged by, how often used."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pilotfish.learning.record import LearnedText, request_digest
+from pilotfish.learning.ring import Ring
+
+_DIGEST_SIZE = 16**16
+
+
+@dataclass(slots=True)
+class ShelvedText:
+    """A text without its features, which stay on the disk."""
+
+    path: Path
+    request: str
+    """Digest of the request's id."""
+    kind: str
+    num_tokens: int
+    """Tokens of the answer."""
+    finished_at: float
+    is_held_out: bool
+    num_uses: int = 0
+    """Candidates that learned from it."""
+
+
+class Shelf:
+    """What is in the ring."""
+
+    def __init__(self, ring: Ring, held_out_share: float) -> None:
+        self._ring = ring
+        self._held_out_share = held_out_share
+        self._texts: dict[Path, ShelvedText] = {}
+        self.counts: Counter[int] = Counter()
+        """Tokens of the answers that could be learned from, of all that have come."""
+
+    def refresh(self, now: float) -> None:
+        """Delete what is too old, take in what has come, forget what is gone."""
+        self._ring.prune(now)
+        paths = set(self._ring.paths())
+        self._texts = {path: text for path, text in self._texts.items() if path in paths}
+        for path, text in self._ring.read(skip=self._texts):
+            self._texts[path] = shelved = self._shelved(path, text)
+            if not shelved.is_held_out:
+                self.counts.update(text.token_ids[text.prompt_len :])
+
+    @property
+    def to_learn(self) -> list[ShelvedText]:
+        """Oldest first."""
+        return [text for text in self._texts.values() if not text.is_held_out]
+
+    @property
+    def held_out(self) -> list[ShelvedText]:
+        """Never learned from; oldest first."""
+        return [text for text in self._texts.values() if text.is_held_out]
+
+    def unseen_since(self, at: float) -> list[ShelvedText]:
+        """Texts that have come since `at` and that no candidate has learned from, oldest first."""
+        return [text for text in self._texts.values() if text.finished_at > at and not text.num_uses]
+
+    @property
+    def num_new_tokens(self) -> int:
+        """Answer tokens to learn from that no candidate has learned from."""
+        return sum(text.num_tokens for text in self.to_learn if not text.num_uses)
+
+    def used(self, texts: Sequence[ShelvedText], max_uses: int) -> None:
+        """A candidate has learned from the texts. Those that have been used max_uses times are deleted."""
+        for text in texts:
+            text.num_uses += 1
+        self.remove([text for text in texts if text.num_uses >= max_uses])
+
+    def remove(self, texts: Sequence[ShelvedText]) -> None:
+        """Delete texts."""
+        self._ring.remove([text.path for text in texts])
+        for text in texts:
+            self._texts.pop(text.path, None)
+
+    def _shelved(self, path: Path, text: LearnedText) -> ShelvedText:
+        digest = request_digest(text.request_id)
+        return ShelvedText(
+            path=path,
+            request=digest,
+            kind=text.kind,
+            num_tokens=len(text.token_ids) - text.prompt_len,
+            finished_at=text.finished_at,
+            # By the request, so that all texts of one are on the same side.
+            is_held_out=int(digest, 16) < self._held_out_share * _DIGEST_SIZE,
+        )
