@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from pilotfish.messages import Command, Event
+from pilotfish.messages import EngineCommand, Event
 from pilotfish.types import Limits, LoadReport, ModelInfo
 
 
@@ -26,7 +26,7 @@ class EngineClient(Protocol):
     def load(self) -> LoadReport:
         """The latest load report; updated with every batch of events."""
 
-    def send(self, commands: Sequence[Command]) -> None:
+    def send(self, commands: Sequence[EngineCommand]) -> None:
         """Queue commands, in order, without blocking. Raises UnavailableError once the engine is gone."""
 
     async def receive(self) -> Sequence[Event]:

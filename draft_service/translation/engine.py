@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import msgspec
 
-from draft_service.translation.method import method_for
+from draft_service.translation.method import Method, method_for
 from draft_service.translation.sequence import TranslatedSequence
 from draft_service.translation.vocabularies import Vocabularies
 from pilotfish.config import Config
@@ -18,7 +18,7 @@ from pilotfish.engine_client import EngineClient
 from pilotfish.errors import ModelError, PilotfishError, UnavailableError
 from pilotfish.messages import (
     CloseSequence,
-    Command,
+    EngineCommand,
     Event,
     OpenSequence,
     Predrafted,
@@ -32,6 +32,9 @@ from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.types import Limits, LoadReport, ModelInfo, SequenceErrorCode
 
 logger = logging.getLogger(__name__)
+
+_VOCABULARY = 1
+"""What the engine calls the tokens that both have."""
 
 
 class TranslatingEngine:
@@ -56,10 +59,12 @@ class TranslatingEngine:
         self._vocabularies = vocabularies
         self._vocabulary = vocabulary
         self._sequences: dict[int, TranslatedSequence] = {}
-        self._waiting: dict[int, list[Command]] = {}
+        self._waiting: dict[int, list[EngineCommand]] = {}
         """What is asked of sequences that are being opened."""
         self._queue = EventQueue()
         self._tasks = {asyncio.create_task(self._pump())}
+        if (common := vocabularies.common(_VOCABULARY)) is not None:
+            engine.send([common])
 
     @property
     def limits(self) -> Limits:
@@ -69,9 +74,9 @@ class TranslatingEngine:
     def load(self) -> LoadReport:
         return self._engine.load
 
-    def send(self, commands: Sequence[Command]) -> None:
+    def send(self, commands: Sequence[EngineCommand]) -> None:
         self._queue.raise_if_failed()
-        ready: list[Command] = []
+        ready: list[EngineCommand] = []
         for command in commands:
             if isinstance(command, OpenSequence):
                 self._waiting[command.sequence_id] = []
@@ -113,7 +118,7 @@ class TranslatingEngine:
         method = method_for(self._vocabulary, self._vocabularies, text)
         return TranslatedSequence(command, prompt, self._vocabularies, method)
 
-    def _translate(self, command: Command) -> Iterator[Command]:
+    def _translate(self, command: EngineCommand) -> Iterator[EngineCommand]:
         """What the engine is told."""
         sequence = self._sequences.get(command.sequence_id)
         if isinstance(command, CloseSequence):
@@ -126,6 +131,8 @@ class TranslatingEngine:
             if command.base_length >= self._engine.model.max_context_tokens:
                 self._queue.put([self._too_long(command.sequence_id, asked.base_length)])
                 return
+            if sequence.method is Method.INTERSECTION:
+                yield sequence.use(_VOCABULARY)
         yield command
 
     async def _pump(self) -> None:

@@ -34,25 +34,32 @@ def method_for(vocabulary: str, vocabularies: Vocabularies, token_ids: Sequence[
     return Method.INTERSECTION if is_covered else Method.TEXT
 
 
-def drafter_sampling(sampling: SamplingParams, method: Method, vocabularies: Vocabularies) -> SamplingParams:
-    """How the drafter chooses its tokens.
+def text_sampling(sampling: SamplingParams, vocabularies: Vocabularies) -> SamplingParams:
+    """How the drafter writes text: its likeliest one, as noise cannot be shared among tokens that are others.
 
-    What names the target's tokens is left out: it is the target that keeps to it. Only rejection sampling makes use of
-    how likely a draft was; elsewhere the likeliest one is best, as noise cannot be shared among different tokens.
+    What names the target's tokens is left out, here as below: it is the target that keeps to it.
     """
-    is_drawn = method is Method.INTERSECTION and sampling.acceptance is AcceptanceMode.REJECTION
+    return msgspec.structs.replace(
+        shared_sampling(sampling),
+        temperature=0.0,
+        acceptance=AcceptanceMode.COUPLED,
+        max_tokens=_UNLIMITED,
+        stop_token_ids=vocabularies.end_ids,
+    )
+
+
+def shared_sampling(sampling: SamplingParams) -> SamplingParams:
+    """How a drafter chooses among the tokens that both have: as the target does."""
     return msgspec.structs.replace(
         sampling,
-        temperature=sampling.temperature if is_drawn else 0.0,
         repetition_penalty=1.0,
         presence_penalty=0.0,
         frequency_penalty=0.0,
         logit_bias=(),
-        acceptance=AcceptanceMode.REJECTION if is_drawn else AcceptanceMode.COUPLED,
-        max_tokens=_UNLIMITED,
-        stop_token_ids=vocabularies.end_ids,
+        stop_token_ids=(),
+        grammar=None,
         num_logprobs=None,
         min_tokens=0,
         bad_words=(),
-        allowed_token_ids=vocabularies.common_ids if method is Method.INTERSECTION else (),
+        allowed_token_ids=(),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pilotfish.errors import UnsupportedModelError
+from pilotfish.messages import LearnVocabulary
 from pilotfish.models.tokens.continuation import Continuation
 from pilotfish.models.tokens.token_bytes import TextBytes
 from pilotfish.models.tokens.tokenizer import Tokenizer
@@ -32,8 +33,16 @@ class Vocabularies:
         self.end_id = min(drafter.eos_token_ids, default=None)
         """The drafter's token that ends an answer."""
         self.end_ids = () if self.end_id is None else (self.end_id,)
-        self.common_ids = (*self.target_ids, *self.end_ids)
-        """The drafter's tokens that mean something to the target."""
+
+    def common(self, name: int) -> LearnVocabulary | None:
+        """The tokens that both have, and those that end an answer, for the drafter's engine; None: there are none.
+
+        name: as in UseVocabulary.
+        """
+        pairs = dict(self.target_ids)
+        if self.end_id is not None and self.target.eos_token_ids:
+            pairs[self.end_id] = min(self.target.eos_token_ids)
+        return LearnVocabulary(name, tuple(pairs), tuple(pairs.values())) if pairs else None
 
     def share(self, token_ids: Sequence[int]) -> float:
         """Share of these tokens of the target's that the drafter has as well; 1.0 of none."""

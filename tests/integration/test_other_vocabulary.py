@@ -82,9 +82,12 @@ async def test_its_greedy_drafts_are_right(config: Config) -> None:
 
 
 async def test_a_seeded_text_stays_what_it_is(config: Config) -> None:
+    """Tokens that both have are chosen with the target's noise: the same model drafts the same ones."""
     plain, drafted = await answers(config, temperature=0.9)
     assert drafted.token_ids == plain.token_ids
-    assert drafted.speculation.num_accepted_tokens > 0
+    stats = drafted.speculation
+    share = 0.9 if config.draft.vocabulary == "intersection" else 0.0
+    assert stats.num_accepted_tokens > share * stats.num_draft_tokens
 
 
 async def test_rejection_sampling_takes_its_drafts(config: Config) -> None:

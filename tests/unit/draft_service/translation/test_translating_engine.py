@@ -15,8 +15,9 @@ from pilotfish.engine.process.process_engine import EventQueue
 from pilotfish.errors import ModelError, UnavailableError
 from pilotfish.messages import (
     CloseSequence,
-    Command,
+    EngineCommand,
     Event,
+    LearnVocabulary,
     Opened,
     OpenSequence,
     Predrafted,
@@ -24,6 +25,7 @@ from pilotfish.messages import (
     Proposal,
     Propose,
     SequenceError,
+    UseVocabulary,
 )
 from pilotfish.types import (
     AcceptanceMode,
@@ -58,11 +60,14 @@ class Scripted:
         self.opened: dict[int, OpenSequence] = {}
         self.tokens: dict[int, list[int]] = {}
         self.asked: list[Propose] = []
+        self.used: dict[int, UseVocabulary] = {}
+        """The last of each sequence."""
+        self.vocabulary = LearnVocabulary(0, (), ())
         self.is_closed = False
         self.queue = EventQueue()
         self._answer = answer
 
-    def send(self, commands: Sequence[Command]) -> None:
+    def send(self, commands: Sequence[EngineCommand]) -> None:
         self.queue.raise_if_failed()
         for command in commands:
             match command:
@@ -78,6 +83,10 @@ class Scripted:
                     self.asked.append(command)
                     answer = self._answer(command)
                     self.queue.put([] if answer is None else [answer])
+                case LearnVocabulary():
+                    self.vocabulary = command
+                case UseVocabulary():
+                    self.used[command.sequence_id] = command
                 case CloseSequence():
                     del self.tokens[command.sequence_id]
 
@@ -243,9 +252,28 @@ async def test_common_tokens_are_drawn_with_their_probabilities(pair: Vocabulari
         mapped = pair.target_ids
         assert proposal.draft_token_ids == (mapped[one],)
         assert proposal.draft_probs == (SparseDistribution((mapped[other], mapped[one]), (0.75, 0.25)),)
-        asked = engine.opened[1].sampling
+        learned, used = engine.vocabulary, engine.used[1]
+        assert used.vocabulary == learned.vocabulary != 0
+        assert dict(zip(learned.drafter_ids, learned.target_ids, strict=True)) == {**mapped, END: END}
+        asked = used.sampling
         assert (asked.temperature, asked.logit_bias, asked.min_tokens) == (0.7, (), 0)
-        assert set(asked.allowed_token_ids) == {*mapped, END}
+        assert asked.acceptance is AcceptanceMode.REJECTION
+
+
+async def test_common_tokens_are_chosen_at_the_targets_places(pair: Vocabularies) -> None:
+    """There is its noise. In the middle of a character there is none to share."""
+    engine = Scripted(writes(pair, " fox"))
+    async with translating(engine, pair, "intersection") as translated:
+        prompt, emoji = ids(pair, "What does it say?"), ids(pair, "😀")
+        sampling = SamplingParams(temperature=0.7, seed=5, max_tokens=100, bad_words=((3,),))
+        translated.send([OpenSequence(1, prompt, sampling), Propose(1, len(prompt), (), 2)])
+        await translated.answer()
+        used, length = engine.used[1], len(engine.tokens[1])
+        assert (used.sampling.temperature, used.sampling.seed, used.sampling.bad_words) == (0.7, 5, ())
+        assert length + used.position_shift == len(prompt) != length
+        translated.send([Propose(1, len(prompt) + len(emoji) - 1, emoji[:-1], 2)])
+        await translated.answer()
+        assert engine.used[1].vocabulary == 0
 
 
 async def test_in_rejection_mode_text_is_certain(pair: Vocabularies) -> None:
@@ -318,8 +346,8 @@ async def test_auto_goes_by_the_text(pair: Vocabularies) -> None:
         await translated.answer()
         translated.send([Propose(2, 20, (), 2)])
         await translated.answer()
-        assert engine.opened[1].sampling.allowed_token_ids
-        assert not engine.opened[2].sampling.allowed_token_ids
+        assert engine.used[1].vocabulary
+        assert 2 not in engine.used
 
 
 async def test_what_is_wrong_is_told_in_the_targets_lengths(pair: Vocabularies) -> None:
