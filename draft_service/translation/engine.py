@@ -115,7 +115,7 @@ class TranslatingEngine:
     def _translated(self, command: OpenSequence) -> TranslatedSequence:
         prompt = self._vocabularies.drafter_prompt(command.prompt_token_ids)
         text = (*command.prompt_token_ids, *command.output_token_ids)
-        method = method_for(self._vocabulary, self._vocabularies, text)
+        method = method_for(self._vocabulary, self._vocabularies, text, prompt)
         return TranslatedSequence(command, prompt, self._vocabularies, method)
 
     def _translate(self, command: EngineCommand) -> Iterator[EngineCommand]:

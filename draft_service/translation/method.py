@@ -26,12 +26,18 @@ class Method(enum.Enum):
     """The drafter writes text, which is tokenised as the target would (SLEM)."""
 
 
-def method_for(vocabulary: str, vocabularies: Vocabularies, token_ids: Sequence[int]) -> Method:
-    """What draft.vocabulary says for a text of the target's tokens."""
+def method_for(
+    vocabulary: str, vocabularies: Vocabularies, token_ids: Sequence[int], drafter_token_ids: Sequence[int]
+) -> Method:
+    """What draft.vocabulary says for a text, of which either has its own tokens.
+
+    Each must have most of the other's: a drafter of words that is held to a target's bytes knows nothing any more.
+    """
     if vocabulary != "auto":
         return Method(vocabulary)
-    is_covered = vocabularies.share(token_ids[-_RECENT_TOKENS:]) >= _COVERED
-    return Method.INTERSECTION if is_covered else Method.TEXT
+    own = vocabularies.share(token_ids[-_RECENT_TOKENS:])
+    theirs = vocabularies.share_of_drafter(drafter_token_ids[-_RECENT_TOKENS:])
+    return Method.INTERSECTION if min(own, theirs) >= _COVERED else Method.TEXT
 
 
 def text_sampling(sampling: SamplingParams, vocabularies: Vocabularies) -> SamplingParams:

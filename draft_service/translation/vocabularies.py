@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from pilotfish.errors import UnsupportedModelError
 from pilotfish.messages import LearnVocabulary
@@ -46,12 +46,20 @@ class Vocabularies:
 
     def share(self, token_ids: Sequence[int]) -> float:
         """Share of these tokens of the target's that the drafter has as well; 1.0 of none."""
-        return sum(map(self.drafter_ids.__contains__, token_ids)) / len(token_ids) if token_ids else 1.0
+        return _share(self.drafter_ids, token_ids)
+
+    def share_of_drafter(self, token_ids: Sequence[int]) -> float:
+        """The same of the drafter's tokens that the target has."""
+        return _share(self.target_ids, token_ids)
 
     def drafter_prompt(self, token_ids: Sequence[int]) -> list[int]:
         """The drafter's tokens of a prompt of the target's, with those that its tokenizer adds around a text."""
         pieces = TextBytes(self.target.bytes_by_token(skip_special=False)).add(token_ids)
         return self.drafter.encode(b"".join(pieces).decode(errors="replace"))
+
+
+def _share(known: Container[int], token_ids: Sequence[int]) -> float:
+    return sum(token_id in known for token_id in token_ids) / len(token_ids) if token_ids else 1.0
 
 
 def _require_any_text(tokenizer: Tokenizer, continuation: Continuation) -> None:

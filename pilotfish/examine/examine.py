@@ -26,12 +26,14 @@ from pilotfish.examine.diagnosis import diagnose, template_fault
 from pilotfish.examine.drafted_answer import DraftedAnswer
 from pilotfish.examine.drafters import NamedDrafter, configured_for
 from pilotfish.examine.prediction import advise, predict
-from pilotfish.examine.rehearsal import DraftWatch, Question, answer_all, draft_all
+from pilotfish.examine.rehearsal import DraftWatch, FreeRows, Question, answer_all, draft_all
 from pilotfish.examine.result import DrafterResult, Examination, Finding
+from pilotfish.examine.virtual_target import BRANCHING
 from pilotfish.models.store.generation_config import sampling_defaults
 from pilotfish.models.tokens.tokenizer import Tokenizer
+from pilotfish.speculation.trees.tree import MAX_TREE_NODES
 from pilotfish.step_table import StepTable
-from pilotfish.types import SamplingParams
+from pilotfish.types import SamplingParams, TreeRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,11 +102,13 @@ class _Examiner:
             return watches[-1]
 
         core = self._target(config, drafter.name, watch)
-        answers = self._answer(core, drafter.name, watches[0])
+        kind, core.step_costs = DRAFTERS[drafter.kind], FreeRows()
+        tree = TreeRequest(MAX_TREE_NODES, BRANCHING) if kind.gives_trees else None
+        answers = self._answer(core, drafter.name, watches[0], tree)
         self._time_steps(core, config, drafter.name)
-        max_rows = config.target.engine.max_batch_tokens
-        costs = measure_in_target(core, watches[0], self.order.num_draft_tokens, self.steps, max_rows)
-        is_trained = DRAFTERS[drafter.kind].needs is not Needs.TEXT
+        max_rows, is_trained = config.target.engine.max_batch_tokens, kind.needs is not Needs.TEXT
+        num_draft_tokens = self.order.num_draft_tokens
+        costs = measure_in_target(core, watches[0], num_draft_tokens, self.steps, max_rows, grows=is_trained)
         fault = self._template_fault(core, watches[0], answers, drafter.name) if is_trained else None
         return _Measured(answers, costs, findings=[fault] if fault else [])
 
@@ -149,10 +153,12 @@ class _Examiner:
         self.questions = self.questions or _questions(core, self.order, template=template)
         return core
 
-    def _answer(self, core: EngineCore, name: str, watch: DraftWatch | None) -> Sequence[DraftedAnswer]:
+    def _answer(
+        self, core: EngineCore, name: str, watch: DraftWatch | None, tree: TreeRequest | None = None
+    ) -> Sequence[DraftedAnswer]:
         order = self.order
         progress = self._progress(f"{name}: answers", len(self.questions) * order.max_tokens)
-        answers = answer_all(core, self.questions, order.max_tokens, order.num_draft_tokens, watch, progress)
+        answers = answer_all(core, self.questions, order.max_tokens, order.num_draft_tokens, watch, progress, tree=tree)
         self.answers = self.answers or answers
         return answers
 
@@ -245,6 +251,6 @@ def _result(
             category: acceptance_of([answer for answer in answers if answer.category == category], num_draft_tokens)
             for category in categories
         },
-        speeds=predict(overall, measured.costs),
+        speeds=predict(overall, measured.costs, answers),
         findings=findings,
     )

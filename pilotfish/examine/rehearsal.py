@@ -6,6 +6,7 @@ verified.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,18 +14,32 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from pilotfish.engine.core.draft_costs import Thresholds
+from pilotfish.engine.batching.step_costs import StepCosts
+from pilotfish.engine.core.draft_costs import PATIENT
 from pilotfish.engine.core.drafts import NO_DRAFTS, Drafts
 from pilotfish.engine.core.engine import Engine
 from pilotfish.engine.core.in_target_drafting import DraftWish, InTargetDrafter
 from pilotfish.engine.core.kept_rows import KeptRows
 from pilotfish.errors import ConfigError
 from pilotfish.examine.drafted_answer import Draft, DraftedAnswer
+from pilotfish.examine.drafted_tree import DraftedTree
 from pilotfish.messages import CloseSequence, Decode, Event, OpenSequence, Proposal, Propose, SequenceError, Verdict
-from pilotfish.types import SamplingParams
+from pilotfish.types import SamplingParams, TreeRequest
 
-_PATIENT = Thresholds(round=0.0, node=0.0)
-"""Drafts go on to their full length, however little the drafter trusts them."""
+_NOISE_WEIGHT = 2
+"""On log-probabilities of a tree's path above temperature 0, for what a chain would say: as draft_growth has it."""
+
+
+class FreeRows(StepCosts):
+    """Costs of steps that say that rows are free, for as long as drafts are watched: no tree is smaller for them."""
+
+    def step_ns(self, num_rows: float) -> float:
+        del num_rows
+        return 1.0
+
+    def add(self, num_rows: int, num_prefill_rows: int, step_ns: float) -> float:
+        del num_rows, num_prefill_rows, step_ns
+        return 0.0
 
 
 @dataclass(frozen=True)
@@ -61,7 +76,7 @@ class DraftWatch:
         return self._drafter.allocate(num_blocks)
 
     def follow(self, kept: Sequence[KeptRows], wishes: Mapping[int, DraftWish]) -> Sequence[Drafts]:
-        patient = {index: msgspec.structs.replace(wish, thresholds=_PATIENT) for index, wish in wishes.items()}
+        patient = {index: msgspec.structs.replace(wish, thresholds=PATIENT) for index, wish in wishes.items()}
         start_s = self._clock()
         drafts = self._drafter.follow(kept, patient)
         self.took_s = self._clock() - start_s
@@ -84,8 +99,12 @@ def answer_all(
     num_draft_tokens: int,
     watch: DraftWatch | None = None,
     on_progress: OnProgress = lambda _: None,
+    *,
+    tree: TreeRequest | None = None,
 ) -> list[DraftedAnswer]:
     """The answers of an idle target, of max_tokens tokens at most, with the drafts that were watched.
+
+    tree: how drafts may branch; None: they are chains.
 
     Raises ConfigError when the engine refuses a question.
     """
@@ -98,7 +117,8 @@ def answer_all(
         while waiting and len(under_way) < core.limits.max_sequences:
             sequence_id, question = waiting.pop()
             under_way[sequence_id] = _Asked(question)
-            _ask(core, sequence_id, question, max_tokens + num_draft_tokens + 1, num_draft_tokens if watch else 0)
+            num_tokens = max_tokens + num_draft_tokens + 1
+            _ask(core, sequence_id, question, num_tokens, num_draft_tokens if watch else 0, tree)
         if not core.has_work:
             raise ConfigError("the target does not go on with an answer: raise target.engine.kv_cache_tokens")
         for verdict in _verdicts(core.step()):
@@ -115,10 +135,12 @@ def answer_all(
     return [done[sequence_id] for sequence_id in sorted(done)]
 
 
-def _ask(core: Engine, sequence_id: int, question: Question, num_tokens: int, num_draft_tokens: int) -> None:
+def _ask(
+    core: Engine, sequence_id: int, question: Question, num_tokens: int, num_draft_tokens: int, tree: TreeRequest | None
+) -> None:
     sampling = msgspec.structs.replace(question.sampling, max_tokens=num_tokens)
     core.submit(OpenSequence(sequence_id, question.token_ids, sampling))
-    core.submit(Decode(sequence_id, len(question.token_ids), num_tokens, num_draft_tokens=num_draft_tokens))
+    core.submit(Decode(sequence_id, len(question.token_ids), num_tokens, num_draft_tokens, tree=tree))
 
 
 def _answer(asked: _Asked, max_tokens: int, drafts: Mapping[int, Drafts]) -> DraftedAnswer:
@@ -129,8 +151,18 @@ def _answer(asked: _Asked, max_tokens: int, drafts: Mapping[int, Drafts]) -> Dra
         num_prompt_tokens=length,
         token_ids=tuple(asked.token_ids[:max_tokens]),
         is_whole=asked.is_whole and len(asked.token_ids) <= max_tokens,
-        drafts={at - length: Draft(each.token_ids, each.confidences) for at, each in drafts.items()},
+        drafts={at - length: _draft(each, asked.question.sampling) for at, each in drafts.items()},
     )
+
+
+def _draft(drafts: Drafts, sampling: SamplingParams) -> Draft:
+    """A chain, or a tree and the chain in it."""
+    if not drafts.log_probs:
+        return Draft(drafts.token_ids, drafts.confidences)
+    tree = DraftedTree(drafts.token_ids, drafts.shape.parents, drafts.log_probs)
+    nodes, weight = tree.chain(), 1 if sampling.is_greedy else _NOISE_WEIGHT
+    sure = (math.exp(weight * tree.log_probs[node]) for node in nodes)
+    return Draft(tuple(tree.token_ids[node] for node in nodes), tuple(sure), tree)
 
 
 def draft_all(
