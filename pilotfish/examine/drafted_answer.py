@@ -34,6 +34,9 @@ class DraftedAnswer:
     token_ids: tuple[int, ...]
     is_whole: bool
     """Whether it ended by itself: nothing comes after its last token."""
+    shaped: tuple[bool, ...] = ()
+    """Of each token, whether the model's likeliest one was another: with a greedy answer, before penalties and grammar.
+    Empty: nobody looked."""
     drafts: Mapping[int, Draft] = field(default_factory=dict)
     """By how many of the answer's tokens stood before the draft, from 1 on: the first comes from the prompt's step."""
 

@@ -11,20 +11,22 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import ne
+from typing import Protocol
 
 import msgspec
 
 from pilotfish.engine.batching.step_costs import StepCosts
 from pilotfish.engine.core.draft_costs import PATIENT
 from pilotfish.engine.core.drafts import NO_DRAFTS, Drafts
-from pilotfish.engine.core.engine import Engine
+from pilotfish.engine.core.engine import WAITING_POLL_S, Engine
 from pilotfish.engine.core.in_target_drafting import DraftWish, InTargetDrafter
 from pilotfish.engine.core.kept_rows import KeptRows
 from pilotfish.errors import ConfigError
 from pilotfish.examine.drafted_answer import Draft, DraftedAnswer
 from pilotfish.examine.drafted_tree import DraftedTree
 from pilotfish.messages import CloseSequence, Decode, Event, OpenSequence, Proposal, Propose, SequenceError, Verdict
-from pilotfish.types import SamplingParams, TreeRequest
+from pilotfish.types import Limits, ModelInfo, SamplingParams, TreeRequest
 
 _NOISE_WEIGHT = 2
 """On log-probabilities of a tree's path above temperature 0, for what a chain would say: as draft_growth has it."""
@@ -90,6 +92,7 @@ class _Asked:
     question: Question
     token_ids: list[int] = field(default_factory=list)
     is_whole: bool = False
+    shaped: list[bool] = field(default_factory=list)
 
 
 def answer_all(
@@ -119,12 +122,17 @@ def answer_all(
             under_way[sequence_id] = _Asked(question)
             num_tokens = max_tokens + num_draft_tokens + 1
             _ask(core, sequence_id, question, num_tokens, num_draft_tokens if watch else 0, tree)
+        if not core.has_work and core.is_waiting and any(each.question.sampling.grammar for each in under_way.values()):
+            time.sleep(WAITING_POLL_S)  # a grammar is being compiled
+            continue
         if not core.has_work:
             raise ConfigError("the target does not go on with an answer: raise target.engine.kv_cache_tokens")
         for verdict in _verdicts(core.step()):
             if (asked := under_way.get(verdict.sequence_id)) is None:
                 continue
             asked.token_ids.extend(verdict.token_ids)
+            likeliest = (each.top_token_ids[0] for each in verdict.logprobs if each.top_token_ids)
+            asked.shaped.extend(map(ne, verdict.token_ids, likeliest))
             asked.is_whole = verdict.finish_reason is not None
             on_progress(len(verdict.token_ids))
             if asked.is_whole or len(asked.token_ids) >= max_tokens:
@@ -150,6 +158,7 @@ def _answer(asked: _Asked, max_tokens: int, drafts: Mapping[int, Drafts]) -> Dra
         temperature=asked.question.sampling.temperature,
         num_prompt_tokens=length,
         token_ids=tuple(asked.token_ids[:max_tokens]),
+        shaped=tuple(asked.shaped[:max_tokens]),
         is_whole=asked.is_whole and len(asked.token_ids) <= max_tokens,
         drafts={at - length: _draft(each, asked.question.sampling) for at, each in drafts.items()},
     )
@@ -165,8 +174,19 @@ def _draft(drafts: Drafts, sampling: SamplingParams) -> Draft:
     return Draft(tuple(tree.token_ids[node] for node in nodes), tuple(sure), tree)
 
 
+class DraftEngine(Protocol):
+    """What a draft model's engine, or what translates for one, is asked for here."""
+
+    model: ModelInfo
+    limits: Limits
+
+    def submit(self, command: OpenSequence | Propose | CloseSequence) -> None: ...
+
+    def step(self) -> list[Event]: ...
+
+
 def draft_all(
-    core: Engine,
+    core: DraftEngine,
     questions: Sequence[Question],
     answers: Sequence[DraftedAnswer],
     num_draft_tokens: int,
@@ -206,7 +226,7 @@ def draft_all(
 
 
 def _propose(
-    core: Engine, sequence_id: int, question: Question, answer: DraftedAnswer, place: int, num_draft_tokens: int
+    core: DraftEngine, sequence_id: int, question: Question, answer: DraftedAnswer, place: int, num_draft_tokens: int
 ) -> None:
     base_length = len(question.token_ids) + place
     core.submit(Propose(sequence_id, base_length, answer.token_ids[place - 1 : place], num_draft_tokens))

@@ -1,13 +1,9 @@
 """A draft model that writes the target's text with tokens of its own."""
 
 import dataclasses
-import json
-import shutil
 from pathlib import Path
 
 import pytest
-import torch
-from safetensors.torch import load_file, save_file
 
 from draft_service.translation.engine import TranslatingEngine, translated
 from pilotfish.config import Config, config_from_dict
@@ -21,28 +17,6 @@ REQUEST = {"text": "The pilot fish swims ahead; the big one decides.", "max_toke
 PLAIN = {"mode": pb.SPECULATION_MODE_OFF}
 COUPLED, REJECTION = types_pb2.ACCEPTANCE_MODE_COUPLED, types_pb2.ACCEPTANCE_MODE_REJECTION
 DRAFTED = {"mode": pb.SPECULATION_MODE_ON, "num_speculative_tokens": 4}
-
-
-@pytest.fixture(scope="session")
-def other_folder(target_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The target, with its tokens in another order: what it drafts is always right, if it is understood."""
-    folder = tmp_path_factory.mktemp("other") / "model"
-    shutil.copytree(target_folder, folder)
-    path = folder / "tokenizer.json"
-    tokenizer = json.loads(path.read_text())
-    vocabulary = tokenizer["model"]["vocab"]
-    last = len(vocabulary) - 1
-    tokenizer["model"]["vocab"] = {token: last - token_id for token, token_id in vocabulary.items()}
-    for token in tokenizer["added_tokens"]:
-        token["id"] = last - token["id"]
-    path.write_text(json.dumps(tokenizer))
-    weights = load_file(folder / "model.safetensors")
-    order = torch.arange(last, -1, -1)
-    for name, weight in weights.items():
-        if weight.shape[0] == len(vocabulary):
-            weights[name] = weight[order].contiguous()
-    save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    return folder
 
 
 @pytest.fixture(params=["intersection", "text"])

@@ -49,7 +49,7 @@ def test_where_rows_cost_as_much_as_tokens_nothing_is_drafted() -> None:
     """Drafts that are right as often as not, of a drafter that is twice as sure."""
     token_ids = tuple(range(60))
     drafts = {place: Draft((place if place % 2 else -1,), (0.9,)) for place in range(1, 60)}
-    even = [DraftedAnswer("chat", 0.0, 3, token_ids, True, drafts)] * 4
+    even = [DraftedAnswer("chat", 0.0, 3, token_ids, True, drafts=drafts)] * 4
     speeds = predict(acceptance_of(even, 1), costs(), even)
     assert [speed.num_draft_tokens for speed in speeds] == [1, 1, 0, 0]
     assert speeds[-1].speed_up == 1.0
@@ -68,7 +68,7 @@ def test_trees_are_taken_where_they_are_faster(answers: list[DraftedAnswer]) -> 
         place: Draft((place, -1), (0.6, 0.5), DraftedTree((place, -1, place + 1), (-1, 0, 0), (-0.5, -0.9, -1.0)))
         for place in range(1, 60)
     }
-    branching = [DraftedAnswer("chat", 0.0, 3, tuple(range(60)), True, drafts)] * 4
+    branching = [DraftedAnswer("chat", 0.0, 3, tuple(range(60)), True, drafts=drafts)] * 4
     speeds = predict(acceptance_of(branching, 2), costs(), branching)
     assert speeds[0].is_tree
     assert not speeds[-1].is_tree  # rows are dear among many requests

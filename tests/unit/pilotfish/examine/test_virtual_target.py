@@ -65,7 +65,7 @@ def test_a_tree_takes_another_branch() -> None:
         place: Draft((-1,), (0.6,), DraftedTree((-1, place, place + 1), (-1, -1, 1), (-0.5, -0.9, -1.1)))
         for place in range(1, 40)
     }
-    answer = DraftedAnswer("chat", 0.0, 3, tuple(range(40)), True, drafts)
+    answer = DraftedAnswer("chat", 0.0, 3, tuple(range(40)), True, drafts=drafts)
     assert play([answer], FREE, 1, Way(2)).tokens_per_round == 1.0
     trees = play([answer], FREE, 1, Way(2, 16))
     assert trees.tokens_per_round == pytest.approx(3.0, rel=0.05)
