@@ -72,9 +72,8 @@ def arms_of(options: argparse.Namespace) -> list[Arm]:
 
 def _in_target(name: str, examined: str, *overrides: str) -> list[Arm]:
     """Its chains, and its trees."""
-    proposer = name if name not in ("suffix", "ngram") else name
-    trees = f"{name} tree", examined, proposer, (*overrides, "orchestrator.speculation.tree_nodes=auto")
-    chains = name, examined, proposer, (*overrides, "orchestrator.speculation.tree_nodes=0")
+    trees = f"{name} tree", examined, name, (*overrides, "orchestrator.speculation.tree_nodes=auto")
+    chains = name, examined, name, (*overrides, "orchestrator.speculation.tree_nodes=0")
     return [Arm(*chains), Arm(*trees, is_tree=True)]
 
 
@@ -94,32 +93,46 @@ class Predicted:
 
     result: DrafterResult
     rates: dict[int, tuple[float, float]]
+    tokens_per_step: dict[int, float]
 
     @classmethod
-    def of(cls, arm: Arm, prompts: Sequence[Prompt], max_tokens: int) -> "Predicted":
-        config = configured(arm)
-        drafters = parse_drafters([arm.examined], config)
-        order = Order(
-            config=config,
-            drafters=drafters,
-            prompts=prompts,
-            max_tokens=max_tokens,
-            num_draft_tokens=K,
-            temperature=0.0,
-        )
-        (result,) = examine(order).drafters
-        rates = {}
+    def of(cls, arm: Arm, result: DrafterResult) -> "Predicted":
+        rates, tokens = {}, {}
         for speed in result.speeds:
             by_length = speed.by_depth_of_trees if arm.is_tree else speed.by_draft_tokens
+            tokens_by_length = speed.tokens_by_depth_of_trees if arm.is_tree else speed.tokens_by_draft_tokens
             if speed.num_requests in LOADS:
-                rates[speed.num_requests] = by_length[0], by_length[min(K, len(by_length) - 1)]
-        return cls(result, rates)
+                longest = min(K, len(by_length) - 1)
+                rates[speed.num_requests] = by_length[0], by_length[longest]
+                tokens[speed.num_requests] = tokens_by_length[longest]
+        return cls(result, rates, tokens)
 
     def tokens_per_s(self, load: int, prompt_lens: Sequence[int], num_tokens: float) -> tuple[float, float]:
         """Prompts included, of answers of so many tokens on average: plainly and with drafts."""
         prompt_s = statistics.fmean(self.result.steps.step_s(length) for length in prompt_lens)
         plain, drafted = (num_tokens / ((num_tokens - 1) / rate + prompt_s) for rate in self.rates[load])
         return plain, drafted
+
+
+def predict(arms: Sequence[Arm], prompts: Sequence[Prompt], max_tokens: int) -> dict[str, Predicted]:
+    """By the arms' names. A drafter's chains and trees are examined together."""
+    results: dict[tuple[str, ...], DrafterResult] = {}
+    predicted = {}
+    for arm in arms:
+        key = arm.examined, *(setting for setting in arm.overrides if "tree_nodes" not in setting)
+        if key not in results:
+            config = configured(arm)
+            order = Order(
+                config=config,
+                drafters=parse_drafters([arm.examined], config),
+                prompts=prompts,
+                max_tokens=max_tokens,
+                num_draft_tokens=K,
+                temperature=0.0,
+            )
+            (results[key],) = examine(order).drafters
+        predicted[arm.name] = Predicted.of(arm, results[key])
+    return predicted
 
 
 def measure(arm: Arm, prompts: Sequence[Prompt], options: argparse.Namespace) -> dict[tuple[int, str], LoadPoint]:
@@ -158,7 +171,8 @@ def add_rows(
             plain_error=plain / off.output_tokens_per_s - 1,
             speed_up_predicted=drafted / plain,
             speed_up_measured=on.output_tokens_per_s / off.output_tokens_per_s,
-            tokens_per_step=on.drafts.tokens_per_step if on.drafts else None,
+            tokens_predicted=predicted.tokens_per_step[load],
+            tokens_measured=on.drafts.tokens_per_step if on.drafts else None,
         )
 
 
@@ -178,7 +192,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     prompts = load_prompts(options.dataset, per_category=options.prompts)
     known, others = prompts[::2], prompts[1::2]
     arms = arms_of(options)
-    predictions = {arm.name: Predicted.of(arm, known, options.max_tokens) for arm in arms}
+    predictions = predict(arms, known, options.max_tokens)
     if options.predictions:
         written = {name: predicted.rates for name, predicted in predictions.items()}
         options.predictions.write_text(json.dumps(written, indent=1) + "\n")
@@ -204,7 +218,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "plain_error": "error plain",
         "speed_up_predicted": "speed-up predicted",
         "speed_up_measured": "measured",
-        "tokens_per_step": "tokens a step",
+        "tokens_predicted": "tokens a step predicted",
+        "tokens_measured": "measured",
     }
     report.finish(options)
     return 0

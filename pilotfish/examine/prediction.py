@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from typing import NamedTuple
 
 import msgspec
 
@@ -39,6 +40,10 @@ class Speed(msgspec.Struct, frozen=True):
     """The same in trees of this depth; empty: the drafter makes none."""
     is_tree: bool = False
     """Whether the best one is a tree."""
+    tokens_by_draft_tokens: tuple[float, ...] = ()
+    """Tokens a round for each K, in chains."""
+    tokens_by_depth_of_trees: tuple[float, ...] = ()
+    """The same in trees."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +57,19 @@ class _Replayed(DraftAssumptions):
         return self.tokens_per_round[num_draft_tokens]
 
 
+class _Rates(NamedTuple):
+    """By draft length, from 0 on."""
+
+    tokens_per_s: Sequence[float] = ()
+    tokens_per_round: Sequence[float] = ()
+
+    @property
+    def best(self) -> int:
+        """As a plan has it: among lengths that differ by less than noise, the shortest."""
+        least = max(self.tokens_per_s) / (1 + TOLERANCE)
+        return next(k for k, rate in enumerate(self.tokens_per_s) if rate >= least)
+
+
 def predict(acceptance: Acceptance, costs: RoundCosts, answers: Sequence[DraftedAnswer] = ()) -> list[Speed]:
     """A row for each load that was measured. answers: those of the acceptance, of a drafter in the target."""
     if costs.is_remote:
@@ -62,58 +80,42 @@ def predict(acceptance: Acceptance, costs: RoundCosts, answers: Sequence[Drafted
 def _remote_speed(acceptance: Acceptance, costs: RoundCosts, load: int) -> Speed:
     lengths, model = _lengths(acceptance, costs, load), _remote(acceptance, costs)
     rates = [load * acceptance.tokens_per_round[k] / model.round_s(load, k) for k in lengths]
-    best = _best(rates)
-    return _speed(load, best, acceptance.tokens_per_round[best], rates)
+    return _speed(load, _Rates(rates, acceptance.tokens_per_round[: len(rates)]))
 
 
 def _played_speed(acceptance: Acceptance, costs: RoundCosts, answers: Sequence[DraftedAnswer], load: int) -> Speed:
-    lengths = _lengths(acceptance, costs, load)
-    plain = load / costs.steps.step_s(load)
-    chains = [play(answers, costs, load, Way(k)) for k in lengths[1:]]
-    rates = [plain, *(each.tokens_per_s for each in chains)]
-    best = _best(rates)
-    tokens_per_round = chains[best - 1].tokens_per_round if best else 1.0
-    if not any(draft.tree is not None for answer in answers for draft in answer.drafts.values()):
-        return _speed(load, best, tokens_per_round, rates)
-    trees = [play(answers, costs, load, Way(k, costs.max_nodes)) for k in lengths[1:]]
-    tree_rates = [plain, *(each.tokens_per_s for each in trees)]
-    best_tree = _best(tree_rates)
-    if tree_rates[best_tree] <= rates[best]:
-        return _speed(load, best, tokens_per_round, rates, tree_rates)
-    return _speed(load, best_tree, trees[best_tree - 1].tokens_per_round, rates, tree_rates, is_tree=True)
+    lengths = _lengths(acceptance, costs, load)[1:]
+
+    def played(num_nodes: int) -> _Rates:
+        runs = [play(answers, costs, load, Way(k, num_nodes)) for k in lengths]
+        plain = load / costs.steps.step_s(load)
+        return _Rates([plain, *(run.tokens_per_s for run in runs)], [1.0, *(run.tokens_per_round for run in runs)])
+
+    has_trees = any(draft.tree is not None for answer in answers for draft in answer.drafts.values())
+    return _speed(load, played(0), played(costs.max_nodes) if has_trees else _Rates())
+
+
+def _speed(load: int, chains: _Rates, trees: _Rates = _Rates()) -> Speed:
+    is_tree = bool(trees.tokens_per_s) and trees.tokens_per_s[trees.best] > chains.tokens_per_s[chains.best]
+    chosen = trees if is_tree else chains
+    return Speed(
+        num_requests=load,
+        num_draft_tokens=chosen.best,
+        tokens_per_round=chosen.tokens_per_round[chosen.best],
+        tokens_per_s=chosen.tokens_per_s[chosen.best],
+        speed_up=chosen.tokens_per_s[chosen.best] / chains.tokens_per_s[0],
+        by_draft_tokens=tuple(chains.tokens_per_s),
+        by_depth_of_trees=tuple(trees.tokens_per_s),
+        is_tree=is_tree,
+        tokens_by_draft_tokens=tuple(chains.tokens_per_round),
+        tokens_by_depth_of_trees=tuple(trees.tokens_per_round),
+    )
 
 
 def _lengths(acceptance: Acceptance, costs: RoundCosts, load: int) -> list[int]:
     """Draft lengths that a step has room for, from 0 on."""
     drafted = acceptance.drafts_per_round[1:]
     return [0, *takewhile(lambda k: load * (drafted[k - 1] + 1) <= costs.max_rows, range(1, len(drafted) + 1))]
-
-
-def _best(rates: Sequence[float]) -> int:
-    """As a plan has it: among lengths that differ by less than noise, the shortest."""
-    return next(k for k, rate in enumerate(rates) if rate >= max(rates) / (1 + TOLERANCE))
-
-
-def _speed(
-    load: int,
-    best: int,
-    tokens_per_round: float,
-    rates: Sequence[float],
-    tree_rates: Sequence[float] = (),
-    *,
-    is_tree: bool = False,
-) -> Speed:
-    tokens_per_s = (tree_rates if is_tree else rates)[best]
-    return Speed(
-        num_requests=load,
-        num_draft_tokens=best,
-        tokens_per_round=tokens_per_round,
-        tokens_per_s=tokens_per_s,
-        speed_up=tokens_per_s / rates[0],
-        by_draft_tokens=tuple(rates),
-        by_depth_of_trees=tuple(tree_rates),
-        is_tree=is_tree,
-    )
 
 
 def _remote(acceptance: Acceptance, costs: RoundCosts) -> DecodingModel:
