@@ -1,8 +1,10 @@
 """Does `pilotfish examine` foretell what a drafter makes of the speed?
 
 Twelve drafters with K draft tokens: tokens/s of all requests at 1, 4 and 8 requests, first predicted from one half of
-the prompts (and written to `--predictions FILE`, if it is named, before anything is measured), then measured over the
-services with the other half, greedily. To the predicted decoding comes what the target's steps take for the prompts.
+the prompts (and written to `--predictions FILE`, if it is named, before any drafter is measured), then measured over
+the services with the other half, greedily. To the predicted decoding comes what the target's steps take for the
+prompts, and what the services take of a step: of plain decoding with the first half, which the examination says
+nothing of.
 
 `--early-exit FOLDER`: weights of a trained exit; `--other-vocabulary MODEL`: a draft model of another vocabulary. Both
 are left out without. `--only NAME ...` takes some. `--quick` takes four drafters, shorter answers and fewer of them.
@@ -12,6 +14,7 @@ import argparse
 import json
 import statistics
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,6 +73,9 @@ def arms_of(options: argparse.Namespace) -> list[Arm]:
     return [arm for arm in arms if wanted is None or arm.name in wanted]
 
 
+PLAIN = Arm("plain", "", "", ("target.drafter.proposer=none", "target.drafter.lookup=none"))
+
+
 def _in_target(name: str, examined: str, *overrides: str) -> list[Arm]:
     """Its chains, and its trees."""
     trees = f"{name} tree", examined, name, (*overrides, "orchestrator.speculation.tree_nodes=auto")
@@ -107,10 +113,17 @@ class Predicted:
                 tokens[speed.num_requests] = tokens_by_length[longest]
         return cls(result, rates, tokens)
 
-    def tokens_per_s(self, load: int, prompt_lens: Sequence[int], num_tokens: float) -> tuple[float, float]:
-        """Prompts included, of answers of so many tokens on average: plainly and with drafts."""
+    def tokens_per_s(
+        self, load: int, prompt_lens: Sequence[int], num_tokens: float, services_s: float = 0.0
+    ) -> tuple[float, float]:
+        """Prompts included, of answers of so many tokens on average: plainly and with drafts. services_s: what the
+        services take of a step of one request."""
         prompt_s = statistics.fmean(self.result.steps.step_s(length) for length in prompt_lens)
-        plain, drafted = (num_tokens / ((num_tokens - 1) / rate + prompt_s) for rate in self.rates[load])
+        tokens_per_step = 1.0, self.tokens_per_step[load]
+        token_s = [
+            1 / rate + services_s / tokens for rate, tokens in zip(self.rates[load], tokens_per_step, strict=True)
+        ]
+        plain, drafted = (num_tokens / ((num_tokens - 1) * each + prompt_s) for each in token_s)
         return plain, drafted
 
 
@@ -135,11 +148,25 @@ def predict(arms: Sequence[Arm], prompts: Sequence[Prompt], max_tokens: int) -> 
     return predicted
 
 
-def measure(arm: Arm, prompts: Sequence[Prompt], options: argparse.Namespace) -> dict[tuple[int, str], LoadPoint]:
+def services_s(
+    predicted: Predicted, prompts: Sequence[Prompt], prompt_lens: Sequence[int], options: argparse.Namespace
+) -> dict[int, float]:
+    """What the services take of a step of one request, by load: by how much plain decoding is slower than predicted."""
+    taken = {}
+    for (load, _), point in measure(PLAIN, prompts, options, modes=("off",)).items():
+        num_tokens = point.output_tokens_per_s / point.requests_per_s
+        plain, _ = predicted.tokens_per_s(load, prompt_lens, num_tokens)
+        taken[load] = (1 / point.output_tokens_per_s - 1 / plain) * num_tokens / (num_tokens - 1)
+    return taken
+
+
+def measure(
+    arm: Arm, prompts: Sequence[Prompt], options: argparse.Namespace, modes: tuple[str, ...] = ("off", "on")
+) -> dict[tuple[int, str], LoadPoint]:
     """By load and mode."""
     settings = LoadSettings(
         concurrencies=options.loads,
-        modes=("off", "on"),
+        modes=modes,
         options=GenerateOptions(temperature=0, proposer=arm.proposer, num_speculative_tokens=K),
         prompts=[prompt.text for prompt in prompts],
         output_lengths=parse_lengths(str(options.max_tokens)),
@@ -153,16 +180,22 @@ def measure(arm: Arm, prompts: Sequence[Prompt], options: argparse.Namespace) ->
 
 
 def add_rows(
-    report: Report, arm: Arm, predicted: Predicted, points: dict[tuple[int, str], LoadPoint], prompt_lens: Sequence[int]
+    report: Report,
+    arm: Arm,
+    predicted: Predicted,
+    points: dict[tuple[int, str], LoadPoint],
+    prompt_lens: Sequence[int],
+    taken_s: dict[int, float],
 ) -> None:
-    """A row for each load."""
+    """A row for each load. taken_s: see services_s."""
     for load in dict.fromkeys(load for load, _ in points):
         off, on = points[load, "off"], points[load, "on"]
         num_tokens = off.output_tokens_per_s / off.requests_per_s
-        plain, drafted = predicted.tokens_per_s(load, prompt_lens, num_tokens)
+        plain, drafted = predicted.tokens_per_s(load, prompt_lens, num_tokens, taken_s[load])
         report.row(
             drafter=arm.name,
             requests=load,
+            services_ms=1e3 * taken_s[load],
             predicted=drafted,
             measured=on.output_tokens_per_s,
             error=drafted / on.output_tokens_per_s - 1,
@@ -174,6 +207,23 @@ def add_rows(
             tokens_predicted=predicted.tokens_per_step[load],
             tokens_measured=on.drafts.tokens_per_step if on.drafts else None,
         )
+
+
+def halves(prompts: Sequence[Prompt]) -> tuple[list[Prompt], list[Prompt]]:
+    """Of each category."""
+    parts: tuple[list[Prompt], list[Prompt]] = [], []
+    seen: Counter[str] = Counter()
+    for prompt in prompts:
+        parts[seen[prompt.category] % 2].append(prompt)
+        seen[prompt.category] += 1
+    return parts
+
+
+def lengths_of(prompts: Sequence[Prompt]) -> list[int]:
+    """Tokens of each, as a chat."""
+    config = load_config()
+    tokenizer = Tokenizer.load(tokenizer_folder(config.target.model, config.cache_dir))
+    return [len(tokenizer.apply_chat_template((ChatMessage("user", prompt.text),))) for prompt in prompts]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -190,19 +240,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.quick:
         options.prompts, options.max_tokens, options.turns = 2, 48, 1
     prompts = load_prompts(options.dataset, per_category=options.prompts)
-    known, others = prompts[::2], prompts[1::2]
+    known, others = halves(prompts)
     arms = arms_of(options)
     predictions = predict(arms, known, options.max_tokens)
+    taken_s = services_s(predictions[arms[0].name], known, lengths_of(known), options)
     if options.predictions:
-        written = {name: predicted.rates for name, predicted in predictions.items()}
+        written = {"services_s": taken_s} | {name: predicted.rates for name, predicted in predictions.items()}
         options.predictions.write_text(json.dumps(written, indent=1) + "\n")
-    config = load_config()
-    tokenizer = Tokenizer.load(tokenizer_folder(config.target.model, config.cache_dir))
-    prompt_lens = [len(tokenizer.apply_chat_template((ChatMessage("user", prompt.text),))) for prompt in others]
     conditions = {"K": K, "prompts": f"{len(known)} to predict, {len(others)} to measure", "sampling": "greedy"}
     report = Report("Does `pilotfish examine` foretell what a drafter makes of the speed?", conditions)
     for arm in arms:
-        add_rows(report, arm, predictions[arm.name], measure(arm, others, options), prompt_lens)
+        add_rows(report, arm, predictions[arm.name], measure(arm, others, options), lengths_of(others), taken_s)
     errors = [abs(row["error"]) for row in report.rows]
     gains = [abs(row["speed_up_predicted"] / row["speed_up_measured"] - 1) for row in report.rows]
     report.check("tokens/s: median error", statistics.median(errors), MEDIAN_ASKED, kind="at most")
