@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from pilotfish.messages import EngineCommand, Event
 from pilotfish.types import Limits, LoadReport, ModelInfo
@@ -37,3 +37,14 @@ class EngineClient(Protocol):
 
     async def close(self) -> None:
         """Stop the engine and release what it holds. Idempotent."""
+
+
+@runtime_checkable
+class Families(Protocol):
+    """What an engine also is that serves peers of several tokenizers."""
+
+    def model_for(self, tokenizer_fingerprint: str) -> ModelInfo | None:
+        """The model as such peers see it; None: they are not served."""
+
+    def assign(self, sequence_id: int, tokenizer_fingerprint: str) -> None:
+        """The sequence with this id, which is about to be opened, is one of such a peer's, which are served."""

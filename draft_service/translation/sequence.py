@@ -76,13 +76,13 @@ class TranslatedSequence:
             ahead=command.ahead if is_mapped else None,
         )
 
-    def use(self, vocabulary: int) -> UseVocabulary:
-        """What the last request is drafted among. vocabulary: the name of the tokens that both have."""
+    def use(self) -> UseVocabulary:
+        """What the last request is drafted among."""
         sequence_id = self._command.sequence_id
         if not self._is_mapped:
             return UseVocabulary(sequence_id)
         shift = self._asked.base_length - self.num_drafter_tokens
-        return UseVocabulary(sequence_id, vocabulary, shared_sampling(self._command.sampling), shift)
+        return UseVocabulary(sequence_id, self._vocabularies.name, shared_sampling(self._command.sampling), shift)
 
     def proposal(self, drafted: Proposal) -> Proposal:
         """The drafter's answer, for the target; one to an earlier question says so, and has no drafts."""

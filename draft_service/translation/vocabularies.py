@@ -17,9 +17,13 @@ _UNKNOWN_TO_ALL = "\U0010fffd"
 class Vocabularies:
     """What each means by the other's tokens."""
 
-    def __init__(self, target: Tokenizer, drafter: Tokenizer) -> None:
-        """Goes through both vocabularies: seconds, where they are large. Raises UnsupportedModelError for a tokenizer
-        that fails on characters that it does not know: requests have any."""
+    def __init__(self, target: Tokenizer, drafter: Tokenizer, name: int = 1) -> None:
+        """name: what the drafter's engine calls the tokens that both have (UseVocabulary), one of several; not 0.
+
+        Goes through both vocabularies: seconds, where they are large. Raises UnsupportedModelError for a tokenizer
+        that fails on characters that it does not know: requests have any.
+        """
+        self.name = name
         self.target = target
         self.drafter = drafter
         self.target_continuation = target.continuation()
@@ -34,15 +38,12 @@ class Vocabularies:
         """The drafter's token that ends an answer."""
         self.end_ids = () if self.end_id is None else (self.end_id,)
 
-    def common(self, name: int) -> LearnVocabulary | None:
-        """The tokens that both have, and those that end an answer, for the drafter's engine; None: there are none.
-
-        name: as in UseVocabulary.
-        """
+    def common(self) -> LearnVocabulary | None:
+        """The tokens that both have, and those that end an answer, for the drafter's engine; None: there are none."""
         pairs = dict(self.target_ids)
         if self.end_id is not None and self.target.eos_token_ids:
             pairs[self.end_id] = min(self.target.eos_token_ids)
-        return LearnVocabulary(name, tuple(pairs), tuple(pairs.values())) if pairs else None
+        return LearnVocabulary(self.name, tuple(pairs), tuple(pairs.values())) if pairs else None
 
     def share(self, token_ids: Sequence[int]) -> float:
         """Share of these tokens of the target's that the drafter has as well; 1.0 of none."""

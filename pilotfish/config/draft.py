@@ -31,6 +31,10 @@ class DraftConfig:
     ([proposers](proposers.md#another-vocabulary)). `same`: not at all. `intersection`: with the tokens that both have.
     `text`: as text, tokenised anew. `auto`: the first where each has 0.6 of the other's tokens of a text, else the
     second."""
+    targets: tuple[ModelOrPath, ...] = ()
+    """Models beside target.model whose tokenizers the draft model is translated to, so that one pool drafts for targets
+    of several families: a peer is known by its tokenizer. Those with the draft model's own are served in any case.
+    Needs a `vocabulary` other than `same`."""
     head: HeadOrPath = ""
     """Heads of `eagle3` or `medusa`: a folder, or the name of one that comes with Pilotfish. Empty: the one for the
     target."""

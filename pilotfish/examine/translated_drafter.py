@@ -10,8 +10,6 @@ from draft_service.translation.vocabularies import Vocabularies
 from pilotfish.engine.core.engine import Engine
 from pilotfish.messages import CloseSequence, Event, OpenSequence, Proposal, Propose, SequenceError
 
-_VOCABULARY = 1
-
 
 class TranslatedDrafter:
     """See draft_all, which takes it for the drafter's engine."""
@@ -25,7 +23,7 @@ class TranslatedDrafter:
         self._answered: list[Event] = []
         self.limits = core.limits
         self.model = msgspec.structs.replace(core.model, max_context_tokens=vocabularies.target.max_context_tokens)
-        if (common := vocabularies.common(_VOCABULARY)) is not None:
+        if (common := vocabularies.common()) is not None:
             core.submit(common)
 
     def submit(self, command: OpenSequence | Propose | CloseSequence) -> None:
@@ -54,7 +52,7 @@ class TranslatedDrafter:
             self._answered.append(Proposal(command.sequence_id, command.base_length, ()))  # as in service: none
             return
         if sequence.method is Method.INTERSECTION:
-            self._core.submit(sequence.use(_VOCABULARY))
+            self._core.submit(sequence.use())
         self._core.submit(own)
 
     def _event(self, event: Event) -> Event:

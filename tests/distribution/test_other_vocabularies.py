@@ -43,7 +43,7 @@ VOCABULARIES = Vocabularies(tokenizer(LETTERS, ("ab", "cd")), tokenizer(LETTERS[
 """Both have the letters; two tokens are the target's alone, and one the drafter's."""
 TABLE = torch.randn(11, 11, generator=torch.Generator().manual_seed(5)) * 2
 """The drafter's logits after each of its tokens."""
-COMMON = VOCABULARIES.common(1)
+COMMON = VOCABULARIES.common()
 assert COMMON is not None
 SHARED = SharedVocabulary(COMMON.drafter_ids, COMMON.target_ids, TABLE.device)
 
@@ -60,7 +60,7 @@ def translated_drafts(method: Method, prompt: tuple[int, ...], num_tokens: int, 
             opening = sequence.opening()
             request = sequence.request(Propose(1, len(prompt) + len(context), (), num_tokens), 8)
             tokens = [*opening.prompt_token_ids, *opening.output_token_ids]
-            drafts, used = [], sequence.use(1) if method is Method.INTERSECTION else UseVocabulary(1)
+            drafts, used = [], sequence.use() if method is Method.INTERSECTION else UseVocabulary(1)
             for offset in range(request.num_draft_tokens):
                 if used.vocabulary:
                     # The target's noise; in rejection mode a draft's own, another for each sequence.

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from draft_service.translation.engine import TranslatingEngine, translated
+from draft_service.translation.families import Family
 from draft_service.translation.vocabularies import Vocabularies
 from pilotfish.config import Config, TargetConfig
 from pilotfish.engine.process.process_engine import EventQueue
@@ -128,7 +129,7 @@ class Front(TranslatingEngine):
 
 @asynccontextmanager
 async def translating(engine: Scripted, pair: Vocabularies, vocabulary: str) -> AsyncIterator[Front]:
-    front = Front(engine, pair, vocabulary)
+    front = Front(engine, [Family.translated(engine.model, pair), Family(engine.model)], vocabulary)
     yield front
     await front.close()
     assert engine.is_closed
@@ -373,6 +374,36 @@ async def test_what_is_wrong_is_told_in_the_targets_lengths(pair: Vocabularies) 
         assert (error.sequence_id, error.code) == (2, SequenceErrorCode.INVALID)
 
 
+async def test_each_family_of_targets_has_its_own_tokens(pair: Vocabularies) -> None:
+    """A peer's sequences are in the tokens of its tokenizer; the drafter's own are left alone."""
+    words = Vocabularies(trained_tokenizer("byte_bpe", 300), pair.drafter, 2)
+    engine = Scripted(writes(pair, " fox and"))
+    own = tuple(pair.drafter.encode("The quick"))
+    families = [Family.translated(engine.model, pair), Family.translated(engine.model, words), Family(engine.model)]
+    # Trained tokenizers of one kind are told apart by nothing but their fingerprints.
+    families[1] = Family(msgspec.structs.replace(families[1].model, tokenizer_fingerprint="words"), words)
+    front = Front(engine, families, "text")
+    assert front.model_for("words") == families[1].model
+    assert front.model_for("theirs") == engine.model
+    assert front.model_for("unknown") is None
+    for sequence_id, fingerprint in ((2, "words"), (3, "theirs")):
+        front.assign(sequence_id, fingerprint)
+    drafts = {}
+    for sequence_id, prompt in ((1, ids(pair, "The quick")), (2, ids(words, "The quick")), (3, own)):
+        front.send([OpenSequence(sequence_id, prompt, GREEDY), Propose(sequence_id, len(prompt), (), 3)])
+        proposal = await front.answer()
+        assert isinstance(proposal, Proposal)
+        assert (proposal.sequence_id, proposal.base_length) == (sequence_id, len(prompt))
+        drafts[sequence_id] = proposal.draft_token_ids
+    assert drafts[1] == ids(pair, " fox and")[:3]
+    assert drafts[2] == ids(words, " fox and")[:3] != drafts[1]
+    assert engine.opened[3].prompt_token_ids == own
+    assert drafts[3] == tuple(pair.drafter_continuation.encode(" fox and")[0])[:3]
+    front.send([CloseSequence(3)])
+    assert 3 not in engine.tokens
+    await front.close()
+
+
 async def test_a_sequence_that_closes_while_it_opens_is_gone(pair: Vocabularies) -> None:
     engine = Scripted(writes(pair, " fox"))
     async with translating(engine, pair, "text") as translated:
@@ -397,6 +428,6 @@ async def test_the_engines_loss_is_told(pair: Vocabularies) -> None:
 async def test_a_target_whose_tokenizer_is_not_here(tmp_path: Path) -> None:
     """Of a draft service on a machine of its own, whose configuration may not name the target."""
     engine, config = Scripted(lambda _: None), Config(target=TargetConfig(model=str(tmp_path)))
-    with pytest.raises(ModelError, match=r"target\.model \(.*\): set it as .*, or draft\.vocabulary to same"):
+    with pytest.raises(ModelError, match=r"target\.model \(.*\) and draft\.targets: .* draft\.vocabulary to same"):
         await translated(engine, config)
     assert engine.is_closed
