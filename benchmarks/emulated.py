@@ -4,7 +4,8 @@ The engines are emulated (profile a100-70b: verify 8 ms, draft 0.5 ms a token); 
 controller are real. Parts: `grid` (speed-up over acceptance and K beside the formula), `load-step` (from 1 to 64
 concurrent requests and back), `ahead` (drafting while the target verifies, also with a slow network), `lookup` (a
 lookup before the draft pool, by how much of an answer is copied from its prompt), `places` (heads and a draft model in
-the target and in the pool, in virtual time, beside `pilotfish plan`). `--time-scale 10` has `grid` on
+the target and in the pool, in virtual time, beside `pilotfish plan`), `vocabulary` (a draft model of another vocabulary
+in virtual time, at the acceptance of the pairs in results/vocabularies-*.json). `--time-scale 10` has `grid` on
 hardware that is ten times as slow in everything, where this machine's processors hardly count; fewer cells, of more
 rounds. (load.py has `auto` beside always off and always on.)
 """
@@ -20,6 +21,7 @@ from emulation.grid import run_grid
 from emulation.load_step import run_load_step
 from emulation.lookup import run_lookup
 from emulation.places import run_places
+from emulation.vocabulary import run_vocabulary
 from shared.report import Report, parser
 
 from pilotfish.emulation.profiles import load_profile
@@ -30,6 +32,7 @@ PARTS = {
     "ahead": run_ahead,
     "lookup": run_lookup,
     "places": run_places,
+    "vocabulary": run_vocabulary,
 }
 
 

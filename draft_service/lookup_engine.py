@@ -12,7 +12,7 @@ from pilotfish.engine.process.process_engine import EventQueue
 from pilotfish.errors import UnavailableError
 from pilotfish.messages import (
     CloseSequence,
-    Command,
+    EngineCommand,
     Event,
     Opened,
     OpenSequence,
@@ -61,7 +61,7 @@ class LookupEngine:
     def load(self) -> LoadReport:
         return LoadReport(num_sequences_running=len(self._sequences))
 
-    def send(self, commands: Sequence[Command]) -> None:
+    def send(self, commands: Sequence[EngineCommand]) -> None:
         self._queue.raise_if_failed()
         for command in commands:
             match command:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-from pilotfish.messages import Command, Event
+from pilotfish.messages import EngineCommand, Event
 from pilotfish.types import Limits, LoadReport, ModelInfo
 
 
@@ -26,7 +26,7 @@ class EngineClient(Protocol):
     def load(self) -> LoadReport:
         """The latest load report; updated with every batch of events."""
 
-    def send(self, commands: Sequence[Command]) -> None:
+    def send(self, commands: Sequence[EngineCommand]) -> None:
         """Queue commands, in order, without blocking. Raises UnavailableError once the engine is gone."""
 
     async def receive(self) -> Sequence[Event]:
@@ -37,3 +37,14 @@ class EngineClient(Protocol):
 
     async def close(self) -> None:
         """Stop the engine and release what it holds. Idempotent."""
+
+
+@runtime_checkable
+class Families(Protocol):
+    """What an engine also is that serves peers of several tokenizers."""
+
+    def model_for(self, tokenizer_fingerprint: str) -> ModelInfo | None:
+        """The model as such peers see it; None: they are not served."""
+
+    def assign(self, sequence_id: int, tokenizer_fingerprint: str) -> None:
+        """The sequence with this id, which is about to be opened, is one of such a peer's, which are served."""

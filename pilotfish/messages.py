@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
+from typing import ClassVar
 
 import msgspec
 
@@ -105,6 +106,33 @@ class Propose(msgspec.Struct, frozen=True, tag=True):
     """None: nothing is drafted ahead."""
     is_prepared: bool = False
     """The draft on these tokens was prepared and is being verified: nothing but drafting ahead is wanted."""
+
+
+class LearnVocabulary(msgspec.Struct, frozen=True, tag=True):
+    """The tokens that a draft model has in common with a target of another vocabulary, once for all sequences.
+
+    This and UseVocabulary are said within a draft service alone (draft_service.translation).
+    """
+
+    vocabulary: int
+    """What UseVocabulary calls it; not 0."""
+    drafter_ids: tuple[int, ...]
+    target_ids: tuple[int, ...]
+    """Element i: the target's token that drafter_ids[i] stands for."""
+    sequence_id: ClassVar[int] = -1
+    """It belongs to none."""
+
+
+class UseVocabulary(msgspec.Struct, frozen=True, tag=True):
+    """From the next Propose on, a sequence's drafts are chosen among the tokens of a vocabulary, as by its target."""
+
+    sequence_id: int
+    vocabulary: int = 0
+    """One that was learned; 0: the draft model's own, and the sequence's own sampling."""
+    sampling: SamplingParams = SamplingParams()
+    """How tokens are chosen."""
+    position_shift: int = 0
+    """Added to the draft model's positions, this makes those in the target's text, whose noise is shared."""
 
 
 class CloseSequence(msgspec.Struct, frozen=True, tag=True):
@@ -316,5 +344,7 @@ _ERRORS: dict[SequenceErrorCode, type[PilotfishError]] = {
 
 TargetCommand = OpenSequence | Verify | Decode | Predrafted | CloseSequence
 Command = OpenSequence | Verify | Decode | Propose | Predrafted | CloseSequence
+EngineCommand = Command | LearnVocabulary | UseVocabulary
+"""What an engine is told: the last two by its own service alone."""
 DraftEvent = Proposal | Predrafted | SequenceError
 Event = Opened | Verdict | Proposal | Predrafted | SequenceError

@@ -111,7 +111,7 @@ def planner(profile: HardwareProfile) -> Planner:
 
 def _plain(key: tuple[str, int]) -> float:
     name, load = key
-    return _tokens_per_s(load_profile(name), Way(handling_s=HANDLING_S), 0, load)
+    return tokens_per_s(load_profile(name), Way(handling_s=HANDLING_S), 0, load)
 
 
 def _measure(case: tuple[str, float, int, Arm]) -> tuple[int, float, float]:
@@ -130,17 +130,18 @@ def _measure(case: tuple[str, float, int, Arm]) -> tuple[int, float, float]:
         draft_one_way_s=one_way_s,
         handling_s=HANDLING_S,
     )
-    return num_drafts, _tokens_per_s(profile, way, num_drafts, load), model.speed_up(load, num_drafts)
+    return num_drafts, tokens_per_s(profile, way, num_drafts, load), model.speed_up(load, num_drafts)
 
 
 def _published(added_s: float) -> float:
     """Speed-up of the profile's draft model with drafting ahead, beside the target and farther away."""
     profile, near = load_profile("a100-70b"), Way(acceptance=PUBLISHED_RATE, handling_s=HANDLING_S)
     ahead = replace(near, draft_ahead="on", draft_one_way_s=near.draft_one_way_s + added_s)
-    return _tokens_per_s(profile, ahead, PUBLISHED_K, 1) / _tokens_per_s(profile, near, 0, 1)
+    return tokens_per_s(profile, ahead, PUBLISHED_K, 1) / tokens_per_s(profile, near, 0, 1)
 
 
-def _tokens_per_s(profile: HardwareProfile, way: Way, num_drafts: int, load: int) -> float:
+def tokens_per_s(profile: HardwareProfile, way: Way, num_drafts: int, load: int) -> float:
+    """In virtual time, over TEXTS; 0 drafts: plainly."""
     mode, num_tokens = ("on" if num_drafts else "off"), max(200, min(ANSWER_TOKENS, 8000 // load))
     return statistics.mean(
         steady_tokens_per_s(PlacedStack(profile, way), mode, num_drafts, load, num_tokens, first_number=1000 * text)  # type: ignore[arg-type]

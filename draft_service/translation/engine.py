@@ -7,9 +7,8 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-import msgspec
-
-from draft_service.translation.method import method_for
+from draft_service.translation.families import Family, families_of
+from draft_service.translation.method import Method, method_for
 from draft_service.translation.sequence import TranslatedSequence
 from draft_service.translation.vocabularies import Vocabularies
 from pilotfish.config import Config
@@ -18,7 +17,7 @@ from pilotfish.engine_client import EngineClient
 from pilotfish.errors import ModelError, PilotfishError, UnavailableError
 from pilotfish.messages import (
     CloseSequence,
-    Command,
+    EngineCommand,
     Event,
     OpenSequence,
     Predrafted,
@@ -26,9 +25,6 @@ from pilotfish.messages import (
     Propose,
     SequenceError,
 )
-from pilotfish.models.store.pull import tokenizer_folder
-from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
-from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.types import Limits, LoadReport, ModelInfo, SequenceErrorCode
 
 logger = logging.getLogger(__name__)
@@ -41,25 +37,33 @@ class TranslatingEngine:
     A sequence opens once its text is tokenised, in a thread; what is asked of it meanwhile waits.
     """
 
-    def __init__(self, engine: EngineClient, vocabularies: Vocabularies, vocabulary: str) -> None:
-        """vocabulary: as draft.vocabulary, but for `same`. The engine is owned."""
-        target = vocabularies.target
-        self.model: ModelInfo = msgspec.structs.replace(
-            engine.model,
-            tokenizer_fingerprint=target.fingerprint,
-            vocab_size=target.vocab_size,
-            # Its own is in tokens of its own: see _translate.
-            max_context_tokens=target.max_context_tokens,
-            tokenizer_path=str(target.folder),
-        )
+    def __init__(self, engine: EngineClient, families: Sequence[Family], vocabulary: str) -> None:
+        """families: that of a peer that names no tokenizer first. vocabulary: as draft.vocabulary, but for `same`. The
+        engine is owned."""
+        self.model = families[0].model
         self._engine = engine
-        self._vocabularies = vocabularies
+        self._families = {family.model.tokenizer_fingerprint: family for family in families}
         self._vocabulary = vocabulary
+        self._family_of: dict[int, Family] = {}
+        """Of sequences that are about to be opened, as they were assigned."""
+        self._own = set[int]()
+        """Sequences of the drafter's own tokens."""
         self._sequences: dict[int, TranslatedSequence] = {}
-        self._waiting: dict[int, list[Command]] = {}
+        self._waiting: dict[int, list[EngineCommand]] = {}
         """What is asked of sequences that are being opened."""
         self._queue = EventQueue()
         self._tasks = {asyncio.create_task(self._pump())}
+        pairs = [family.vocabularies for family in families if family.vocabularies is not None]
+        engine.send([common for pair in pairs if (common := pair.common()) is not None])
+
+    def model_for(self, tokenizer_fingerprint: str) -> ModelInfo | None:
+        """See Families."""
+        family = self._families.get(tokenizer_fingerprint)
+        return None if family is None else family.model
+
+    def assign(self, sequence_id: int, tokenizer_fingerprint: str) -> None:
+        """See Families."""
+        self._family_of[sequence_id] = self._families[tokenizer_fingerprint]
 
     @property
     def limits(self) -> Limits:
@@ -69,13 +73,18 @@ class TranslatingEngine:
     def load(self) -> LoadReport:
         return self._engine.load
 
-    def send(self, commands: Sequence[Command]) -> None:
+    def send(self, commands: Sequence[EngineCommand]) -> None:
         self._queue.raise_if_failed()
-        ready: list[Command] = []
+        ready: list[EngineCommand] = []
         for command in commands:
             if isinstance(command, OpenSequence):
+                family = self._family_of.pop(command.sequence_id, self._families[self.model.tokenizer_fingerprint])
+                if family.vocabularies is None:
+                    self._own.add(command.sequence_id)
+                    ready.append(command)
+                    continue
                 self._waiting[command.sequence_id] = []
-                task = asyncio.create_task(self._open(command))
+                task = asyncio.create_task(self._open(command, family.vocabularies))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
             elif (waiting := self._waiting.get(command.sequence_id)) is not None:
@@ -95,8 +104,8 @@ class TranslatingEngine:
         self._sequences.clear()
         await self._engine.close()
 
-    async def _open(self, command: OpenSequence) -> None:
-        sequence = await asyncio.to_thread(self._translated, command)
+    async def _open(self, command: OpenSequence, vocabularies: Vocabularies) -> None:
+        sequence = await asyncio.to_thread(self._translated, command, vocabularies)
         waiting = self._waiting.pop(command.sequence_id)
         if any(isinstance(each, CloseSequence) for each in waiting):
             return
@@ -107,17 +116,20 @@ class TranslatingEngine:
         with suppress(UnavailableError):  # `receive` tells
             self._engine.send([sequence.opening(), *(own for each in waiting for own in self._translate(each))])
 
-    def _translated(self, command: OpenSequence) -> TranslatedSequence:
-        prompt = self._vocabularies.drafter_prompt(command.prompt_token_ids)
+    def _translated(self, command: OpenSequence, vocabularies: Vocabularies) -> TranslatedSequence:
+        prompt = vocabularies.drafter_prompt(command.prompt_token_ids)
         text = (*command.prompt_token_ids, *command.output_token_ids)
-        method = method_for(self._vocabulary, self._vocabularies, text)
-        return TranslatedSequence(command, prompt, self._vocabularies, method)
+        method = method_for(self._vocabulary, vocabularies, text, prompt)
+        return TranslatedSequence(command, prompt, vocabularies, method)
 
-    def _translate(self, command: Command) -> Iterator[Command]:
+    def _translate(self, command: EngineCommand) -> Iterator[EngineCommand]:
         """What the engine is told."""
         sequence = self._sequences.get(command.sequence_id)
         if isinstance(command, CloseSequence):
             self._sequences.pop(command.sequence_id, None)
+            self._own.discard(command.sequence_id)
+        elif command.sequence_id in self._own:
+            pass
         elif isinstance(command, Propose):
             if sequence is None or not sequence.is_known(command):
                 self._queue.put([SequenceError.unknown(command.sequence_id, command.base_length)])
@@ -126,6 +138,8 @@ class TranslatingEngine:
             if command.base_length >= self._engine.model.max_context_tokens:
                 self._queue.put([self._too_long(command.sequence_id, asked.base_length)])
                 return
+            if sequence.method is Method.INTERSECTION:
+                yield sequence.use()
         yield command
 
     async def _pump(self) -> None:
@@ -138,6 +152,8 @@ class TranslatingEngine:
 
     def _event(self, event: Event) -> Event | None:
         """What the engine says, for who asked."""
+        if event.sequence_id in self._own:
+            return event
         sequence = self._sequences.get(event.sequence_id)
         if sequence is None:
             return None
@@ -156,35 +172,28 @@ class TranslatingEngine:
 
 
 async def translated(engine: EngineClient, config: Config) -> EngineClient:
-    """The engine of config.draft.model, for targets with the tokenizer of config.target.model: itself where that is its
-    own. Raises ModelError kinds when the target's tokenizer cannot be had; the engine is closed then."""
+    """The engine of config.draft.model, for targets with the tokenizer of config.target.model or one of draft.targets:
+    itself where that is its own. Raises ModelError kinds when a tokenizer cannot be had; the engine is closed then."""
     try:
-        vocabularies = await asyncio.to_thread(_vocabularies, engine.model, config)
+        families = await asyncio.to_thread(lambda: list(families_of(engine.model, config)))
     except ModelError as error:
         await engine.close()
         raise ModelError(
-            f"{error}. The draft service translates to the tokens of target.model ({config.target.model}): set it as "
-            "the target has it, or draft.vocabulary to same"
+            f"{error}. The draft service translates to the tokens of target.model ({config.target.model}) and "
+            "draft.targets: set them as the targets have them, or draft.vocabulary to same"
         ) from error
     except BaseException:
         await engine.close()
         raise
-    if vocabularies is None:
+    if len(families) == 1 and families[0].vocabularies is None:
         return engine
-    num_common, num_tokens = len(vocabularies.target_ids), vocabularies.target.vocab_size
-    logger.info(
-        "the draft model has %d of the %d tokens of %s: its drafts are translated (draft.vocabulary %s)",
-        num_common,
-        num_tokens,
-        config.target.model,
-        config.draft.vocabulary,
-    )
-    return TranslatingEngine(engine, vocabularies, config.draft.vocabulary)
-
-
-def _vocabularies(drafter: ModelInfo, config: Config) -> Vocabularies | None:
-    """None: both have the same."""
-    folder = tokenizer_folder(config.target.model, config.cache_dir)
-    if tokenizer_fingerprint(folder) == drafter.tokenizer_fingerprint:
-        return None
-    return Vocabularies(Tokenizer.load(folder), Tokenizer.load(drafter.tokenizer_path))
+    for family in families:
+        if (pair := family.vocabularies) is not None:
+            logger.info(
+                "the draft model has %d of the %d tokens of %s: its drafts are translated (draft.vocabulary %s)",
+                len(pair.target_ids),
+                pair.target.vocab_size,
+                pair.target.folder.name,
+                config.draft.vocabulary,
+            )
+    return TranslatingEngine(engine, families, config.draft.vocabulary)

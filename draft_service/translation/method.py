@@ -26,33 +26,46 @@ class Method(enum.Enum):
     """The drafter writes text, which is tokenised as the target would (SLEM)."""
 
 
-def method_for(vocabulary: str, vocabularies: Vocabularies, token_ids: Sequence[int]) -> Method:
-    """What draft.vocabulary says for a text of the target's tokens."""
+def method_for(
+    vocabulary: str, vocabularies: Vocabularies, token_ids: Sequence[int], drafter_token_ids: Sequence[int]
+) -> Method:
+    """What draft.vocabulary says for a text, of which either has its own tokens.
+
+    Each must have most of the other's: a drafter of words that is held to a target's bytes knows nothing any more.
+    """
     if vocabulary != "auto":
         return Method(vocabulary)
-    is_covered = vocabularies.share(token_ids[-_RECENT_TOKENS:]) >= _COVERED
-    return Method.INTERSECTION if is_covered else Method.TEXT
+    own = vocabularies.share(token_ids[-_RECENT_TOKENS:])
+    theirs = vocabularies.share_of_drafter(drafter_token_ids[-_RECENT_TOKENS:])
+    return Method.INTERSECTION if min(own, theirs) >= _COVERED else Method.TEXT
 
 
-def drafter_sampling(sampling: SamplingParams, method: Method, vocabularies: Vocabularies) -> SamplingParams:
-    """How the drafter chooses its tokens.
+def text_sampling(sampling: SamplingParams, vocabularies: Vocabularies) -> SamplingParams:
+    """How the drafter writes text: its likeliest one, as noise cannot be shared among tokens that are others.
 
-    What names the target's tokens is left out: it is the target that keeps to it. Only rejection sampling makes use of
-    how likely a draft was; elsewhere the likeliest one is best, as noise cannot be shared among different tokens.
+    What names the target's tokens is left out, here as below: it is the target that keeps to it.
     """
-    is_drawn = method is Method.INTERSECTION and sampling.acceptance is AcceptanceMode.REJECTION
+    return msgspec.structs.replace(
+        shared_sampling(sampling),
+        temperature=0.0,
+        acceptance=AcceptanceMode.COUPLED,
+        max_tokens=_UNLIMITED,
+        stop_token_ids=vocabularies.end_ids,
+    )
+
+
+def shared_sampling(sampling: SamplingParams) -> SamplingParams:
+    """How a drafter chooses among the tokens that both have: as the target does."""
     return msgspec.structs.replace(
         sampling,
-        temperature=sampling.temperature if is_drawn else 0.0,
         repetition_penalty=1.0,
         presence_penalty=0.0,
         frequency_penalty=0.0,
         logit_bias=(),
-        acceptance=AcceptanceMode.REJECTION if is_drawn else AcceptanceMode.COUPLED,
-        max_tokens=_UNLIMITED,
-        stop_token_ids=vocabularies.end_ids,
+        stop_token_ids=(),
+        grammar=None,
         num_logprobs=None,
         min_tokens=0,
         bad_words=(),
-        allowed_token_ids=vocabularies.common_ids if method is Method.INTERSECTION else (),
+        allowed_token_ids=(),
     )

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from draft_service.translation.method import Method, drafter_sampling
+from draft_service.translation.method import Method, shared_sampling, text_sampling
 from draft_service.translation.target_text import TargetText
 from draft_service.translation.text_tokens import TextTokens
 from draft_service.translation.vocabularies import Vocabularies
-from pilotfish.messages import OpenSequence, Predrafted, Proposal, Propose, SequenceError
+from pilotfish.messages import OpenSequence, Predrafted, Proposal, Propose, SequenceError, UseVocabulary
 from pilotfish.speculation.lookup.index import one_hot_probs
 from pilotfish.types import SparseDistribution
 
@@ -47,7 +47,7 @@ class TranslatedSequence:
             self._command,
             prompt_token_ids=self._prompt,
             output_token_ids=tuple(self._tokens.token_ids),
-            sampling=drafter_sampling(self._command.sampling, self.method, self._vocabularies),
+            sampling=text_sampling(self._command.sampling, self._vocabularies),
         )
 
     @property
@@ -75,6 +75,14 @@ class TranslatedSequence:
             tree=command.tree if is_mapped else None,
             ahead=command.ahead if is_mapped else None,
         )
+
+    def use(self) -> UseVocabulary:
+        """What the last request is drafted among."""
+        sequence_id = self._command.sequence_id
+        if not self._is_mapped:
+            return UseVocabulary(sequence_id)
+        shift = self._asked.base_length - self.num_drafter_tokens
+        return UseVocabulary(sequence_id, self._vocabularies.name, shared_sampling(self._command.sampling), shift)
 
     def proposal(self, drafted: Proposal) -> Proposal:
         """The drafter's answer, for the target; one to an earlier question says so, and has no drafts."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from pilotfish.errors import UnsupportedModelError
+from pilotfish.messages import LearnVocabulary
 from pilotfish.models.tokens.continuation import Continuation
 from pilotfish.models.tokens.token_bytes import TextBytes
 from pilotfish.models.tokens.tokenizer import Tokenizer
@@ -16,9 +17,13 @@ _UNKNOWN_TO_ALL = "\U0010fffd"
 class Vocabularies:
     """What each means by the other's tokens."""
 
-    def __init__(self, target: Tokenizer, drafter: Tokenizer) -> None:
-        """Goes through both vocabularies: seconds, where they are large. Raises UnsupportedModelError for a tokenizer
-        that fails on characters that it does not know: requests have any."""
+    def __init__(self, target: Tokenizer, drafter: Tokenizer, name: int = 1) -> None:
+        """name: what the drafter's engine calls the tokens that both have (UseVocabulary), one of several; not 0.
+
+        Goes through both vocabularies: seconds, where they are large. Raises UnsupportedModelError for a tokenizer
+        that fails on characters that it does not know: requests have any.
+        """
+        self.name = name
         self.target = target
         self.drafter = drafter
         self.target_continuation = target.continuation()
@@ -32,17 +37,30 @@ class Vocabularies:
         self.end_id = min(drafter.eos_token_ids, default=None)
         """The drafter's token that ends an answer."""
         self.end_ids = () if self.end_id is None else (self.end_id,)
-        self.common_ids = (*self.target_ids, *self.end_ids)
-        """The drafter's tokens that mean something to the target."""
+
+    def common(self) -> LearnVocabulary | None:
+        """The tokens that both have, and those that end an answer, for the drafter's engine; None: there are none."""
+        pairs = dict(self.target_ids)
+        if self.end_id is not None and self.target.eos_token_ids:
+            pairs[self.end_id] = min(self.target.eos_token_ids)
+        return LearnVocabulary(self.name, tuple(pairs), tuple(pairs.values())) if pairs else None
 
     def share(self, token_ids: Sequence[int]) -> float:
         """Share of these tokens of the target's that the drafter has as well; 1.0 of none."""
-        return sum(map(self.drafter_ids.__contains__, token_ids)) / len(token_ids) if token_ids else 1.0
+        return _share(self.drafter_ids, token_ids)
+
+    def share_of_drafter(self, token_ids: Sequence[int]) -> float:
+        """The same of the drafter's tokens that the target has."""
+        return _share(self.target_ids, token_ids)
 
     def drafter_prompt(self, token_ids: Sequence[int]) -> list[int]:
         """The drafter's tokens of a prompt of the target's, with those that its tokenizer adds around a text."""
         pieces = TextBytes(self.target.bytes_by_token(skip_special=False)).add(token_ids)
         return self.drafter.encode(b"".join(pieces).decode(errors="replace"))
+
+
+def _share(known: Container[int], token_ids: Sequence[int]) -> float:
+    return sum(token_id in known for token_id in token_ids) / len(token_ids) if token_ids else 1.0
 
 
 def _require_any_text(tokenizer: Tokenizer, continuation: Continuation) -> None:

@@ -30,7 +30,12 @@ class DraftConfig:
     vocabulary: Literal["same", "auto", "intersection", "text"] = "same"
     """How a draft model drafts that has another tokenizer than target.model
     ([proposers](proposers.md#another-vocabulary)). `same`: not at all. `intersection`: with the tokens that both have.
-    `text`: as text, tokenised anew. `auto`: the first where both have 0.6 of a text's tokens, else the second."""
+    `text`: as text, tokenised anew. `auto`: the first where each has 0.6 of the other's tokens of a text, else the
+    second."""
+    targets: tuple[ModelOrPath, ...] = ()
+    """Models beside target.model whose tokenizers the draft model is translated to, so that one pool drafts for targets
+    of several families: a peer is known by its tokenizer. Those with the draft model's own are served in any case.
+    Needs a `vocabulary` other than `same`."""
     head: HeadOrPath = ""
     """Heads of `eagle3` or `medusa`: a folder, or the name of one that comes with Pilotfish. Empty: the one for the
     target."""

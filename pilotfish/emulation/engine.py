@@ -20,7 +20,7 @@ from pilotfish.engine.core.engine import STUCK_POLL_NS
 from pilotfish.engine.process.process_engine import EventQueue
 from pilotfish.engine.process.wire import Role
 from pilotfish.errors import PilotfishError, UnavailableError
-from pilotfish.messages import Command, Event
+from pilotfish.messages import EngineCommand, Event
 from pilotfish.types import Limits, ModelInfo
 
 EMULATED_FINGERPRINT = "emulated"
@@ -106,7 +106,7 @@ class EmulatedEngine:
         self._sleep = sleep
         self._timer = StepTimer()
         self._queue = EventQueue()
-        self._arrived: list[Command] = []
+        self._arrived: list[EngineCommand] = []
         self._has_arrived = asyncio.Event()
         self._is_delaying = False
         """Whether a step waits for sequences that come back soon."""
@@ -120,7 +120,7 @@ class EmulatedEngine:
         """Sequences held: 0 again when every peer has closed its own."""
         return self.core.num_sequences
 
-    def send(self, commands: Sequence[Command]) -> None:
+    def send(self, commands: Sequence[EngineCommand]) -> None:
         """Queue commands; a step that is being computed does not see them."""
         self._queue.raise_if_failed()
         if self._delay is not None:

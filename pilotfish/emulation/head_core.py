@@ -16,7 +16,7 @@ from pilotfish.engine.core.scheduler import ScheduledRows
 from pilotfish.engine.core.sequence import EngineSequence
 from pilotfish.engine.core.task import PredraftTask, ProposeTask, Status
 from pilotfish.engine.core.tree_proposal import TreeProposal
-from pilotfish.messages import Command, Event, Opened, OpenSequence, Propose
+from pilotfish.messages import EngineCommand, Event, Opened, OpenSequence, Propose
 
 
 class EmulatedHeadCore(EmulatedCore):
@@ -40,7 +40,7 @@ class EmulatedHeadCore(EmulatedCore):
             return Opened(command.sequence_id, 0)
         return answer
 
-    def _take(self, command: Command, now_ns: int) -> Event | None:
+    def _take(self, command: EngineCommand, now_ns: int) -> Event | None:
         answer = super()._take(command, now_ns)
         sequence = self._sequences.get(command.sequence_id)
         if isinstance(command, Propose) and sequence is not None and command.features is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -37,27 +37,30 @@ class RoundCosts:
     """Time of each further token."""
     max_rows: int
     """Rows of a step of the target."""
+    max_nodes: int = 0
+    """Draft tokens of a tree, at most (engine.max_draft_tokens)."""
     is_remote: bool = False
     """Whether drafts are asked for over a network."""
+    grows: bool = True
+    """Whether the drafter takes a pass for each token, and stops where another would not pay; a lookup looks once."""
 
-    def draft_s(self, load: int, num_draft_tokens: int) -> float:
-        """Time of so many draft tokens for each of so many sequences; 0.0 for none."""
-        if not num_draft_tokens:
-            return 0.0
-        first_s, further_s = (interpolate(self.loads, times, load) for times in (self.first_s, self.further_s))
-        return first_s + (num_draft_tokens - 1) * further_s
+    def passes_s(self, load: int, rows: Sequence[int]) -> float:
+        """Time of the drafter's first pass for so many sequences, and of further ones of so many rows each."""
+        further_s = sum(interpolate(self.loads, self.further_s, each) for each in rows)
+        return interpolate(self.loads, self.first_s, load) + further_s
 
 
 def measure_in_target(
-    core: Engine, watch: DraftWatch, num_draft_tokens: int, steps: StepTable, max_rows: int
+    core: Engine, watch: DraftWatch, num_draft_tokens: int, steps: StepTable, max_rows: int, *, grows: bool = True
 ) -> RoundCosts:
-    """Costs of the drafter that is watched in an idle target. steps: see RoundCosts."""
+    """Costs of the drafter that is watched in an idle target. steps, grows: see RoundCosts."""
     loads = _loads(core)
     one = [_drafting_s(core, watch, load, 1) for load in loads]
     length = min(num_draft_tokens, watch.max_draft_tokens or num_draft_tokens)
     all_s = [_drafting_s(core, watch, load, length) for load in loads]
     further_s = [max(0.0, (most - first) / max(1, length - 1)) for first, most in zip(one, all_s, strict=True)]
-    return RoundCosts(steps, loads, tuple(one), tuple(further_s), max_rows)
+    max_nodes = core.limits.max_draft_tokens
+    return RoundCosts(steps, loads, tuple(one), tuple(further_s), max_rows, max_nodes, grows=grows)
 
 
 def measure_draft_model(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pilotfish.examine.drafted_tree import DraftedTree
 from pilotfish.speculation.common_prefix import num_common_tokens
 
 
@@ -15,6 +16,12 @@ class Draft:
     token_ids: tuple[int, ...] = ()
     confidences: tuple[float, ...] = ()
     """Probabilities that the target comes to each token, as the drafter sees them; empty: it does not say."""
+    tree: DraftedTree | None = None
+    """What it drafts where it may branch, of which the tokens are a part; None: it cannot, or was not asked."""
+
+    def num_common(self, token_ids: Sequence[int]) -> int:
+        """Tokens of the chain that are a text's own, up to the first that is not."""
+        return num_common_tokens(self.token_ids, token_ids)
 
 
 @dataclass(frozen=True)
@@ -27,6 +34,9 @@ class DraftedAnswer:
     token_ids: tuple[int, ...]
     is_whole: bool
     """Whether it ended by itself: nothing comes after its last token."""
+    shaped: tuple[bool, ...] = ()
+    """Of each token, whether the model's likeliest one was another: with a greedy answer, before penalties and grammar.
+    Empty: nobody looked."""
     drafts: Mapping[int, Draft] = field(default_factory=dict)
     """By how many of the answer's tokens stood before the draft, from 1 on: the first comes from the prompt's step."""
 
@@ -36,7 +46,7 @@ class DraftedAnswer:
 
     def num_accepted(self, num_tokens: int) -> int:
         """Tokens of the draft after so many that are the answer's own, up to the first that is not."""
-        return num_common_tokens(self.draft_after(num_tokens).token_ids, self.token_ids[num_tokens:])
+        return self.draft_after(num_tokens).num_common(self.token_ids[num_tokens:])
 
     def is_known(self, num_tokens: int, num_draft_tokens: int) -> bool:
         """Whether the answer says what becomes of so many drafts there: it may have been cut off before."""

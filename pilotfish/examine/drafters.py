@@ -80,5 +80,6 @@ def settings_for(config: Config) -> dict[str, object]:
     service: dict[str, object] = {"proposer": "auto"}
     if draft.proposer == "model":
         engine = {"quantization": draft.engine.quantization}
-        service = {"proposer": "model", "model": draft.model, "engine": engine}
+        # Of the target's own vocabulary it is left alone.
+        service = {"proposer": "model", "model": draft.model, "vocabulary": "auto", "engine": engine}
     return {"target": {**target, "drafter": chosen}, "draft": service}

@@ -6,49 +6,31 @@ import gc
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
-import msgspec
-
+from draft_service.translation.vocabularies import Vocabularies
 from pilotfish.bench.machine import this_machine
-from pilotfish.bench.prompts import Prompt
-from pilotfish.chat import ChatMessage
 from pilotfish.config import Config
 from pilotfish.drafter_registry import DRAFTERS, Needs
+from pilotfish.engine.core.engine import Engine
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.in_target_drafting import InTargetDrafter
 from pilotfish.engine.process.calibration import calibrate
 from pilotfish.engine.process.factory import build_engine
-from pilotfish.errors import ConfigError
 from pilotfish.examine.acceptance import acceptance_of
 from pilotfish.examine.costs import RoundCosts, measure_draft_model, measure_in_target
 from pilotfish.examine.diagnosis import diagnose, template_fault
 from pilotfish.examine.drafted_answer import DraftedAnswer
 from pilotfish.examine.drafters import NamedDrafter, configured_for
 from pilotfish.examine.prediction import advise, predict
-from pilotfish.examine.rehearsal import DraftWatch, Question, answer_all, draft_all
+from pilotfish.examine.questions import Order, questions_of
+from pilotfish.examine.rehearsal import DraftEngine, DraftWatch, FreeRows, Question, answer_all, draft_all
 from pilotfish.examine.result import DrafterResult, Examination, Finding
-from pilotfish.models.store.generation_config import sampling_defaults
+from pilotfish.examine.translated_drafter import TranslatedDrafter
+from pilotfish.examine.virtual_target import BRANCHING
 from pilotfish.models.tokens.tokenizer import Tokenizer
+from pilotfish.speculation.trees.tree import MAX_TREE_NODES
 from pilotfish.step_table import StepTable
-from pilotfish.types import SamplingParams
-
-
-@dataclass(frozen=True, kw_only=True)
-class Order:
-    """What is examined, and on what."""
-
-    config: Config
-    """Its target, and whatever the drafters' engines take of it."""
-    drafters: Sequence[NamedDrafter]
-    prompts: Sequence[Prompt]
-    max_tokens: int = 64
-    """Tokens of an answer."""
-    num_draft_tokens: int = 8
-    """Tokens of a draft, at most."""
-    temperature: float = 0.7
-    """Of a second answer to each prompt; 0: there is none."""
-
+from pilotfish.types import TreeRequest
 
 _MAX_TEMPLATE_PROMPTS = 12
 
@@ -74,7 +56,8 @@ class _Examiner:
     """The target's own, as soon as there are any."""
     steps: StepTable = field(default_factory=StepTable)
     fingerprint: str = ""
-    """Of the target's tokenizer."""
+    tokenizer_path: str = ""
+    """Of the target's tokenizer, both."""
 
     def examine(self, drafter: NamedDrafter) -> DrafterResult:
         """Raises PilotfishError kinds of loading and ConfigError."""
@@ -100,11 +83,13 @@ class _Examiner:
             return watches[-1]
 
         core = self._target(config, drafter.name, watch)
-        answers = self._answer(core, drafter.name, watches[0])
+        kind, core.step_costs = DRAFTERS[drafter.kind], FreeRows()
+        tree = TreeRequest(MAX_TREE_NODES, BRANCHING) if kind.gives_trees else None
+        answers = self._answer(core, drafter.name, watches[0], tree)
         self._time_steps(core, config, drafter.name)
-        max_rows = config.target.engine.max_batch_tokens
-        costs = measure_in_target(core, watches[0], self.order.num_draft_tokens, self.steps, max_rows)
-        is_trained = DRAFTERS[drafter.kind].needs is not Needs.TEXT
+        max_rows, is_trained = config.target.engine.max_batch_tokens, kind.needs is not Needs.TEXT
+        num_draft_tokens = self.order.num_draft_tokens
+        costs = measure_in_target(core, watches[0], num_draft_tokens, self.steps, max_rows, grows=is_trained)
         fault = self._template_fault(core, watches[0], answers, drafter.name) if is_trained else None
         return _Measured(answers, costs, findings=[fault] if fault else [])
 
@@ -115,7 +100,7 @@ class _Examiner:
         chosen = replace(self.order, prompts=self.order.prompts[:_MAX_TEMPLATE_PROMPTS], temperature=0.0)
         is_replaced = bool(self.order.config.orchestrator.chat_template)
         how = "with the model's own template" if is_replaced else "without a chat template"
-        questions = _questions(core, chosen, uses_template=is_replaced, template="")
+        questions = questions_of(core, chosen, uses_template=is_replaced, template="")
         progress = self._progress(f"{name}: prompts {how}", len(questions) * chosen.max_tokens)
         others = answer_all(core, questions, chosen.max_tokens, 1, watch, progress)
         served = [answer for answer in answers if answer.temperature == 0][: len(others)]
@@ -129,30 +114,36 @@ class _Examiner:
             del core
         self.report(f"{drafter.name}: loads", 0, 0)
         drafts = build_engine(config, "draft")
-        if drafts.model.tokenizer_fingerprint != self.fingerprint:
-            raise ConfigError(
-                f"{drafter.name} has another vocabulary than the target, which is not examined: measure it with "
-                "`pilotfish bench --proposers model=MODEL`"
-            )
         progress = self._progress(f"{drafter.name}: drafts", sum(len(each.token_ids) - 1 for each in self.answers))
-        answers = draft_all(drafts, self.questions, self.answers, self.order.num_draft_tokens, progress)
+        drafting = self._translated(drafts, config)
+        answers = draft_all(drafting, self.questions, self.answers, self.order.num_draft_tokens, progress)
         self.report(f"{drafter.name}: timing", 0, 0)
         costs = measure_draft_model(drafts, self.steps, config.target.engine.max_batch_tokens)
         return _Measured(answers, costs, max_context_tokens=drafts.model.max_context_tokens)
+
+    def _translated(self, drafts: Engine, config: Config) -> DraftEngine:
+        """In the target's vocabulary: itself where it has the same."""
+        if drafts.model.tokenizer_fingerprint == self.fingerprint:
+            return drafts
+        vocabularies = Vocabularies(Tokenizer.load(self.tokenizer_path), Tokenizer.load(drafts.model.tokenizer_path))
+        wanted = config.draft.vocabulary
+        return TranslatedDrafter(drafts, vocabularies, "auto" if wanted == "same" else wanted)
 
     def _target(self, config: Config, name: str, watch: Callable[[InTargetDrafter], DraftWatch] | None) -> EngineCore:
         self.report(f"{name}: the target loads", 0, 0)
         core = build_engine(config, "target", watch=watch)
         assert isinstance(core, EngineCore)
-        self.fingerprint = core.model.tokenizer_fingerprint
+        self.fingerprint, self.tokenizer_path = core.model.tokenizer_fingerprint, core.model.tokenizer_path
         template = self.order.config.orchestrator.chat_template
-        self.questions = self.questions or _questions(core, self.order, template=template)
+        self.questions = self.questions or questions_of(core, self.order, template=template)
         return core
 
-    def _answer(self, core: EngineCore, name: str, watch: DraftWatch | None) -> Sequence[DraftedAnswer]:
+    def _answer(
+        self, core: EngineCore, name: str, watch: DraftWatch | None, tree: TreeRequest | None = None
+    ) -> Sequence[DraftedAnswer]:
         order = self.order
         progress = self._progress(f"{name}: answers", len(self.questions) * order.max_tokens)
-        answers = answer_all(core, self.questions, order.max_tokens, order.num_draft_tokens, watch, progress)
+        answers = answer_all(core, self.questions, order.max_tokens, order.num_draft_tokens, watch, progress, tree=tree)
         self.answers = self.answers or answers
         return answers
 
@@ -192,36 +183,6 @@ def examine(order: Order, report: Report = lambda *_: None) -> Examination:
     )
 
 
-def _questions(core: EngineCore, order: Order, *, template: str, uses_template: bool = True) -> list[Question]:
-    """Each prompt, as a chat where the model has a template: greedily, and all once more sampled; else as the model's
-    generation_config.json says.
-
-    template: a file in place of the model's own. Raises ConfigError for a prompt that leaves no room for an answer.
-    """
-    folder, orchestrator = Path(core.model.tokenizer_path), order.config.orchestrator
-    tokenizer = Tokenizer.load(folder, template)
-    own = sampling_defaults(folder) if orchestrator.generation_config == "auto" else {}
-    ends = tuple(sorted(tokenizer.eos_token_ids))
-    limit = core.model.max_context_tokens - order.max_tokens - order.num_draft_tokens - 1
-    questions = []
-    for temperature in (0.0, *([order.temperature] if order.temperature else [])):
-        for seed, prompt in enumerate(order.prompts):
-            text = (
-                tokenizer.apply_chat_template((ChatMessage("user", prompt.text),))
-                if uses_template and tokenizer.chat_template
-                else tokenizer.encode(prompt.text)
-            )
-            if len(text) > limit:
-                raise ConfigError(
-                    f"the prompt {prompt.text[:60]!r}... has {len(text)} tokens; beside answers of {order.max_tokens} "
-                    f"the target takes {limit}"
-                )
-            sampling = msgspec.structs.replace(SamplingParams(seed=seed, stop_token_ids=ends), **own)
-            sampling = msgspec.structs.replace(sampling, temperature=temperature)
-            questions.append(Question(prompt.category, tuple(text), sampling))
-    return questions
-
-
 def _result(
     drafter: NamedDrafter,
     config: Config,
@@ -245,6 +206,7 @@ def _result(
             category: acceptance_of([answer for answer in answers if answer.category == category], num_draft_tokens)
             for category in categories
         },
-        speeds=predict(overall, measured.costs),
+        speeds=predict(overall, measured.costs, answers),
+        steps=measured.costs.steps,
         findings=findings,
     )

@@ -1,7 +1,7 @@
 """What a drafter makes of a target's speed, before anybody has run it: rounds by their measured parts. Pure.
 
-In the target a round of B requests and K drafts is a step of B x (K + 1) rows (fewer where the drafter has no idea) and
-the drafter's time. From a draft service it is what `pilotfish plan` computes, with the way there and back.
+In the target rounds are played in virtual time, with as many of K drafts as the target would find worth their rows.
+From a draft service a round is what `pilotfish plan` computes, with the way there and back.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from typing import NamedTuple
 
 import msgspec
 
@@ -16,6 +17,8 @@ from pilotfish.emulation.profiles import HardwareProfile
 from pilotfish.emulation.profiles.step_cost import MeasuredCost
 from pilotfish.examine.acceptance import Acceptance
 from pilotfish.examine.costs import RoundCosts
+from pilotfish.examine.drafted_answer import DraftedAnswer
+from pilotfish.examine.virtual_target import Way, play
 from pilotfish.planning.decoding import TOLERANCE, DecodingModel
 from pilotfish.planning.draft_assumptions import DraftAssumptions
 from pilotfish.planning.planner import HANDLING_S, ROUND_TRIP_S
@@ -32,7 +35,15 @@ class Speed(msgspec.Struct, frozen=True):
     speed_up: float
     """Over plain decoding."""
     by_draft_tokens: tuple[float, ...]
-    """Tokens a second for each K from 0 on; as far as a step has room for its rows."""
+    """Tokens a second for each K from 0 on, in chains; as far as a step has room for its rows."""
+    by_depth_of_trees: tuple[float, ...] = ()
+    """The same in trees of this depth; empty: the drafter makes none."""
+    is_tree: bool = False
+    """Whether the best one is a tree."""
+    tokens_by_draft_tokens: tuple[float, ...] = ()
+    """Tokens a round for each K, in chains."""
+    tokens_by_depth_of_trees: tuple[float, ...] = ()
+    """The same in trees."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,33 +57,65 @@ class _Replayed(DraftAssumptions):
         return self.tokens_per_round[num_draft_tokens]
 
 
-def predict(acceptance: Acceptance, costs: RoundCosts) -> list[Speed]:
-    """A row for each load that was measured."""
-    return [_speed(acceptance, costs, load) for load in costs.loads]
+class _Rates(NamedTuple):
+    """By draft length, from 0 on."""
+
+    tokens_per_s: Sequence[float] = ()
+    tokens_per_round: Sequence[float] = ()
+
+    @property
+    def best(self) -> int:
+        """As a plan has it: among lengths that differ by less than noise, the shortest."""
+        least = max(self.tokens_per_s) / (1 + TOLERANCE)
+        return next(k for k, rate in enumerate(self.tokens_per_s) if rate >= least)
 
 
-def _speed(acceptance: Acceptance, costs: RoundCosts, load: int) -> Speed:
-    drafted = acceptance.drafts_per_round[1:]
-    lengths = [0, *takewhile(lambda k: load * (drafted[k - 1] + 1) <= costs.max_rows, range(1, len(drafted) + 1))]
-    rates = [load * acceptance.tokens_per_round[k] / round_s(acceptance, costs, load, k) for k in lengths]
-    # As a plan does: among lengths that differ by less than noise, the shortest.
-    best = next(k for k in lengths if rates[k] >= max(rates) / (1 + TOLERANCE))
+def predict(acceptance: Acceptance, costs: RoundCosts, answers: Sequence[DraftedAnswer] = ()) -> list[Speed]:
+    """A row for each load that was measured. answers: those of the acceptance, of a drafter in the target."""
+    if costs.is_remote:
+        return [_remote_speed(acceptance, costs, load) for load in costs.loads]
+    return [_played_speed(acceptance, costs, answers, load) for load in costs.loads]
+
+
+def _remote_speed(acceptance: Acceptance, costs: RoundCosts, load: int) -> Speed:
+    lengths, model = _lengths(acceptance, costs, load), _remote(acceptance, costs)
+    rates = [load * acceptance.tokens_per_round[k] / model.round_s(load, k) for k in lengths]
+    return _speed(load, _Rates(rates, acceptance.tokens_per_round[: len(rates)]))
+
+
+def _played_speed(acceptance: Acceptance, costs: RoundCosts, answers: Sequence[DraftedAnswer], load: int) -> Speed:
+    lengths = _lengths(acceptance, costs, load)[1:]
+
+    def played(num_nodes: int) -> _Rates:
+        runs = [play(answers, costs, load, Way(k, num_nodes)) for k in lengths]
+        plain = load / costs.steps.step_s(load)
+        return _Rates([plain, *(run.tokens_per_s for run in runs)], [1.0, *(run.tokens_per_round for run in runs)])
+
+    has_trees = any(draft.tree is not None for answer in answers for draft in answer.drafts.values())
+    return _speed(load, played(0), played(costs.max_nodes) if has_trees else _Rates())
+
+
+def _speed(load: int, chains: _Rates, trees: _Rates = _Rates()) -> Speed:
+    is_tree = bool(trees.tokens_per_s) and trees.tokens_per_s[trees.best] > chains.tokens_per_s[chains.best]
+    chosen = trees if is_tree else chains
     return Speed(
         num_requests=load,
-        num_draft_tokens=best,
-        tokens_per_round=acceptance.tokens_per_round[best],
-        tokens_per_s=rates[best],
-        speed_up=rates[best] / rates[0],
-        by_draft_tokens=tuple(rates),
+        num_draft_tokens=chosen.best,
+        tokens_per_round=chosen.tokens_per_round[chosen.best],
+        tokens_per_s=chosen.tokens_per_s[chosen.best],
+        speed_up=chosen.tokens_per_s[chosen.best] / chains.tokens_per_s[0],
+        by_draft_tokens=tuple(chains.tokens_per_s),
+        by_depth_of_trees=tuple(trees.tokens_per_s),
+        is_tree=is_tree,
+        tokens_by_draft_tokens=tuple(chains.tokens_per_round),
+        tokens_by_depth_of_trees=tuple(trees.tokens_per_round),
     )
 
 
-def round_s(acceptance: Acceptance, costs: RoundCosts, load: int, num_draft_tokens: int) -> float:
-    """Seconds of a round of so many requests; without drafts those of a plain step."""
-    if costs.is_remote:
-        return _remote(acceptance, costs).round_s(load, num_draft_tokens)
-    num_rows = load * (acceptance.drafts_per_round[num_draft_tokens] + 1)
-    return costs.steps.step_s(num_rows) + costs.draft_s(load, num_draft_tokens)
+def _lengths(acceptance: Acceptance, costs: RoundCosts, load: int) -> list[int]:
+    """Draft lengths that a step has room for, from 0 on."""
+    drafted = acceptance.drafts_per_round[1:]
+    return [0, *takewhile(lambda k: load * (drafted[k - 1] + 1) <= costs.max_rows, range(1, len(drafted) + 1))]
 
 
 def _remote(acceptance: Acceptance, costs: RoundCosts) -> DecodingModel:
@@ -107,6 +150,8 @@ class Advice(msgspec.Struct, frozen=True):
     """K by load."""
     off_from: int | None
     """The first of the loads from which on nothing is drafted; None: at all of them something is."""
+    takes_chains: bool = False
+    """Whether the drafter could make trees, and is faster without them at every load."""
 
 
 def advise(speeds: Mapping[str, Sequence[Speed]]) -> Advice:
@@ -118,4 +163,7 @@ def advise(speeds: Mapping[str, Sequence[Speed]]) -> Advice:
     if not any(lengths.values()):
         return Advice("", lengths, None)
     last = max(load for load, k in lengths.items() if k)
-    return Advice(best, lengths, next((load for load in lengths if load > last), None))
+    takes_chains = any(each.by_depth_of_trees for each in speeds[best]) and not any(
+        each.is_tree for each in speeds[best]
+    )
+    return Advice(best, lengths, next((load for load in lengths if load > last), None), takes_chains)

@@ -6,25 +6,42 @@ verified.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import ne
+from typing import Protocol
 
 import msgspec
 
-from pilotfish.engine.core.draft_costs import Thresholds
+from pilotfish.engine.batching.step_costs import StepCosts
+from pilotfish.engine.core.draft_costs import PATIENT
 from pilotfish.engine.core.drafts import NO_DRAFTS, Drafts
-from pilotfish.engine.core.engine import Engine
+from pilotfish.engine.core.engine import WAITING_POLL_S, Engine
 from pilotfish.engine.core.in_target_drafting import DraftWish, InTargetDrafter
 from pilotfish.engine.core.kept_rows import KeptRows
 from pilotfish.errors import ConfigError
 from pilotfish.examine.drafted_answer import Draft, DraftedAnswer
+from pilotfish.examine.drafted_tree import DraftedTree
 from pilotfish.messages import CloseSequence, Decode, Event, OpenSequence, Proposal, Propose, SequenceError, Verdict
-from pilotfish.types import SamplingParams
+from pilotfish.types import Limits, ModelInfo, SamplingParams, TreeRequest
 
-_PATIENT = Thresholds(round=0.0, node=0.0)
-"""Drafts go on to their full length, however little the drafter trusts them."""
+_NOISE_WEIGHT = 2
+"""On log-probabilities of a tree's path above temperature 0, for what a chain would say: as draft_growth has it."""
+
+
+class FreeRows(StepCosts):
+    """Costs of steps that say that rows are free, for as long as drafts are watched: no tree is smaller for them."""
+
+    def step_ns(self, num_rows: float) -> float:
+        del num_rows
+        return 1.0
+
+    def add(self, num_rows: int, num_prefill_rows: int, step_ns: float) -> float:
+        del num_rows, num_prefill_rows, step_ns
+        return 0.0
 
 
 @dataclass(frozen=True)
@@ -61,7 +78,7 @@ class DraftWatch:
         return self._drafter.allocate(num_blocks)
 
     def follow(self, kept: Sequence[KeptRows], wishes: Mapping[int, DraftWish]) -> Sequence[Drafts]:
-        patient = {index: msgspec.structs.replace(wish, thresholds=_PATIENT) for index, wish in wishes.items()}
+        patient = {index: msgspec.structs.replace(wish, thresholds=PATIENT) for index, wish in wishes.items()}
         start_s = self._clock()
         drafts = self._drafter.follow(kept, patient)
         self.took_s = self._clock() - start_s
@@ -75,6 +92,7 @@ class _Asked:
     question: Question
     token_ids: list[int] = field(default_factory=list)
     is_whole: bool = False
+    shaped: list[bool] = field(default_factory=list)
 
 
 def answer_all(
@@ -84,8 +102,12 @@ def answer_all(
     num_draft_tokens: int,
     watch: DraftWatch | None = None,
     on_progress: OnProgress = lambda _: None,
+    *,
+    tree: TreeRequest | None = None,
 ) -> list[DraftedAnswer]:
     """The answers of an idle target, of max_tokens tokens at most, with the drafts that were watched.
+
+    tree: how drafts may branch; None: they are chains.
 
     Raises ConfigError when the engine refuses a question.
     """
@@ -98,13 +120,19 @@ def answer_all(
         while waiting and len(under_way) < core.limits.max_sequences:
             sequence_id, question = waiting.pop()
             under_way[sequence_id] = _Asked(question)
-            _ask(core, sequence_id, question, max_tokens + num_draft_tokens + 1, num_draft_tokens if watch else 0)
+            num_tokens = max_tokens + num_draft_tokens + 1
+            _ask(core, sequence_id, question, num_tokens, num_draft_tokens if watch else 0, tree)
+        if not core.has_work and core.is_waiting and any(each.question.sampling.grammar for each in under_way.values()):
+            time.sleep(WAITING_POLL_S)  # a grammar is being compiled
+            continue
         if not core.has_work:
             raise ConfigError("the target does not go on with an answer: raise target.engine.kv_cache_tokens")
         for verdict in _verdicts(core.step()):
             if (asked := under_way.get(verdict.sequence_id)) is None:
                 continue
             asked.token_ids.extend(verdict.token_ids)
+            likeliest = (each.top_token_ids[0] for each in verdict.logprobs if each.top_token_ids)
+            asked.shaped.extend(map(ne, verdict.token_ids, likeliest))
             asked.is_whole = verdict.finish_reason is not None
             on_progress(len(verdict.token_ids))
             if asked.is_whole or len(asked.token_ids) >= max_tokens:
@@ -115,10 +143,12 @@ def answer_all(
     return [done[sequence_id] for sequence_id in sorted(done)]
 
 
-def _ask(core: Engine, sequence_id: int, question: Question, num_tokens: int, num_draft_tokens: int) -> None:
+def _ask(
+    core: Engine, sequence_id: int, question: Question, num_tokens: int, num_draft_tokens: int, tree: TreeRequest | None
+) -> None:
     sampling = msgspec.structs.replace(question.sampling, max_tokens=num_tokens)
     core.submit(OpenSequence(sequence_id, question.token_ids, sampling))
-    core.submit(Decode(sequence_id, len(question.token_ids), num_tokens, num_draft_tokens=num_draft_tokens))
+    core.submit(Decode(sequence_id, len(question.token_ids), num_tokens, num_draft_tokens, tree=tree))
 
 
 def _answer(asked: _Asked, max_tokens: int, drafts: Mapping[int, Drafts]) -> DraftedAnswer:
@@ -128,13 +158,35 @@ def _answer(asked: _Asked, max_tokens: int, drafts: Mapping[int, Drafts]) -> Dra
         temperature=asked.question.sampling.temperature,
         num_prompt_tokens=length,
         token_ids=tuple(asked.token_ids[:max_tokens]),
+        shaped=tuple(asked.shaped[:max_tokens]),
         is_whole=asked.is_whole and len(asked.token_ids) <= max_tokens,
-        drafts={at - length: Draft(each.token_ids, each.confidences) for at, each in drafts.items()},
+        drafts={at - length: _draft(each, asked.question.sampling) for at, each in drafts.items()},
     )
 
 
+def _draft(drafts: Drafts, sampling: SamplingParams) -> Draft:
+    """A chain, or a tree and the chain in it."""
+    if not drafts.log_probs:
+        return Draft(drafts.token_ids, drafts.confidences)
+    tree = DraftedTree(drafts.token_ids, drafts.shape.parents, drafts.log_probs)
+    nodes, weight = tree.chain(), 1 if sampling.is_greedy else _NOISE_WEIGHT
+    sure = (math.exp(weight * tree.log_probs[node]) for node in nodes)
+    return Draft(tuple(tree.token_ids[node] for node in nodes), tuple(sure), tree)
+
+
+class DraftEngine(Protocol):
+    """What a draft model's engine, or what translates for one, is asked for here."""
+
+    model: ModelInfo
+    limits: Limits
+
+    def submit(self, command: OpenSequence | Propose | CloseSequence) -> None: ...
+
+    def step(self) -> list[Event]: ...
+
+
 def draft_all(
-    core: Engine,
+    core: DraftEngine,
     questions: Sequence[Question],
     answers: Sequence[DraftedAnswer],
     num_draft_tokens: int,
@@ -174,7 +226,7 @@ def draft_all(
 
 
 def _propose(
-    core: Engine, sequence_id: int, question: Question, answer: DraftedAnswer, place: int, num_draft_tokens: int
+    core: DraftEngine, sequence_id: int, question: Question, answer: DraftedAnswer, place: int, num_draft_tokens: int
 ) -> None:
     base_length = len(question.token_ids) + place
     core.submit(Propose(sequence_id, base_length, answer.token_ids[place - 1 : place], num_draft_tokens))

@@ -8,6 +8,7 @@ import msgspec
 
 from pilotfish.examine.acceptance import Acceptance
 from pilotfish.examine.prediction import Advice, Speed
+from pilotfish.step_table import StepTable
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -31,6 +32,8 @@ class DrafterResult(msgspec.Struct, frozen=True):
     """At the temperature; None: no answer was sampled."""
     by_category: Mapping[str, Acceptance]
     speeds: Sequence[Speed]
+    steps: StepTable
+    """What the target's steps took beside it."""
     findings: Sequence[Finding] = ()
 
 

@@ -23,6 +23,7 @@ _ADVISED = (
             "num_speculative_tokens",
             "num_speculative_tokens_per_batch_size",
             "disable_by_batch_size",
+            "tree_nodes",
         ),
     ),
 )
@@ -39,6 +40,8 @@ def speculation_settings(advice: Advice) -> dict[str, Any]:
     bounds = zip(loads, [1, *(end + 1 for end in ends)], [*ends, _MANY], strict=True)
     drafted = [[first, last, k] for load, first, last in bounds if (k := advice.num_draft_tokens[load])]
     settings["num_speculative_tokens_per_batch_size"] = drafted
+    if advice.takes_chains:
+        settings["tree_nodes"] = 0
     if advice.off_from is not None:
         settings["disable_by_batch_size"] = drafted[-1][1] + 1
     return settings

@@ -15,6 +15,8 @@ _DOMAIN, _TEMPERATURE, _CONTEXT = 0.35, 0.7, 0.5
 """Shares of the others' acceptance below which a kind of prompts, sampled answers and long texts stand out: by more
 than they differ for sound drafters (the heads that come with Pilotfish: 0.5 to 0.7 for the worst kind of ten, and 0.85
 to 0.9 at temperature 0.7)."""
+_SHAPED = 0.35
+"""The same of places where penalties or a grammar have changed the target's choice."""
 _LEAST = 0.15
 """Share of first drafts that a drafter gets right which was trained for the target at all."""
 
@@ -28,6 +30,9 @@ def suspicions(answers: Sequence[DraftedAnswer], max_context_tokens: int) -> Ite
     """Of a drafter that was trained. max_context_tokens: those that it was made for; 0: nobody knows."""
     if (too_long := _context(answers, max_context_tokens)) is not None:
         yield too_long  # other differences may come of it
+        return
+    if (unseen := _shaped(answers)) is not None:
+        yield unseen
         return
     first = _first(acceptance_of(answers, 1))
     if first is not None and first < _LEAST:
@@ -75,6 +80,28 @@ def _temperature(answers: Sequence[DraftedAnswer]) -> Iterator[Finding]:
             f"{sampled:.0%} of first drafts are accepted at temperature {temperature:g}, {greedy:.0%} in greedy ones",
             "Lower temperature or top_p where the answers allow it, or draft fewer tokens for such requests",
         )
+
+
+def _shaped(answers: Sequence[DraftedAnswer]) -> Finding | None:
+    """Greedy answers, of which the target's own choices are known."""
+    rights: Mapping[bool, list[bool]] = {True: [], False: []}
+    for answer in answers:
+        if answer.temperature == 0 and len(answer.shaped) == len(answer.token_ids):
+            for place in range(1, len(answer.token_ids)):
+                rights[answer.shaped[place]].append(answer.num_accepted(place) > 0)
+    if min(map(len, rights.values())) < MIN_POSITIONS:
+        return None
+    changed, free = (sum(rights[part]) / len(rights[part]) for part in (True, False))
+    share = len(rights[True]) / sum(map(len, rights.values()))
+    if changed >= _SHAPED * free or share * (free - changed) < least_gain(len(rights[True])):
+        return None
+    return Finding(
+        "sampling that drafts cannot see (penalties, grammar)",
+        f"it changes the target's choice at {share:.0%} of the places; {changed:.0%} of first drafts are accepted "
+        f"there, {free:.0%} elsewhere",
+        "Take a head in the target, or a draft model of its vocabulary: they see both. Or leave penalties out "
+        "(orchestrator.generation_config: none)",
+    )
 
 
 def _context(answers: Sequence[DraftedAnswer], max_context_tokens: int) -> Finding | None:

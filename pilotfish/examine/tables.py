@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.table import Table
 
@@ -10,6 +12,7 @@ from pilotfish.examine.result import DrafterResult, Examination
 
 _BAR = "█"
 _BAR_WIDTH = 10
+_HEIGHTS = "▁▂▃▄▅▆▇█"
 
 
 def show(examination: Examination, console: Console) -> None:
@@ -54,17 +57,31 @@ def _cells(acceptance: Acceptance, num_places: int) -> list[str]:
 def _speeds(drafter: DrafterResult) -> Table:
     table = Table(title=f"{drafter.name}: predicted tokens/s of all requests, by draft length", title_justify="left")
     longest = max(len(speed.by_draft_tokens) for speed in drafter.speeds)
-    for column in ("requests", "plain", *map(str, range(1, longest)), "best", "speed-up"):
-        table.add_column(column, justify="right")
+    for column in ("requests", "drafts", "plain", *map(str, range(1, longest)), "", "best", "speed-up"):
+        table.add_column(column, justify="left" if column in ("drafts", "") else "right", no_wrap=not column)
     for speed in drafter.speeds:
-        cells = [
-            f"[bold]{rate:.0f}[/]" if length == speed.num_draft_tokens else f"{rate:.0f}"
-            for length, rate in enumerate(speed.by_draft_tokens)
-        ]
         best = f"K = {speed.num_draft_tokens}" if speed.num_draft_tokens else "off"
-        cells += [""] * (longest - len(cells))
-        table.add_row(str(speed.num_requests), *cells, best, f"{speed.speed_up:.2f}x")
+        ends = [best, f"{speed.speed_up:.2f}x"]
+        both = (*speed.by_draft_tokens, *speed.by_depth_of_trees)
+        cells = _rates(speed.by_draft_tokens, -1 if speed.is_tree else speed.num_draft_tokens, longest)
+        curve = _curve(speed.by_draft_tokens, min(both), max(both))
+        table.add_row(str(speed.num_requests), "chains", *cells, curve, *([] if speed.is_tree else ends))
+        if speed.by_depth_of_trees not in ((), speed.by_draft_tokens):
+            _, *cells = _rates(speed.by_depth_of_trees, speed.num_draft_tokens if speed.is_tree else -1, longest)
+            curve = _curve(speed.by_depth_of_trees, min(both), max(both))
+            table.add_row("", "trees", "", *cells, curve, *(ends if speed.is_tree else []))
     return table
+
+
+def _rates(rates: Sequence[float], best: int, longest: int) -> list[str]:
+    cells = [f"[bold]{rate:.0f}[/]" if length == best else f"{rate:.0f}" for length, rate in enumerate(rates)]
+    return [*cells, *[""] * (longest - len(cells))]
+
+
+def _curve(rates: Sequence[float], least: float, most: float) -> str:
+    """A column for each rate, from the least that is shown up to the most."""
+    share = (len(_HEIGHTS) - 1) / (most - least) if most > least else 0.0
+    return "".join(_HEIGHTS[round(share * (rate - least))] for rate in rates)
 
 
 def _advice(examination: Examination) -> str:

@@ -6,16 +6,17 @@ import pytest
 import tokenizers
 import torch
 from tokenizers import decoders, models, pre_tokenizers
+from torch import Tensor
 
 from draft_service.translation.method import Method
 from draft_service.translation.sequence import TranslatedSequence
 from draft_service.translation.vocabularies import Vocabularies
-from pilotfish.messages import OpenSequence, Proposal, Propose
+from pilotfish.messages import OpenSequence, Proposal, Propose, UseVocabulary
 from pilotfish.models.store.folder import ModelMetadata
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.speculation.draft_tokens import draft
 from pilotfish.speculation.sampling.penalties import Row
-from pilotfish.speculation.sampling.token_lists import TokenLists
+from pilotfish.speculation.shared_vocabulary import SharedVocabulary
 from pilotfish.speculation.trees.tree import DraftTree
 from pilotfish.types import AcceptanceMode, SamplingParams
 
@@ -42,9 +43,12 @@ VOCABULARIES = Vocabularies(tokenizer(LETTERS, ("ab", "cd")), tokenizer(LETTERS[
 """Both have the letters; two tokens are the target's alone, and one the drafter's."""
 TABLE = torch.randn(11, 11, generator=torch.Generator().manual_seed(5)) * 2
 """The drafter's logits after each of its tokens."""
+COMMON = VOCABULARIES.common()
+assert COMMON is not None
+SHARED = SharedVocabulary(COMMON.drafter_ids, COMMON.target_ids, TABLE.device)
 
 
-def translated_drafts(method: Method, prompt: tuple[int, ...], num_tokens: int):
+def translated_drafts(method: Method, prompt: tuple[int, ...], num_tokens: int, table: Tensor = TABLE):
     """Drafts chains with the drafter's table, by way of the drafter's tokens."""
 
     def propose(samplings, positions, contexts):
@@ -56,11 +60,16 @@ def translated_drafts(method: Method, prompt: tuple[int, ...], num_tokens: int):
             opening = sequence.opening()
             request = sequence.request(Propose(1, len(prompt) + len(context), (), num_tokens), 8)
             tokens = [*opening.prompt_token_ids, *opening.output_token_ids]
-            drafts, lists = [], TokenLists(opening.sampling)
+            drafts, used = [], sequence.use() if method is Method.INTERSECTION else UseVocabulary(1)
             for offset in range(request.num_draft_tokens):
-                # A draft's noise is its own: another position for each sequence.
-                row = Row(opening.sampling, 10_000 + 8 * index + position + offset, None, token_lists=lists)
-                (drafted,) = draft(TABLE[tokens[-1:]], [row], 11)
+                if used.vocabulary:
+                    # The target's noise; in rejection mode a draft's own, another for each sequence.
+                    assert request.base_length + used.position_shift == len(prompt) + len(context)
+                    row = Row(used.sampling, position + offset, None, draft_start=10_000 + index)
+                    (drafted,) = map(SHARED.draft, draft(SHARED.in_target_ids(table[tokens[-1:]]), [row], 11))
+                else:
+                    row = Row(opening.sampling, position + offset, None)
+                    (drafted,) = draft(table[tokens[-1:]], [row], 11)
                 drafts.append(drafted)
                 tokens.append(drafted.token_id)
             probs = tuple(drafted.probs for drafted in drafts if drafted.probs is not None)
@@ -93,3 +102,25 @@ def test_no_drafter_changes_a_seeded_token(world, method: Method) -> None:
     simulation = world.simulation(sampling, "good", tree_drafter=drafter, num_draws=2000)
     assert (simulation.run() == plain).all()
     assert simulation.num_accepted > 30
+
+
+def test_shared_noise_is_worth_nearly_what_rejection_is(world) -> None:
+    """The drafter knows the target's table, in tokens of its own: above temperature 0 the same noise chooses the same
+    tokens far more often than the likeliest one is chosen."""
+    table, target = torch.full((11, 11), -2.0), world.target_table()
+    for drafter_id, target_id in VOCABULARIES.target_ids.items():
+        for other_drafter_id, other_target_id in VOCABULARIES.target_ids.items():
+            table[drafter_id, other_drafter_id] = target[target_id, other_target_id]
+    shares = {}
+    for name, method, acceptance in (
+        ("coupled", Method.INTERSECTION, AcceptanceMode.COUPLED),
+        ("rejection", Method.INTERSECTION, AcceptanceMode.REJECTION),
+        ("likeliest", Method.TEXT, AcceptanceMode.COUPLED),
+    ):
+        sampling = SamplingParams(temperature=0.8, acceptance=acceptance)
+        drafter = translated_drafts(method, world.prompt, 1, table)
+        simulation = world.simulation(sampling, "good", tree_drafter=drafter, num_draws=2000, num_tokens=1)
+        simulation.run()
+        shares[name] = simulation.num_accepted / 2000
+    assert shares["coupled"] > 0.9 * shares["rejection"]
+    assert shares["coupled"] > shares["likeliest"] + 0.1

@@ -1,9 +1,12 @@
 """A tiny random target in bfloat16 on disk, and an EAGLE-3 head for it."""
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from pilotfish.drafters.eagle3.checkpoint import save_eagle3
 from pilotfish.drafters.eagle3.module import Eagle3Head
@@ -70,4 +73,26 @@ def medusa_folder(target_folder: Path, tmp_path_factory: pytest.TempPathFactory)
     for parameter in heads.parameters():
         parameter.data.normal_(std=0.5)
     save_medusa(heads, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def other_folder(target_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The target, with its tokens in another order: what it drafts is always right, if it is understood."""
+    folder = tmp_path_factory.mktemp("other") / "model"
+    shutil.copytree(target_folder, folder)
+    path = folder / "tokenizer.json"
+    tokenizer = json.loads(path.read_text())
+    vocabulary = tokenizer["model"]["vocab"]
+    last = len(vocabulary) - 1
+    tokenizer["model"]["vocab"] = {token: last - token_id for token, token_id in vocabulary.items()}
+    for token in tokenizer["added_tokens"]:
+        token["id"] = last - token["id"]
+    path.write_text(json.dumps(tokenizer))
+    weights = load_file(folder / "model.safetensors")
+    order = torch.arange(last, -1, -1)
+    for name, weight in weights.items():
+        if weight.shape[0] == len(vocabulary):
+            weights[name] = weight[order].contiguous()
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
     return folder

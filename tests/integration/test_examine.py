@@ -71,6 +71,42 @@ def test_every_kind_of_drafter_is_examined(
     assert not results["suffix"]["findings"]
 
 
+UNSEEN = "sampling that drafts cannot see (penalties, grammar)"
+
+
+@pytest.mark.parametrize("vocabulary", ["intersection", "text"])
+def test_a_drafter_of_another_vocabulary(arguments: list[str], other_folder: Path, vocabulary: str) -> None:
+    """The same model under other ids: what it drafts is right, if it is understood."""
+    drafter = f"model={other_folder}"
+    exact = ["--set", "draft.engine.quantization=none", "--set", f"draft.vocabulary={vocabulary}"]
+    report = json.loads(examined(drafter, "--json", "--temperature", "0", *arguments, *exact).stdout)
+    (result,) = report["drafters"]
+    assert result["greedy"]["rates"][0] > 0.9
+    assert not result["findings"]
+
+
+@pytest.mark.parametrize("shape", ["penalties", "grammar"])
+def test_what_a_drafter_cannot_see_is_named(
+    arguments: list[str], target_folder: Path, other_folder: Path, tmp_path: Path, shape: str
+) -> None:
+    """A model of another vocabulary is told neither; one of the target's own vocabulary sees both."""
+    folder = tmp_path / "shaped"
+    shutil.copytree(target_folder, folder)
+    options = ["--temperature", "0", "--set", "draft.engine.quantization=none", "--set", f"target.model={folder}"]
+    defaults = {"repetition_penalty": 1.3} if shape == "penalties" else {"eos_token_id": 7}
+    (folder / "generation_config.json").write_text(json.dumps(defaults))
+    if shape == "grammar":
+        schema = {"type": "array", "items": {"type": "string", "minLength": 4, "maxLength": 5}, "minItems": 9}
+        (tmp_path / "schema.json").write_text(json.dumps(schema))
+        options += ["--schema", str(tmp_path / "schema.json")]
+    shutil.copytree(folder, tmp_path / "copy")
+    drafters = [f"model={other_folder}", f"model={tmp_path / 'copy'}"]
+    report = json.loads(examined(*drafters, "--json", *arguments, *options, "--max-tokens", "80").stdout)
+    blind, seeing = ([finding["cause"] for finding in drafter["findings"]] for drafter in report["drafters"])
+    assert blind == [UNSEEN]
+    assert seeing == []
+
+
 def test_answers_end_as_in_service(arguments: list[str], target_folder: Path, tmp_path: Path) -> None:
     """With one of the model's end tokens, here any token: what would come behind it is not the answer's."""
     folder = tmp_path / "terse"

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pilotfish.engine.core.engine import WAITING_POLL_S, Engine
 from pilotfish.engine.process.process_engine import EventQueue
 from pilotfish.errors import PilotfishError, UnavailableError
-from pilotfish.messages import Command, Event
+from pilotfish.messages import EngineCommand, Event
 from pilotfish.types import LoadReport
 
 logger = logging.getLogger(__name__)
@@ -25,13 +25,13 @@ class ThreadedEngine:
         self._loop = asyncio.get_running_loop()
         self._queue = EventQueue()
         self.model, self.limits, self.load = core.model, core.limits, core.load()
-        self._commands: list[Command] = []
+        self._commands: list[EngineCommand] = []
         self._is_closed = False
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
 
-    def send(self, commands: Sequence[Command]) -> None:
+    def send(self, commands: Sequence[EngineCommand]) -> None:
         self._queue.raise_if_failed()
         with self._changed:
             self._commands.extend(commands)

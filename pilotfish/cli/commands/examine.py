@@ -9,6 +9,7 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from pilotfish.bench.prompts import load_prompts
+from pilotfish.bench.text_file import read_lines
 from pilotfish.cli.commands.serve import pull_models
 from pilotfish.cli.console import error_console, print_result
 from pilotfish.cli.errors import fail_on_error
@@ -21,7 +22,7 @@ from pilotfish.errors import ConfigError
 from pilotfish.installation import require
 
 if TYPE_CHECKING:
-    from pilotfish.examine.examine import Order
+    from pilotfish.examine.questions import Order
     from pilotfish.examine.result import Examination
 
 DEFAULT_MAX_TOKENS, DEFAULT_DRAFT_TOKENS, DEFAULT_TEMPERATURE = 64, 8, 0.7
@@ -51,6 +52,9 @@ def examine(
     temperature: Annotated[
         float, typer.Option("--temperature", "-t", min=0, help="Of a second answer to each prompt; 0: none.")
     ] = DEFAULT_TEMPERATURE,
+    schema: Annotated[
+        Path | None, typer.Option("--schema", metavar="FILE", help="JSON schema that every answer follows.")
+    ] = None,
     write: Annotated[
         Path | None, typer.Option("--write", metavar="FILE", help="Write the advice into this configuration file.")
     ] = None,
@@ -82,7 +86,7 @@ def examine(
     chosen = load_prompts(prompts, per_category=per_category)
     # torch takes seconds to import, and the command line is free of it.
     from pilotfish.examine.drafters import parse_drafters
-    from pilotfish.examine.examine import Order
+    from pilotfish.examine.questions import Order
     from pilotfish.examine.tables import show
 
     order = Order(
@@ -92,6 +96,7 @@ def examine(
         max_tokens=max_tokens,
         num_draft_tokens=num_draft_tokens,
         temperature=temperature,
+        schema="" if schema is None else "\n".join(read_lines(schema, "a JSON schema from")),
     )
     pull_models(config)
     result = _examined(order)

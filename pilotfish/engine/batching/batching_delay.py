@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from pilotfish.engine.batching.return_time import Returns, ReturnTime
 from pilotfish.engine.batching.step_costs import StepCosts
-from pilotfish.messages import CloseSequence, Command, Decode, Event, SequenceError, Verdict, Verify
+from pilotfish.messages import CloseSequence, Decode, EngineCommand, Event, SequenceError, Verdict, Verify
 from pilotfish.types import SequenceErrorCode
 
 _WEIGHT = 0.25
@@ -65,7 +65,7 @@ class BatchingDelay:
         self._num_awaited = 0
         """Arrivals after which the plan is made anew; it holds until _end_ns otherwise."""
 
-    def took(self, commands: Iterable[Command], arrived_ns: int) -> None:
+    def took(self, commands: Iterable[EngineCommand], arrived_ns: int) -> None:
         """Commands that arrived then."""
         for command in commands:
             sequence_id = command.sequence_id

@@ -64,6 +64,8 @@ class Thresholds:
 
 
 DEFAULT_THRESHOLDS = Thresholds()
+PATIENT = Thresholds(round=0.0, node=0.0)
+"""Drafts go on to their full length, however little the drafter trusts them."""
 
 
 class DraftCosts:

@@ -23,13 +23,22 @@ class Drafts:
     """None: each token continues the one before it."""
     confidences: tuple[float, ...] = ()
     """Probabilities that the target comes to each token of a chain that was not drawn, as the drafter sees them."""
+    log_probs: tuple[float, ...] = field(default=(), compare=False)
+    """Of the path to each node of a tree, as the drafter sees it: for who examines it (pilotfish.examine)."""
     forced: tuple[int, int] = (0, 0)
     """Place of the first token of a chain that only a grammar drafted, and the place behind the last one."""
 
     @classmethod
-    def chosen(cls, token_ids: tuple[int, ...], tree: DraftTree, sampling: SamplingParams) -> Drafts:
+    def chosen(
+        cls,
+        token_ids: tuple[int, ...],
+        tree: DraftTree,
+        sampling: SamplingParams,
+        log_probs: tuple[float, ...] = (),
+    ) -> Drafts:
         """Tokens that were not drawn: all the probability is on each (see speculation/trees/branching.py)."""
-        return cls(token_ids, one_hot_probs(token_ids, sampling), None if tree.is_chain else tree)
+        probs = one_hot_probs(token_ids, sampling)
+        return cls(token_ids, probs, None if tree.is_chain else tree, log_probs=log_probs)
 
     def __len__(self) -> int:
         return len(self.token_ids)
@@ -43,7 +52,7 @@ class Drafts:
         if self.tree is None:
             kept = max(0, min(max_depth, max_nodes))
             forced = min(self.forced[0], kept), min(self.forced[1], kept)
-            return Drafts(self.token_ids[:kept], self.probs[:kept], None, self.confidences[:kept], forced)
+            return Drafts(self.token_ids[:kept], self.probs[:kept], None, self.confidences[:kept], forced=forced)
         nodes = self.tree.kept_nodes(max_depth, max_nodes)
         if len(nodes) == len(self):
             return self

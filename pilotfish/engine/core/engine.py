@@ -21,13 +21,15 @@ from pilotfish.engine.learning.head_versions import HeadVersions
 from pilotfish.engine.learning.recorder import Recorder
 from pilotfish.messages import (
     CloseSequence,
-    Command,
     Decode,
+    EngineCommand,
     Event,
+    LearnVocabulary,
     OpenSequence,
     Predrafted,
     Propose,
     SequenceError,
+    UseVocabulary,
     Verdict,
     Verify,
 )
@@ -134,7 +136,7 @@ class Engine(ABC):
             drafter_version=self.drafter_version,
         )
 
-    def submit(self, command: Command) -> None:
+    def submit(self, command: EngineCommand) -> None:
         """Take a command; what it is answered at once comes out of the next step. One that fails costs its sequence."""
         self._stuck_until_ns = 0
         try:
@@ -208,7 +210,7 @@ class Engine(ABC):
     def _run(self, scheduled: Sequence[ScheduledRows], start_ns: int) -> Iterable[Event]:
         """Compute the rows and what follows from them."""
 
-    def _take(self, command: Command, now_ns: int) -> Event | None:
+    def _take(self, command: EngineCommand, now_ns: int) -> Event | None:
         match command:
             case OpenSequence():
                 return self._open(command)
@@ -220,6 +222,12 @@ class Engine(ABC):
                 return self._intake.propose(command, now_ns)
             case Predrafted():
                 self._intake.prepare(command)
+                return None
+            case LearnVocabulary():
+                return None  # EngineCore does: it is a draft model's
+            case UseVocabulary():
+                if (sequence := self._sequences.get(command.sequence_id)) is not None:
+                    sequence.vocabulary = command if command.vocabulary else None
                 return None
             case CloseSequence():
                 self._forget(command.sequence_id)

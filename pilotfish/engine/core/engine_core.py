@@ -17,17 +17,18 @@ from pilotfish.engine.core.grammars import Grammars
 from pilotfish.engine.core.in_target_drafting import InTargetDrafter, InTargetDrafting
 from pilotfish.engine.core.kept_rows import KeptRows, kept_rows
 from pilotfish.engine.core.model_engine import Decided, ModelEngine
-from pilotfish.engine.core.proposing import draft_next, draft_plan
+from pilotfish.engine.core.proposing import draft_among, draft_plan
 from pilotfish.engine.core.scheduler import ScheduledRows
 from pilotfish.engine.core.step_rows import build_step
 from pilotfish.engine.core.task import Status
 from pilotfish.engine.learning.recorder import Piece, Recorder
 from pilotfish.engine.learning.recording import MAX_TEXT_TOKENS
-from pilotfish.messages import Verdict
+from pilotfish.messages import EngineCommand, Event, LearnVocabulary, Verdict
 from pilotfish.models.decoder import Decoder
 from pilotfish.speculation.results import Outcome
 from pilotfish.speculation.rounds import Round, verify
 from pilotfish.speculation.sampling.transfer import to_device
+from pilotfish.speculation.shared_vocabulary import SharedVocabulary
 from pilotfish.types import ModelInfo
 
 
@@ -59,6 +60,8 @@ class EngineCore(ModelEngine):
         )
         self._decoder = decoder
         self._top_m = top_m
+        self._vocabularies: dict[int, SharedVocabulary] = {}
+        """Of targets that are drafted for in tokens of theirs."""
         num_blocks = self.kv_cache.pool.num_usable + 1
         num_bytes = decoder.allocate(num_blocks).num_bytes
         self._features = features
@@ -86,6 +89,12 @@ class EngineCore(ModelEngine):
         self._prefill_ns = 0.0
         self.kv_cache.pool.clear_cache()
 
+    def _take(self, command: EngineCommand, now_ns: int) -> Event | None:
+        if isinstance(command, LearnVocabulary):
+            shared = SharedVocabulary(command.drafter_ids, command.target_ids, self._decoder.device)
+            self._vocabularies[command.vocabulary] = shared
+        return super()._take(command, now_ns)
+
     @torch.inference_mode()
     def _compute(
         self, scheduled: Sequence[ScheduledRows], verified: Sequence[ScheduledRows], drafting: Sequence[ScheduledRows]
@@ -94,7 +103,7 @@ class EngineCore(ModelEngine):
         num_verified_rows = sum(rows.num_logit_rows for rows in verified)
         outcomes = verify(logits[:num_verified_rows], [_round(rows) for rows in verified])
         plans = [draft_plan(rows.sequence) for rows in drafting]
-        return outcomes, draft_next(logits[num_verified_rows:], plans, self._top_m)
+        return outcomes, draft_among(logits[num_verified_rows:], plans, self._top_m, self._vocabularies)
 
     @torch.inference_mode()
     def _keep(

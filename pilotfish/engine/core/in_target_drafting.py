@@ -112,7 +112,7 @@ class InTargetDrafting:
     def _draft(self, kept: Sequence[KeptRows], num_sequences: int) -> None:
         wishes = self._wishes(kept, num_sequences)
         try:
-            drafts = dict(zip(wishes, _worthwhile(self._drafter.follow(kept, wishes), wishes), strict=True))
+            drafts = dict(zip(wishes, self._followed(kept, wishes), strict=True))
         except Exception:
             # Fail open: what a drafter does wrong costs no request.
             logger.exception("the drafter %s failed; its sequences go on without drafts", self._drafter.name)
@@ -121,6 +121,10 @@ class InTargetDrafting:
             return
         for index, entry in enumerate(kept):
             entry.sequence.suggest(drafts.get(index, NO_DRAFTS), self._version())
+
+    def _followed(self, kept: Sequence[KeptRows], wishes: Mapping[int, DraftWish]) -> list[Drafts]:
+        thresholds = next((wish.thresholds for wish in wishes.values()), DEFAULT_THRESHOLDS)
+        return worthwhile(self._drafter.follow(kept, wishes), thresholds)
 
     def _wishes(self, kept: Sequence[KeptRows], num_sequences: int) -> dict[int, DraftWish]:
         """Wishes by index in kept: what the runs ask for, as far as it could be output and the cache has room for
@@ -174,9 +178,8 @@ class InTargetDrafting:
         return DraftWish(sequence, num_draft_tokens, thresholds=thresholds) if num_draft_tokens > 0 else None
 
 
-def _worthwhile(drafts: Sequence[Drafts], wishes: Mapping[int, DraftWish]) -> list[Drafts]:
+def worthwhile(drafts: Sequence[Drafts], thresholds: Thresholds) -> list[Drafts]:
     """The drafts without tokens of chains that are not worth their rows: the likeliest of all sequences are."""
-    thresholds = next((wish.thresholds for wish in wishes.values()), DEFAULT_THRESHOLDS)
     if not thresholds.row_prices:
         return list(drafts)
     # No token is likelier than the one before it: the best ones are the beginnings of chains.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ from pilotfish.engine.core.tree_proposal import TreeProposal
 from pilotfish.speculation.draft_tokens import draft
 from pilotfish.speculation.sampling.penalties import Row
 from pilotfish.speculation.sampling.transfer import to_device
+from pilotfish.speculation.shared_vocabulary import SharedVocabulary
 from pilotfish.speculation.trees.branching import branch
 from pilotfish.speculation.trees.fan_out import MAX_RIVALS
 
@@ -28,6 +30,8 @@ class DraftPlan:
     """Whether a token is drawn from each row."""
     num_candidates: int = 0
     """Candidates wanted of each row."""
+    vocabulary: int = 0
+    """What is drafted among; see UseVocabulary."""
 
 
 def draft_next(
@@ -56,6 +60,35 @@ def draft_next(
     ]
 
 
+def draft_among(
+    logits: Tensor, plans: Sequence[DraftPlan], top_m: int, vocabularies: Mapping[int, SharedVocabulary]
+) -> list[Drafted]:
+    """As draft_next, each plan among the tokens of its vocabulary, if that is one of these."""
+    ends = list(accumulate(len(plan.rows) for plan in plans))
+    drafted: dict[int, Drafted] = {}
+    for name in dict.fromkeys(plan.vocabulary for plan in plans):
+        members = [index for index, plan in enumerate(plans) if plan.vocabulary == name]
+        chosen = [plans[index] for index in members]
+        row_ids = [row for index in members for row in range(ends[index] - len(plans[index].rows), ends[index])]
+        own, vocabulary = select(logits, row_ids), vocabularies.get(name)
+        if vocabulary is None:
+            results = draft_next(own, chosen, top_m)
+        else:
+            results = [
+                _translated(each, vocabulary) for each in draft_next(vocabulary.in_target_ids(own), chosen, top_m)
+            ]
+        drafted.update(zip(members, results, strict=True))
+    return [drafted[index] for index in range(len(plans))]
+
+
+def _translated(drafted: Drafted, vocabulary: SharedVocabulary) -> Drafted:
+    """In the drafter's ids."""
+    return Drafted(
+        [vocabulary.draft(each) for each in drafted.drafts],
+        [vocabulary.candidates(each) for each in drafted.candidates],
+    )
+
+
 def select(logits: Tensor, rows: list[int]) -> Tensor:
     """The given rows, ascending, of a tensor [R, V]."""
     if len(rows) in (0, logits.shape[0]):
@@ -65,6 +98,12 @@ def select(logits: Tensor, rows: list[int]) -> Tensor:
 
 def draft_plan(sequence: EngineSequence) -> DraftPlan:
     """The plan for the next step of its ProposeTask or PredraftTask."""
+    plan = _own_plan(sequence)
+    plan.vocabulary = 0 if sequence.vocabulary is None else sequence.vocabulary.vocabulary
+    return plan
+
+
+def _own_plan(sequence: EngineSequence) -> DraftPlan:
     match sequence.task:
         case PredraftTask(growth=growth):
             num_drawn = 0 if growth.is_choosing else len(growth.branches[0].drafts)
@@ -88,4 +127,6 @@ def node_rows(sequence: EngineSequence, growth: TreeProposal) -> list[Row]:
 def row_of(sequence: EngineSequence, path: Sequence[int] = (), draft_start: int = 0, *, num_drafts: int = 0) -> Row:
     """The row after the tokens and a path of drafts. num_drafts: drafts that the history holds, not the tokens."""
     position = len(sequence.tokens) + len(path) + num_drafts
+    if (among := sequence.vocabulary) is not None:
+        return Row(among.sampling, position + among.position_shift, None, path, draft_start=draft_start)
     return Row(sequence.sampling, position, sequence.history, path, sequence.grammar, sequence.token_lists, draft_start)

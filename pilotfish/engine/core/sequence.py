@@ -11,7 +11,7 @@ from pilotfish.engine.core.predraft_growth import PredraftGrowth
 from pilotfish.engine.core.task import DecodeTask, PredraftTask, ProposeTask, Status, Task, TimedTask
 from pilotfish.engine.learning.recording import Recording
 from pilotfish.features import FeatureRequest
-from pilotfish.messages import Decode, Opened, OpenSequence, PredraftRequest, Verdict
+from pilotfish.messages import Decode, Opened, OpenSequence, PredraftRequest, UseVocabulary, Verdict
 from pilotfish.speculation.lookup.sequence import SequenceLookup
 from pilotfish.speculation.results import Outcome
 from pilotfish.speculation.sampling.history import TokenHistory
@@ -61,6 +61,8 @@ class EngineSequence:
     """What the drafter in the target keeps about the computed tokens; lost with the blocks."""
     lookup: SequenceLookup | None = None
     """What a lookup in the target keeps of the tokens."""
+    vocabulary: UseVocabulary | None = None
+    """What its drafts are chosen among, and how; None: as its sampling says."""
     feature_request: FeatureRequest | None = None
     """What the next verdict that ends a task brings along. It stands until the next command, for what follows."""
     recording: Recording | None = None

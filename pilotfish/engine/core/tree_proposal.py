@@ -79,4 +79,4 @@ class TreeProposal:
     def drafts(self, sampling: SamplingParams) -> Drafts:
         """The tree, once it is done."""
         assert self._grown is not None
-        return Drafts.chosen(self._grown.token_ids, self._grown.tree, sampling)
+        return Drafts.chosen(self._grown.token_ids, self._grown.tree, sampling, self._grown.log_probs)

@@ -36,7 +36,7 @@ from pilotfish.engine.drafting.feature_window import FeatureWindow, window_of
 from pilotfish.engine.drafting.head_predraft import draft_ahead, keep_states
 from pilotfish.engine.learning.recorder import Piece
 from pilotfish.features import Features
-from pilotfish.messages import Command, Event, Opened, OpenSequence, Proposal, Propose, SequenceError
+from pilotfish.messages import EngineCommand, Event, Opened, OpenSequence, Proposal, Propose, SequenceError
 from pilotfish.models.feature_codec import decode_features
 from pilotfish.models.feature_head import FIRST_KEY, FeatureHead
 from pilotfish.types import ModelInfo, Timings
@@ -77,7 +77,7 @@ class HeadCore(Engine):
     def _is_ready(self, sequence: EngineSequence) -> bool:
         return sequence.proposing is not None or _is_growing(sequence)
 
-    def _take(self, command: Command, now_ns: int) -> Event | None:
+    def _take(self, command: EngineCommand, now_ns: int) -> Event | None:
         sequence = self._sequences.get(command.sequence_id)
         if isinstance(command, Propose) and sequence is not None and _rewrites(sequence, command):
             # The features of what was replaced are gone: whoever asks has them and opens the sequence again.

@@ -4,6 +4,7 @@ lookup that is confident spares the work."""
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 
 from pilotfish.engine.core.drafts import Drafts
@@ -70,5 +71,6 @@ class InTargetLookup:
 
 def _drafts(draft: LookupDraft, wish: DraftWish) -> Drafts:
     shape = DraftTree.of_message(draft.parents, len(draft.token_ids))
-    chosen = Drafts.chosen(draft.token_ids, shape, wish.sequence.sampling)
+    log_probs = tuple(map(math.log, draft.probabilities)) if wish.tree is not None else ()
+    chosen = Drafts.chosen(draft.token_ids, shape, wish.sequence.sampling, log_probs)
     return chosen if chosen.tree is not None else dataclasses.replace(chosen, confidences=draft.probabilities)

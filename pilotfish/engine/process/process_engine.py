@@ -26,7 +26,7 @@ from pilotfish.engine.process.wire import (
 )
 from pilotfish.errors import PilotfishError, ResourceExhaustedError, UnavailableError, error_named
 from pilotfish.installation import require
-from pilotfish.messages import CloseSequence, Command, Event
+from pilotfish.messages import CloseSequence, EngineCommand, Event
 from pilotfish.types import Limits, LoadReport, ModelInfo
 
 
@@ -126,7 +126,7 @@ class ProcessEngine(asyncio.Protocol):
     def pid(self) -> int:
         return self._child.pid
 
-    def send(self, commands: Sequence[Command]) -> None:
+    def send(self, commands: Sequence[EngineCommand]) -> None:
         """See EngineClient. Raises ResourceExhaustedError when the engine has stopped reading.
 
         Closing is never refused: a sequence that is forgotten here must not live on in the engine.

@@ -18,7 +18,7 @@ from typing import Literal
 
 import msgspec
 
-from pilotfish.messages import Command, Event
+from pilotfish.messages import EngineCommand, Event
 from pilotfish.types import Limits, LoadReport, ModelInfo
 
 Role = Literal["target", "draft"]
@@ -55,7 +55,7 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
 class EngineInput(msgspec.Struct, frozen=True, array_like=True):
     """What has arrived at the front."""
 
-    commands: list[Command]
+    commands: list[EngineCommand]
     arrived_ns: int
     """Time of arrival on the machine's monotonic clock: the engine may see it a step later."""
 

@@ -42,6 +42,12 @@ class Replica(Protocol):
     def load(self) -> LoadReport:
         """As it is reported to peers."""
 
+    def welcome_for(self, tokenizer_fingerprint: str) -> Welcome:
+        """What a peer with this tokenizer is told; the common one where it is not served, or names none."""
+
+    def assign(self, sequence_id: int, tokenizer_fingerprint: str) -> None:
+        """A sequence with the engine's id, which is about to be opened, is one of such a peer's."""
+
     def send(self, commands: Sequence[Command]) -> None:
         """Hand commands, with the engine's ids, to the engine. Raises UnavailableError once it is gone."""
 
@@ -65,6 +71,8 @@ class StreamConnection:
         self._failure: asyncio.Future[PilotfishError] = asyncio.get_running_loop().create_future()
         self._sent_table = StepTable()
         """The last one that was sent."""
+        self._welcome = replica.welcome
+        """What the peer is told."""
         self.peer = ""
         """What the peer calls itself."""
 
@@ -74,7 +82,7 @@ class StreamConnection:
         Raises: PilotfishError when the stream must end with a status.
         """
         self._accept(await self._read_hello())
-        await self._context.write(self._codec.welcome_frame(self._replica.welcome, self._news()))
+        await self._context.write(self._codec.welcome_frame(self._welcome, self._news()))
         reader, writer = asyncio.create_task(self._read()), asyncio.create_task(self._write())
         try:
             await asyncio.wait((reader, writer, self._failure), return_when=asyncio.FIRST_COMPLETED)
@@ -125,7 +133,8 @@ class StreamConnection:
 
     def _accept(self, hello: Hello) -> None:
         self.peer = hello.peer or self._context.peer()
-        check_handshake(hello, self._replica.welcome)
+        self._welcome = self._replica.welcome_for(hello.tokenizer_fingerprint)
+        check_handshake(hello, self._welcome)
 
     async def _read(self) -> None:
         while (frame := await self._read_frame()) is not None:
@@ -154,7 +163,7 @@ class StreamConnection:
         entry = self._entries.get(sequence_id)
         try:
             command = self._codec.command(request, sequence_id if entry is None else entry.engine_sequence_id)
-            check_command(command, self._replica.welcome.model, self._replica.welcome.limits)
+            check_command(command, self._welcome.model, self._welcome.limits)
         except InvalidRequestError as error:
             if request.WhichOneof("item") == "prepared":
                 return None  # of no use, and nothing that the sequence should suffer for
@@ -188,6 +197,7 @@ class StreamConnection:
             entry = self._entries[sequence_id] = replica.table.open(self, sequence_id)
             entry.is_learned_from = bool(command.learn_as)
             command = msgspec.structs.replace(command, sequence_id=entry.engine_sequence_id)
+            replica.assign(entry.engine_sequence_id, self._welcome.model.tokenizer_fingerprint)
             replica.observer.opened(command)
             return command
         return None

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from pilotfish.engine_client import EngineClient
+from pilotfish.engine_client import EngineClient, Families
 from pilotfish.errors import PilotfishError, UnavailableError
 from pilotfish.messages import Command
 from pilotfish.rpc.frames import FrameCodec
@@ -68,6 +68,17 @@ class StreamServer:
     @property
     def num_connections(self) -> int:
         return len(self._connections)
+
+    def welcome_for(self, tokenizer_fingerprint: str) -> Welcome:
+        """See Replica."""
+        engine = self._engine
+        model = engine.model_for(tokenizer_fingerprint) if isinstance(engine, Families) else None
+        return self.welcome if model is None else msgspec.structs.replace(self.welcome, model=model)
+
+    def assign(self, sequence_id: int, tokenizer_fingerprint: str) -> None:
+        """See Replica."""
+        if isinstance(self._engine, Families):
+            self._engine.assign(sequence_id, tokenizer_fingerprint)
 
     def send(self, commands: Sequence[Command]) -> None:
         """See Replica."""

@@ -32,6 +32,8 @@ class GrownTree:
     tree: DraftTree
     nodes: tuple[int, ...]
     """The growing tree's index of each node."""
+    log_probs: tuple[float, ...]
+    """Of each node's path, as the drafter sees it."""
 
 
 class GrowingTree:
@@ -100,7 +102,8 @@ class GrowingTree:
         kept = tuple(node for node in best if self._values[node] >= least) or self._best(range(len(self._parents)), 1)
         index_of = {ROOT: ROOT} | {node: index for index, node in enumerate(kept)}
         tree = DraftTree(tuple(index_of[self._parents[node]] for node in kept))
-        return GrownTree(tuple(self._token_ids[node] for node in kept), tree, kept)
+        token_ids = tuple(self._token_ids[node] for node in kept)
+        return GrownTree(token_ids, tree, kept, tuple(self._values[node] for node in kept))
 
     def _best(self, nodes: range, count: int) -> tuple[int, ...]:
         """The count nodes of most value, the older of equals (so a parent before its child), by age."""

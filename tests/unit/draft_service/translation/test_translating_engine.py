@@ -9,14 +9,16 @@ import msgspec
 import pytest
 
 from draft_service.translation.engine import TranslatingEngine, translated
+from draft_service.translation.families import Family
 from draft_service.translation.vocabularies import Vocabularies
 from pilotfish.config import Config, TargetConfig
 from pilotfish.engine.process.process_engine import EventQueue
 from pilotfish.errors import ModelError, UnavailableError
 from pilotfish.messages import (
     CloseSequence,
-    Command,
+    EngineCommand,
     Event,
+    LearnVocabulary,
     Opened,
     OpenSequence,
     Predrafted,
@@ -24,6 +26,7 @@ from pilotfish.messages import (
     Proposal,
     Propose,
     SequenceError,
+    UseVocabulary,
 )
 from pilotfish.types import (
     AcceptanceMode,
@@ -58,11 +61,14 @@ class Scripted:
         self.opened: dict[int, OpenSequence] = {}
         self.tokens: dict[int, list[int]] = {}
         self.asked: list[Propose] = []
+        self.used: dict[int, UseVocabulary] = {}
+        """The last of each sequence."""
+        self.vocabulary = LearnVocabulary(0, (), ())
         self.is_closed = False
         self.queue = EventQueue()
         self._answer = answer
 
-    def send(self, commands: Sequence[Command]) -> None:
+    def send(self, commands: Sequence[EngineCommand]) -> None:
         self.queue.raise_if_failed()
         for command in commands:
             match command:
@@ -78,6 +84,10 @@ class Scripted:
                     self.asked.append(command)
                     answer = self._answer(command)
                     self.queue.put([] if answer is None else [answer])
+                case LearnVocabulary():
+                    self.vocabulary = command
+                case UseVocabulary():
+                    self.used[command.sequence_id] = command
                 case CloseSequence():
                     del self.tokens[command.sequence_id]
 
@@ -119,7 +129,7 @@ class Front(TranslatingEngine):
 
 @asynccontextmanager
 async def translating(engine: Scripted, pair: Vocabularies, vocabulary: str) -> AsyncIterator[Front]:
-    front = Front(engine, pair, vocabulary)
+    front = Front(engine, [Family.translated(engine.model, pair), Family(engine.model)], vocabulary)
     yield front
     await front.close()
     assert engine.is_closed
@@ -243,9 +253,28 @@ async def test_common_tokens_are_drawn_with_their_probabilities(pair: Vocabulari
         mapped = pair.target_ids
         assert proposal.draft_token_ids == (mapped[one],)
         assert proposal.draft_probs == (SparseDistribution((mapped[other], mapped[one]), (0.75, 0.25)),)
-        asked = engine.opened[1].sampling
+        learned, used = engine.vocabulary, engine.used[1]
+        assert used.vocabulary == learned.vocabulary != 0
+        assert dict(zip(learned.drafter_ids, learned.target_ids, strict=True)) == {**mapped, END: END}
+        asked = used.sampling
         assert (asked.temperature, asked.logit_bias, asked.min_tokens) == (0.7, (), 0)
-        assert set(asked.allowed_token_ids) == {*mapped, END}
+        assert asked.acceptance is AcceptanceMode.REJECTION
+
+
+async def test_common_tokens_are_chosen_at_the_targets_places(pair: Vocabularies) -> None:
+    """There is its noise. In the middle of a character there is none to share."""
+    engine = Scripted(writes(pair, " fox"))
+    async with translating(engine, pair, "intersection") as translated:
+        prompt, emoji = ids(pair, "What does it say?"), ids(pair, "😀")
+        sampling = SamplingParams(temperature=0.7, seed=5, max_tokens=100, bad_words=((3,),))
+        translated.send([OpenSequence(1, prompt, sampling), Propose(1, len(prompt), (), 2)])
+        await translated.answer()
+        used, length = engine.used[1], len(engine.tokens[1])
+        assert (used.sampling.temperature, used.sampling.seed, used.sampling.bad_words) == (0.7, 5, ())
+        assert length + used.position_shift == len(prompt) != length
+        translated.send([Propose(1, len(prompt) + len(emoji) - 1, emoji[:-1], 2)])
+        await translated.answer()
+        assert engine.used[1].vocabulary == 0
 
 
 async def test_in_rejection_mode_text_is_certain(pair: Vocabularies) -> None:
@@ -318,8 +347,8 @@ async def test_auto_goes_by_the_text(pair: Vocabularies) -> None:
         await translated.answer()
         translated.send([Propose(2, 20, (), 2)])
         await translated.answer()
-        assert engine.opened[1].sampling.allowed_token_ids
-        assert not engine.opened[2].sampling.allowed_token_ids
+        assert engine.used[1].vocabulary
+        assert 2 not in engine.used
 
 
 async def test_what_is_wrong_is_told_in_the_targets_lengths(pair: Vocabularies) -> None:
@@ -343,6 +372,36 @@ async def test_what_is_wrong_is_told_in_the_targets_lengths(pair: Vocabularies) 
         error = await translated.answer()
         assert isinstance(error, SequenceError)
         assert (error.sequence_id, error.code) == (2, SequenceErrorCode.INVALID)
+
+
+async def test_each_family_of_targets_has_its_own_tokens(pair: Vocabularies) -> None:
+    """A peer's sequences are in the tokens of its tokenizer; the drafter's own are left alone."""
+    words = Vocabularies(trained_tokenizer("byte_bpe", 300), pair.drafter, 2)
+    engine = Scripted(writes(pair, " fox and"))
+    own = tuple(pair.drafter.encode("The quick"))
+    families = [Family.translated(engine.model, pair), Family.translated(engine.model, words), Family(engine.model)]
+    # Trained tokenizers of one kind are told apart by nothing but their fingerprints.
+    families[1] = Family(msgspec.structs.replace(families[1].model, tokenizer_fingerprint="words"), words)
+    front = Front(engine, families, "text")
+    assert front.model_for("words") == families[1].model
+    assert front.model_for("theirs") == engine.model
+    assert front.model_for("unknown") is None
+    for sequence_id, fingerprint in ((2, "words"), (3, "theirs")):
+        front.assign(sequence_id, fingerprint)
+    drafts = {}
+    for sequence_id, prompt in ((1, ids(pair, "The quick")), (2, ids(words, "The quick")), (3, own)):
+        front.send([OpenSequence(sequence_id, prompt, GREEDY), Propose(sequence_id, len(prompt), (), 3)])
+        proposal = await front.answer()
+        assert isinstance(proposal, Proposal)
+        assert (proposal.sequence_id, proposal.base_length) == (sequence_id, len(prompt))
+        drafts[sequence_id] = proposal.draft_token_ids
+    assert drafts[1] == ids(pair, " fox and")[:3]
+    assert drafts[2] == ids(words, " fox and")[:3] != drafts[1]
+    assert engine.opened[3].prompt_token_ids == own
+    assert drafts[3] == tuple(pair.drafter_continuation.encode(" fox and")[0])[:3]
+    front.send([CloseSequence(3)])
+    assert 3 not in engine.tokens
+    await front.close()
 
 
 async def test_a_sequence_that_closes_while_it_opens_is_gone(pair: Vocabularies) -> None:
@@ -369,6 +428,6 @@ async def test_the_engines_loss_is_told(pair: Vocabularies) -> None:
 async def test_a_target_whose_tokenizer_is_not_here(tmp_path: Path) -> None:
     """Of a draft service on a machine of its own, whose configuration may not name the target."""
     engine, config = Scripted(lambda _: None), Config(target=TargetConfig(model=str(tmp_path)))
-    with pytest.raises(ModelError, match=r"target\.model \(.*\): set it as .*, or draft\.vocabulary to same"):
+    with pytest.raises(ModelError, match=r"target\.model \(.*\) and draft\.targets: .* draft\.vocabulary to same"):
         await translated(engine, config)
     assert engine.is_closed

@@ -6,6 +6,7 @@ import pytest
 import tokenizers
 from tokenizers import models
 
+from draft_service.translation.method import Method, method_for
 from draft_service.translation.vocabularies import Vocabularies
 from pilotfish.errors import UnsupportedModelError
 from pilotfish.models.store.folder import ModelMetadata
@@ -27,3 +28,20 @@ def test_one_that_fails_on_unknown_characters_is_refused() -> None:
     drafter = Tokenizer(letters, metadata, None, "letters", Path("letters"))
     with pytest.raises(UnsupportedModelError, match="letters fails on characters that it does not know"):
         Vocabularies(trained_tokenizer("byte_bpe"), drafter)
+
+
+@pytest.mark.parametrize(
+    ("target", "drafter", "method"),
+    [
+        ("byte_bpe", "byte_bpe", Method.INTERSECTION),
+        ("bytes", "byte_bpe", Method.TEXT),
+        ("byte_bpe", "bytes", Method.TEXT),
+    ],
+)
+def test_auto_holds_no_drafter_to_the_letters_of_its_words(target: Kind, drafter: Kind, method: Method) -> None:
+    """Either way one has nearly all tokens of the other."""
+    pair = Vocabularies(trained_tokenizer(target), trained_tokenizer(drafter))
+    texts = (
+        tokenizer.encode("The quick brown fox jumps over the lazy dog") for tokenizer in (pair.target, pair.drafter)
+    )
+    assert method_for("auto", pair, *texts) is method

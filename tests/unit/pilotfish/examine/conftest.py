@@ -18,6 +18,6 @@ def make_answer() -> MakeAnswer:
             place: Draft(tuple(place + at if at < good else -1 for at in range(5)), (0.5,))
             for place, good in enumerate(accepted, start=1)
         }
-        return DraftedAnswer(category, 0.0, 3, tuple(range(length)), is_whole, drafts)
+        return DraftedAnswer(category, 0.0, 3, tuple(range(length)), is_whole, drafts=drafts)
 
     return make

@@ -1,11 +1,17 @@
+from collections.abc import Callable
 from dataclasses import replace
 
+import msgspec
 import pytest
 
-from pilotfish.examine.acceptance import Acceptance
+from pilotfish.examine.acceptance import Acceptance, acceptance_of
 from pilotfish.examine.costs import RoundCosts
+from pilotfish.examine.drafted_answer import Draft, DraftedAnswer
+from pilotfish.examine.drafted_tree import DraftedTree
 from pilotfish.examine.prediction import Advice, advise, predict
 from pilotfish.step_table import StepTable
+
+MakeAnswer = Callable[..., DraftedAnswer]
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 MS = 1_000_000
@@ -17,45 +23,74 @@ def costs(first_s: float = 0.001, *, is_remote: bool = False) -> RoundCosts:
     """Steps of up to 16 rows take 10 ms, larger ones as much as their rows."""
     steps = StepTable(ROWS, tuple(10 * MS * max(1, rows // 16) for rows in ROWS))
     loads = (1, 4, 16, 64)
-    return RoundCosts(steps, loads, (first_s,) * 4, (first_s / 2,) * 4, 256, is_remote)
+    return RoundCosts(steps, loads, (first_s,) * 4, (first_s / 2,) * 4, 256, 16, is_remote)
 
 
-def test_a_round_is_a_step_and_the_drafters_time() -> None:
-    speeds = {speed.num_requests: speed for speed in predict(GOOD, costs())}
-    assert speeds[1].by_draft_tokens == pytest.approx([100.0, 1.8 / 0.011, 2.4 / 0.0115, 2.8 / 0.012, 3.0 / 0.0125])
-    # Of lengths that differ by less than 3 % the shortest counts.
-    assert (speeds[1].num_draft_tokens, speeds[1].speed_up) == (3, pytest.approx(7 / 3))
+@pytest.fixture
+def answers(make_answer: MakeAnswer) -> list[DraftedAnswer]:
+    """Nearly always right."""
+    made = [make_answer(60, [(3 * at + seed) % 2 + 3 for at in range(60)], is_whole=True) for seed in range(4)]
+    sure = (0.9, 0.8, 0.7, 0.6, 0.5)
+    return [
+        replace(each, drafts={at: replace(draft, confidences=sure) for at, draft in each.drafts.items()})
+        for each in made
+    ]
+
+
+def test_a_round_is_a_step_and_the_drafters_time(answers: list[DraftedAnswer]) -> None:
+    one, *_ = predict(acceptance_of(answers, 4), costs(), answers)
+    assert one.by_draft_tokens[:2] == pytest.approx([100.0, 2.0 / 0.011], rel=0.02)
+    assert one.tokens_per_s == pytest.approx(one.tokens_per_round / 0.012, rel=0.05)
+    assert one.num_draft_tokens == 3
+    assert one.speed_up == one.tokens_per_s / 100
 
 
 def test_where_rows_cost_as_much_as_tokens_nothing_is_drafted() -> None:
-    speeds = predict(GOOD, costs())
-    assert [speed.num_draft_tokens for speed in speeds] == [3, 3, 0, 0]
+    """Drafts that are right as often as not, of a drafter that is twice as sure."""
+    token_ids = tuple(range(60))
+    drafts = {place: Draft((place if place % 2 else -1,), (0.9,)) for place in range(1, 60)}
+    even = [DraftedAnswer("chat", 0.0, 3, token_ids, True, drafts=drafts)] * 4
+    speeds = predict(acceptance_of(even, 1), costs(), even)
+    assert [speed.num_draft_tokens for speed in speeds] == [1, 1, 0, 0]
     assert speeds[-1].speed_up == 1.0
-    assert len(speeds[-1].by_draft_tokens) == 4  # a step has no room for 64 x 5 rows
 
 
-def test_rows_that_a_drafter_leaves_out_cost_nothing() -> None:
-    rare = Acceptance(1, 1, (0.8,), TOKENS, (0.0, 0.2, 0.3, 0.4, 0.5))
-    lookup = predict(rare, costs(0.0))
-    assert lookup[2].num_draft_tokens > predict(GOOD, costs(0.0))[2].num_draft_tokens
-
-
-def test_lengths_end_with_the_first_that_has_no_room() -> None:
-    """Averages of replayed rounds may fall again; and a small step has room for no drafts at all."""
-    uneven = Acceptance(1, 1, (0.8,), TOKENS, (0.0, 1.0, 5.0, 3.0, 3.5))
-    *_, many = predict(uneven, costs())
-    assert len(many.by_draft_tokens) == 2
-    *_, most = predict(GOOD, replace(costs(), max_rows=32))
+def test_lengths_end_with_the_first_that_has_no_room(answers: list[DraftedAnswer]) -> None:
+    *_, many = predict(acceptance_of(answers, 4), costs(), answers)
+    assert len(many.by_draft_tokens) == 4  # a step has no room for 64 x 5 rows
+    *_, most = predict(acceptance_of(answers, 4), replace(costs(), max_rows=32), answers)
     assert (most.num_draft_tokens, len(most.by_draft_tokens)) == (0, 1)
 
 
+def test_trees_are_taken_where_they_are_faster(answers: list[DraftedAnswer]) -> None:
+    """The chain's second token is always wrong, and the tree has the right one."""
+    drafts = {
+        place: Draft((place, -1), (0.6, 0.5), DraftedTree((place, -1, place + 1), (-1, 0, 0), (-0.5, -0.9, -1.0)))
+        for place in range(1, 60)
+    }
+    branching = [DraftedAnswer("chat", 0.0, 3, tuple(range(60)), True, drafts=drafts)] * 4
+    speeds = predict(acceptance_of(branching, 2), costs(), branching)
+    assert speeds[0].is_tree
+    assert not speeds[-1].is_tree  # rows are dear among many requests
+    assert speeds[0].by_depth_of_trees[2] > 1.2 * speeds[0].by_draft_tokens[2]
+    assert not advise({"it": speeds}).takes_chains
+    chains = [msgspec.structs.replace(speed, is_tree=False) for speed in speeds]
+    assert advise({"it": chains}).takes_chains
+    assert not advise({"it": predict(acceptance_of(answers, 4), costs(), answers)}).takes_chains
+
+
 def test_a_draft_service_is_asked_over_a_network() -> None:
-    near, far = predict(GOOD, costs())[0], predict(GOOD, costs(is_remote=True))[0]
-    assert far.by_draft_tokens[0] == near.by_draft_tokens[0]
-    assert all(there < here for there, here in zip(far.by_draft_tokens[1:], near.by_draft_tokens[1:], strict=True))
+    near, far = (predict(GOOD, costs(first_s, is_remote=True))[0] for first_s in (0.001, 0.002))
+    assert far.by_draft_tokens[0] == near.by_draft_tokens[0] == 100.0
+    assert all(slow < fast for slow, fast in zip(far.by_draft_tokens[1:], near.by_draft_tokens[1:], strict=True))
+    assert near.by_depth_of_trees == ()
 
 
-def test_advice() -> None:
-    fast, slow = predict(GOOD, costs()), predict(GOOD, costs(0.01))
-    assert advise({"slow": slow, "fast": fast}) == Advice("fast", {1: 3, 4: 3, 16: 0, 64: 0}, 16)
-    assert advise({"useless": predict(GOOD, costs(1.0))}) == Advice("", {1: 0, 4: 0, 16: 0, 64: 0}, None)
+def test_advice(answers: list[DraftedAnswer]) -> None:
+    acceptance = acceptance_of(answers, 4)
+    fast, slow, useless = (predict(acceptance, costs(first_s), answers) for first_s in (0.001, 0.01, 1.0))
+    advice = advise({"slow": slow, "fast": fast})
+    assert advice.drafter == "fast"
+    assert advice.num_draft_tokens == {each.num_requests: each.num_draft_tokens for each in fast}
+    assert advise({"useless": useless}) == Advice("", {1: 0, 4: 0, 16: 0, 64: 0}, None)
+    assert advice.off_from == next(each.num_requests for each in fast if not each.num_draft_tokens) == 16

@@ -19,12 +19,12 @@ from pilotfish.errors import ConfigError
 from pilotfish.examine.acceptance import acceptance_of, replay
 from pilotfish.examine.costs import measure_draft_model, measure_in_target
 from pilotfish.examine.drafted_answer import DraftedAnswer
-from pilotfish.examine.rehearsal import DraftWatch, Question, answer_all, draft_all
+from pilotfish.examine.rehearsal import DraftWatch, FreeRows, Question, answer_all, draft_all
 from pilotfish.messages import Decode, OpenSequence, Verdict
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.speculation.lookup.index import lookup_of
 from pilotfish.step_table import StepTable
-from pilotfish.types import ModelInfo, SamplingParams
+from pilotfish.types import ModelInfo, SamplingParams, TreeRequest
 from tests.support.engine_events import settle
 from tests.support.tiny_llama import tiny_llama
 from tests.support.tiny_models import tiny_eagle3_config
@@ -59,7 +59,7 @@ def core_of(
         decoder.capture(head.config.feature_layers)
         drafter = Eagle3Drafter(decoder, build_eagle3_head(decoder, copy.deepcopy(head)), top_m=8)
     elif head is not None:
-        drafter = InTargetLookup(head, lookup_of(head)(DraftConfig()), None, 1.0)
+        drafter = InTargetLookup(head, lookup_of(head)(DraftConfig(suffix_shared_tokens=0)), None, 1.0)
     if drafter is not None and is_watched:
         watches.append(DraftWatch(drafter, itertools.count().__next__))
         drafter = watches[0]
@@ -76,10 +76,16 @@ def questions(sampling: SamplingParams, count: int = 6) -> list[Question]:
 
 
 def num_real_rounds(
-    model: LlamaForCausalLM, head: Eagle3Head | str, asked: Question, answer: DraftedAnswer, length: int
+    model: LlamaForCausalLM,
+    head: Eagle3Head | str,
+    asked: Question,
+    answer: DraftedAnswer,
+    length: int,
+    tree: TreeRequest | None = None,
 ) -> int:
     """Rounds of so many drafts that the same engine needs for the answer, after its first token."""
     core, _ = core_of(model, head, is_watched=False)
+    core.step_costs = FreeRows()
     core.submit(
         OpenSequence(
             1,
@@ -91,7 +97,7 @@ def num_real_rounds(
             ),
         )
     )
-    core.submit(Decode(1, len(asked.token_ids), len(answer.token_ids) + length + 1, num_draft_tokens=length))
+    core.submit(Decode(1, len(asked.token_ids), len(answer.token_ids) + length + 1, length, tree=tree))
     tokens: list[int] = []
     rounds = 0
     for verdict in (event for event in settle(core) if isinstance(event, Verdict)):
@@ -123,6 +129,35 @@ def test_rounds_that_are_replayed_are_those_that_run(
                 place += min(answer.num_accepted(place), length) + 1
                 rounds += 1
             assert num_real_rounds(model, chosen, question, answer, length) == rounds
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED])
+@pytest.mark.parametrize("drafter", ["suffix", "eagle3"])
+def test_trees_that_are_replayed_are_those_that_run(
+    model: LlamaForCausalLM, head: Eagle3Head, monkeypatch: pytest.MonkeyPatch, sampling: SamplingParams, drafter: str
+) -> None:
+    """Recorded once, as large as they grow, they say what those of smaller limits come to."""
+    chosen = head if drafter == "eagle3" else drafter
+    thresholds = Thresholds(0.3, 0.05) if drafter == "eagle3" else Thresholds(0.0, 0.0)
+    monkeypatch.setattr(DraftCosts, "thresholds", lambda *_: thresholds)
+    core, (watch,) = core_of(model, chosen)
+    core.step_costs = FreeRows()
+    asked = questions(sampling)
+    answers = answer_all(core, asked, LENGTH, DEPTH, watch, tree=TreeRequest(63, 3))
+    num_accepted = 0
+    for question, answer in zip(asked, answers, strict=True):
+        for length, num_nodes in ((2, 6), (DEPTH, 12)):
+            rounds, place = 0, 1
+            while place < LENGTH:
+                tree = answer.draft_after(place).tree
+                nodes, _ = (frozenset[int](), []) if tree is None else tree.grown(length, num_nodes, 3, thresholds)
+                accepted = 0 if tree is None else tree.num_accepted(nodes, answer.token_ids[place:])
+                num_accepted += accepted
+                place += accepted + 1
+                rounds += 1
+            request = TreeRequest(num_nodes, 3)
+            assert num_real_rounds(model, chosen, question, answer, length, request) == rounds
+    assert num_accepted >= 5
 
 
 def test_watching_changes_no_answer(model: LlamaForCausalLM, head: Eagle3Head) -> None:
@@ -175,7 +210,7 @@ def test_costs_are_of_the_drafter_alone(model: LlamaForCausalLM, head: Eagle3Hea
     core, (watch,) = core_of(model, head)
     costs = measure_in_target(core, watch, DEPTH, StepTable((1, 2), (5, 5)), 48)
     assert (costs.loads, costs.first_s, costs.further_s) == ((1, 4), (1, 1), (0.0, 0.0))
-    assert (costs.draft_s(1, 0), costs.draft_s(4, 3)) == (0.0, 1.0)
+    assert (costs.passes_s(1, []), costs.passes_s(4, [4, 4])) == (1.0, 1.0)
     assert not core.has_work
 
 
@@ -183,4 +218,4 @@ def test_costs_of_a_draft_model_are_those_of_its_steps(model: LlamaForCausalLM) 
     core, _ = core_of(model)
     costs = measure_draft_model(core, StepTable((1, 2), (5, 5)), 48, itertools.count().__next__)
     assert (costs.loads, costs.is_remote) == ((1, 4), True)
-    assert costs.draft_s(4, 3) == pytest.approx(3.0)
+    assert costs.passes_s(4, [4, 4]) == pytest.approx(3.0)

@@ -56,3 +56,10 @@ def test_a_draft_model_and_an_adapter() -> None:
     values = settings_for(configured_for(served, NamedDrafter("model", "small")))
     config = config_from_yaml(with_advice({}, Advice("model=small", {1: 4}, None), values))
     assert (config.target.lora, config.target.drafter.proposer, config.draft.model) == ("./style", "none", "small")
+
+
+def test_trees_are_turned_off_where_chains_are_faster() -> None:
+    written = with_advice({"orchestrator": {"speculation": {"tree_nodes": 9}}}, ADVICE, {})
+    assert config_from_yaml(written).orchestrator.speculation.tree_nodes == "auto"
+    chains = Advice("eagle3", {1: 4}, None, takes_chains=True)
+    assert speculation_settings(chains)["tree_nodes"] == 0

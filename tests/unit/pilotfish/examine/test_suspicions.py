@@ -11,7 +11,7 @@ def answers(
 ) -> list[DraftedAnswer]:
     """Two of 101 tokens, of whose first drafts this share is accepted."""
     drafts = {place: Draft((place if place % 100 < 100 * share else -1,)) for place in range(1, 101)}
-    answer = DraftedAnswer(category, temperature, num_prompt_tokens, tuple(range(101)), False, drafts)
+    answer = DraftedAnswer(category, temperature, num_prompt_tokens, tuple(range(101)), False, drafts=drafts)
     return [answer, answer]
 
 
@@ -25,6 +25,22 @@ def test_a_sound_drafter_is_under_no_suspicion() -> None:
         *answers(0.58, num_prompt_tokens=500),
     ]
     assert not list(suspicions(sound, 300))
+
+
+def shaped(share_right: float) -> list[DraftedAnswer]:
+    """Answers a third of whose tokens penalties have changed, of whose drafts this share is accepted; of others 0.6."""
+    tokens = range(101)
+    right = [place % 100 < 100 * share_right if place % 3 == 0 else place % 10 < 6 for place in tokens]
+    drafts = {place: Draft((place if right[place] else -1,)) for place in tokens[1:]}
+    places = tuple(place % 3 == 0 for place in tokens)
+    return [DraftedAnswer("chat", 0.0, 9, tuple(tokens), False, places, drafts)] * 4
+
+
+def test_sampling_that_drafts_cannot_see_is_named() -> None:
+    (finding,) = suspicions(shaped(0.05), 0)
+    assert finding.cause == "sampling that drafts cannot see (penalties, grammar)"
+    assert "33% of the places; 3% of first drafts are accepted there, 61% elsewhere" in finding.evidence
+    assert not list(suspicions(shaped(0.4), 0))  # a drafter that sees them finds such tokens harder, too
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,6 @@ def test_an_engine_that_cannot_compute_does_not_start(
     def failing(*_: Any) -> Any:
         raise RuntimeError("no such kernel")
 
-    monkeypatch.setattr("pilotfish.engine.core.engine_core.draft_next", failing)
+    monkeypatch.setattr("pilotfish.engine.core.engine_core.draft_among", failing)
     with pytest.raises(InternalError, match="first steps"):
         warm_up(make_core())

@@ -1,0 +1,71 @@
+"""What an examination asks the target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from pilotfish.bench.prompts import Prompt
+from pilotfish.chat import ChatMessage
+from pilotfish.config import Config
+from pilotfish.engine.core.engine_core import EngineCore
+from pilotfish.errors import ConfigError
+from pilotfish.examine.drafters import NamedDrafter
+from pilotfish.examine.rehearsal import Question
+from pilotfish.models.store.generation_config import sampling_defaults
+from pilotfish.models.tokens.tokenizer import Tokenizer
+from pilotfish.types import Grammar, GrammarKind, SamplingParams
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What is examined, and on what."""
+
+    config: Config
+    """Its target, and whatever the drafters' engines take of it."""
+    drafters: Sequence[NamedDrafter]
+    prompts: Sequence[Prompt]
+    max_tokens: int = 64
+    """Tokens of an answer."""
+    num_draft_tokens: int = 8
+    """Tokens of a draft, at most."""
+    temperature: float = 0.7
+    """Of a second answer to each prompt; 0: there is none."""
+    schema: str = ""
+    """JSON schema that every answer follows; empty: none."""
+
+
+def questions_of(core: EngineCore, order: Order, *, template: str, uses_template: bool = True) -> list[Question]:
+    """Each prompt, as a chat where the model has a template: greedily, and all once more sampled; else as the model's
+    generation_config.json says.
+
+    template: a file in place of the model's own. Raises ConfigError for a prompt that leaves no room for an answer.
+    """
+    folder, orchestrator = Path(core.model.tokenizer_path), order.config.orchestrator
+    tokenizer = Tokenizer.load(folder, template)
+    own = sampling_defaults(folder) if orchestrator.generation_config == "auto" else {}
+    ends = tuple(sorted(tokenizer.eos_token_ids))
+    grammar = Grammar(GrammarKind.JSON_SCHEMA, order.schema) if order.schema else None
+    limit = core.model.max_context_tokens - order.max_tokens - order.num_draft_tokens - 1
+    questions = []
+    for temperature in (0.0, *([order.temperature] if order.temperature else [])):
+        for seed, prompt in enumerate(order.prompts):
+            text = (
+                tokenizer.apply_chat_template((ChatMessage("user", prompt.text),))
+                if uses_template and tokenizer.chat_template
+                else tokenizer.encode(prompt.text)
+            )
+            if len(text) > limit:
+                raise ConfigError(
+                    f"the prompt {prompt.text[:60]!r}... has {len(text)} tokens; beside answers of {order.max_tokens} "
+                    f"the target takes {limit}"
+                )
+            sampling = msgspec.structs.replace(SamplingParams(seed=seed, stop_token_ids=ends), **own)
+            sampling = msgspec.structs.replace(sampling, temperature=temperature, grammar=grammar)
+            if sampling.has_penalties or grammar is not None:
+                sampling = msgspec.structs.replace(sampling, num_logprobs=1)  # says what they change
+            questions.append(Question(prompt.category, tuple(text), sampling))
+    return questions
