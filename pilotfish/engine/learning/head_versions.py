@@ -1,9 +1,10 @@
 """Has a head follow the version that serves: new weights are made ready on a thread, and taken up between two steps.
 
 Texts stay as they are, since the target verifies every draft; in rejection mode against the distributions that came
-with the draft, which are those that it was drawn from. So sequences under way go on, and cached prefixes stay, with keys
-and values that another version has written: a version is trained from one before it, and drafts behind such prefixes
-are accepted as often as behind its own. To compute them again would cost every cached text a prefill at each swap.
+with the draft, which are those that it was drawn from. So sequences under way go on, and cached prefixes stay, with
+keys and values that another version has written: a version is trained from one before it, and drafts behind such
+prefixes are accepted as often as behind its own. To compute them again would cost every cached text a prefill at each
+swap.
 """
 
 from __future__ import annotations
