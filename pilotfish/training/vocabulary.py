@@ -34,7 +34,7 @@ _MIN_COUNT = 2
 """A token that occurred once may be a name that never comes again."""
 
 
-def refitted_vocabulary(token_ids: Tensor, counts: Mapping[int, int]) -> Tensor:
+def refitted_vocabulary(token_ids: Tensor, counts: Mapping[int, float]) -> Tensor:
     """As many tokens as token_ids has, ascending: the most frequent ones of counts, then those that it has already,
     from the lowest ids, which tokenizers give to frequent ones."""
     own = set(token_ids.tolist())

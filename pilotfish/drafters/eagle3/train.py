@@ -233,7 +233,7 @@ def new_trainee(request: TrainingRequest, loaded: LoadedModel, samples: Sequence
     )
 
 
-def learner(folder: Path, loaded: LoadedModel, num_depths: int, counts: Mapping[int, int] | None = None) -> Trainee:
+def learner(folder: Path, loaded: LoadedModel, num_depths: int, counts: Mapping[int, float] | None = None) -> Trainee:
     """The head in a folder, to go on with. See drafter_registry.
 
     counts: of tokens in answers that it is to draft; those that are frequent and that it cannot propose take the place

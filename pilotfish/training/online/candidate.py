@@ -31,12 +31,12 @@ class OwnData:
     held_out: Sequence[Sample] = ()
 
     @cached_property
-    def counts(self) -> Counter[int]:
-        """Tokens of the answers to learn from."""
+    def counts(self) -> dict[int, float]:
+        """How often tokens come in the answers to learn from."""
         counts: Counter[int] = Counter()
         for sample in self.to_learn:
             counts.update(sample.token_ids[sample.prompt_len :].tolist())
-        return counts
+        return dict(counts)
 
     def some(self, num_tokens: float, seed: int) -> list[Sample]:
         """Samples of about so many answer tokens, drawn anew for each candidate."""

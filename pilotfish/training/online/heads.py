@@ -26,7 +26,7 @@ class HeadRoom(Protocol):
     hidden_size: int
     """The target's."""
 
-    def open(self, folder: Path, num_depths: int, counts: Mapping[int, int] | None = None) -> Trainee:
+    def open(self, folder: Path, num_depths: int, counts: Mapping[int, float] | None = None) -> Trainee:
         """counts: of the answers' tokens, to choose what the head can propose; None: it stays as it is.
 
         Raises ModelError kinds for a folder that holds no head of the target.
@@ -41,7 +41,7 @@ class Eagle3Room(HeadRoom):
     """Embeddings and output projection; its layers may be missing."""
     hidden_size: int
 
-    def open(self, folder: Path, num_depths: int, counts: Mapping[int, int] | None = None) -> Trainee:
+    def open(self, folder: Path, num_depths: int, counts: Mapping[int, float] | None = None) -> Trainee:
         trainee: Trainee = room("eagle3", "train").learner(folder, self.target, num_depths, counts)
         return trainee
 

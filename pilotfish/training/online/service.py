@@ -106,9 +106,9 @@ def make_trainer(config: Config, stop: threading.Event) -> Trainer:
     device = resolve_device(settings.device)
     enter_device(device)
     torch.set_num_threads(max(1, settings.num_threads))
-    target = load_parts(
-        config.target.model, Path(config.cache_dir).expanduser(), (), device, adapter=config.target.lora
-    )
+    is_in_target = config.target.drafter.proposer == "eagle3"
+    model, adapter = (config.target.model, config.target.lora) if is_in_target else (config.draft.model, "")
+    target = load_parts(model, Path(config.cache_dir).expanduser(), (), device, adapter=adapter)
     hidden_size = int(text_fields(read_metadata(target.folder).config)["hidden_size"])
     ring = Ring(
         folder / "ring",

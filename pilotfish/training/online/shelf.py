@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,8 @@ from pilotfish.learning.record import LearnedText, request_digest
 from pilotfish.learning.ring import Ring
 
 _DIGEST_SIZE = 16**16
+_FADED = 0.01
+"""A token that counts less is forgotten."""
 
 
 @dataclass(slots=True)
@@ -36,8 +37,8 @@ class Shelf:
         self._ring = ring
         self._held_out_share = held_out_share
         self._texts: dict[Path, ShelvedText] = {}
-        self.counts: Counter[int] = Counter()
-        """Tokens of the answers that could be learned from, of all that have come."""
+        self.counts: dict[int, float] = {}
+        """How often tokens came in the answers that could be learned from, of late: see fade."""
 
     def refresh(self, now: float) -> None:
         """Delete what is too old, take in what has come, forget what is gone."""
@@ -47,7 +48,8 @@ class Shelf:
         for path, text in self._ring.read(skip=self._texts):
             self._texts[path] = shelved = self._shelved(path, text)
             if not shelved.is_held_out:
-                self.counts.update(text.token_ids[text.prompt_len :])
+                for token_id in text.token_ids[text.prompt_len :]:
+                    self.counts[token_id] = self.counts.get(token_id, 0) + 1
 
     @property
     def to_learn(self) -> list[ShelvedText]:
@@ -67,6 +69,10 @@ class Shelf:
     def num_new_tokens(self) -> int:
         """Answer tokens to learn from that no candidate has learned from."""
         return sum(text.num_tokens for text in self.to_learn if not text.num_uses)
+
+    def fade(self) -> None:
+        """What has come so far counts half as much as what comes from now on."""
+        self.counts = {token_id: count / 2 for token_id, count in self.counts.items() if count > _FADED}
 
     def used(self, texts: Sequence[ShelvedText], max_uses: int) -> None:
         """A candidate has learned from the texts. Those that have been used max_uses times are deleted."""

@@ -135,7 +135,9 @@ class Trainer:
         if not usable:
             return False
         texts, samples = [text for text, _ in usable], [sample for _, sample in usable]
-        counts = self._shelf.counts + self._own.counts
+        counts = {**self._own.counts}
+        for token_id, count in self._shelf.counts.items():
+            counts[token_id] = counts.get(token_id, 0) + count
         trainee = self._heads.open(self._versions.head_folder(parent, self._configured), TRAINED_DEPTHS, counts)
         chosen = mixture(samples, self._own, self._settings.data_share, seed=int(self._clock()))
         seconds = train(
@@ -144,6 +146,7 @@ class Trainer:
         learned = {text.kind for text in texts}
         number, verdict = self._add(trainee, parent, texts, learned, seconds)
         self._shelf.used(texts, MAX_USES)
+        self._shelf.fade()
         self._shelf.remove(self._judged_enough())
         if verdict.is_better and self._versions.serving() == parent:
             self._versions.promote(number, verdict.reason)
