@@ -16,6 +16,7 @@ NO_PATHS = {
     "draft.proposer",
     "draft.host",
     "draft.engine.device",
+    "draft.learning.device",
     "orchestrator.host",
     "orchestrator.http.host",
     "orchestrator.speculation.proposer",
