@@ -119,12 +119,19 @@ class Predicted:
         """Prompts included, of answers of so many tokens on average: plainly and with drafts. services_s: what the
         services take of a step of one request."""
         prompt_s = statistics.fmean(self.result.steps.step_s(length) for length in prompt_lens)
-        tokens_per_step = 1.0, self.tokens_per_step[load]
-        token_s = [
-            1 / rate + services_s / tokens for rate, tokens in zip(self.rates[load], tokens_per_step, strict=True)
-        ]
-        plain, drafted = (num_tokens / ((num_tokens - 1) * each + prompt_s) for each in token_s)
-        return plain, drafted
+        (plain_rate, rate), tokens = self.rates[load], self.tokens_per_step[load]
+        plain_s = (num_tokens - 1) * (1 / plain_rate + services_s)
+        drafted_s = self._num_rounds(load, num_tokens) * (tokens / rate + services_s)
+        return num_tokens / (plain_s + prompt_s), num_tokens / (drafted_s + prompt_s)
+
+    def tokens_a_step(self, load: int, num_tokens: float) -> float:
+        """Of answers of so many tokens, the step of the prompt included."""
+        return num_tokens / (1 + self._num_rounds(load, num_tokens))
+
+    def _num_rounds(self, load: int, num_tokens: float) -> float:
+        """The first token comes with the prompt; half of the last round's drafts come after the end."""
+        tokens = self.tokens_per_step[load]
+        return (num_tokens - 1 + (tokens - 1) / 2) / tokens
 
 
 def predict(arms: Sequence[Arm], prompts: Sequence[Prompt], max_tokens: int) -> dict[str, Predicted]:
@@ -204,7 +211,7 @@ def add_rows(
             plain_error=plain / off.output_tokens_per_s - 1,
             speed_up_predicted=drafted / plain,
             speed_up_measured=on.output_tokens_per_s / off.output_tokens_per_s,
-            tokens_predicted=predicted.tokens_per_step[load],
+            tokens_predicted=predicted.tokens_a_step(load, num_tokens),
             tokens_measured=on.drafts.tokens_per_step if on.drafts else None,
         )
 
