@@ -24,8 +24,8 @@ from pilotfish.models.loading import load_model
 _MAX_TEXTS = 24
 """Answers that experiments look at."""
 _TEMPLATE = 0.75
-"""Share of the acceptance with prompts written otherwise below which the template is at fault: answers to those are other
-texts, easier or harder by themselves (the Medusa heads that come with Pilotfish: 0.82)."""
+"""Share of the acceptance with prompts written otherwise below which the template is at fault: answers to those are
+other texts, easier or harder by themselves (the Medusa heads that come with Pilotfish: 0.82)."""
 _ROUNDED = ("int8", "int4", "fp8")
 
 
