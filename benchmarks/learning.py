@@ -30,6 +30,8 @@ from pilotfish.learning.versions import Versions
 
 MODEL, MAX_TOKENS, SEED = "smollm2-135m-instruct", 128, 11
 SETTINGS = ("draft.num_replicas=0",)
+LEARNING = ("draft.learning.min_tokens=2048", "draft.learning.learning_rate=2e-4")
+"""A kind comes for some minutes only, at some fifty tokens a second: candidates are small, and learn fast."""
 LAST_SHARE = 0.25
 """Of the stream: five minutes of twenty."""
 
@@ -66,11 +68,11 @@ class Stacks:
 
 @asynccontextmanager
 async def started(folder: Path, settings: Sequence[str]) -> AsyncIterator[Stacks]:
-    learning = ("draft.learning.enabled=true", f"draft.learning.folder={folder}")
+    learning = ("draft.learning.enabled=true", f"draft.learning.folder={folder}", *LEARNING)
     async with AsyncExitStack() as exits:
         clients, stacks = [], []
         for overrides in ((), learning):
-            stack = LocalStack(load_config(overrides=[*SETTINGS, *settings, *overrides]), on_line=tell)
+            stack = LocalStack(load_config(overrides=[*SETTINGS, *overrides, *settings]), on_line=tell)
             await asyncio.to_thread(stack.__enter__)
             exits.push_async_callback(asyncio.to_thread, stack.__exit__, None, None, None)
             client = httpx.AsyncClient(base_url=stack.http_url, timeout=600)
@@ -193,7 +195,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = learning_parser.parse_args(arguments)
     report = Report(
         "What is a drafter worth that learns from the traffic?",
-        {"model": MODEL, "max_tokens": MAX_TOKENS, "sampling": "greedy", "settings": [*SETTINGS, *options.set]},
+        {
+            "model": MODEL,
+            "max_tokens": MAX_TOKENS,
+            "sampling": "greedy",
+            "settings": [*SETTINGS, *LEARNING, *options.set],
+        },
     )
     report.columns = {
         "minute": "minute",

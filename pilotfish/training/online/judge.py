@@ -46,10 +46,13 @@ class Judge:
         """The candidate that was judged last is this version."""
         self._lengths[number] = self._lengths.pop(CANDIDATE, {})
 
-    def keep(self, version: int, keys: Collection[Hashable]) -> None:
+    def keep(self, versions: Collection[int], keys: Collection[Hashable]) -> None:
         """Forget what other versions came to, and on other texts."""
-        known = self._lengths.get(version, {})
-        self._lengths = {version: {key: length for key, length in known.items() if key in keys}}
+        self._lengths = {
+            version: {key: each for key, each in known.items() if key in keys}
+            for version, known in self._lengths.items()
+            if version in versions
+        }
 
     def _of(self, version: int, items: Sequence[Item]) -> dict[Hashable, float | None]:
         known = self._lengths.setdefault(version, {})

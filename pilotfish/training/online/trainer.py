@@ -162,8 +162,11 @@ class Trainer:
         head.mkdir(parents=True, exist_ok=True)
         trainee.save(head)
         items = [*self._items(self._shelf.held_out), *self._own_items]
-        self._judge.keep(parent, {item.key for item in items})
-        verdict = examine([pair for _, pair in self._judge.pairs(parent, CANDIDATE, items)], learned)
+        self._judge.keep({0, parent}, {item.key for item in items})
+        pairs, configured = (
+            [pair for _, pair in self._judge.pairs(version, CANDIDATE, items)] for version in (parent, 0)
+        )
+        verdict = examine(pairs, learned, configured if parent else ())
         facts = VersionFacts(
             parent=parent,
             created_at=self._clock(),
