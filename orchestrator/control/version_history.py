@@ -8,6 +8,7 @@ from dataclasses import dataclass
 _PERIOD_S = 60.0
 _MAX_POINTS = 120
 """Two hours of use: minutes in which nothing was drafted have none."""
+_RECENT_MINUTES = 2
 
 
 @dataclass(slots=True)
@@ -35,13 +36,27 @@ class VersionHistory:
         """Oldest first."""
 
     def add(self, version: int, num_accepted_tokens: int, now_s: float) -> bool:
-        """A round verified drafts; returns whether they are of another version than those before."""
-        last = self.points[-1] if self.points else None
-        if last is None or last.version != version or now_s // _PERIOD_S > last.begin_s // _PERIOD_S:
-            self.points.append(VersionPoint(now_s, version))
-        self.points[-1].num_rounds += 1
-        self.points[-1].num_accepted_tokens += num_accepted_tokens
-        return last is not None and last.version != version
+        """A round verified drafts; returns whether their version is new: not one of this minute or the last one that
+        has points, because the replicas of a pool do not take up a version at the same moment."""
+        minute, recent = now_s // _PERIOD_S, self._recent()
+        point = recent.get(version)
+        if point is None or point.begin_s // _PERIOD_S < minute:
+            point = VersionPoint(now_s, version)
+            self.points.append(point)
+        point.num_rounds += 1
+        point.num_accepted_tokens += num_accepted_tokens
+        return bool(recent) and version not in recent
+
+    def _recent(self) -> dict[int, VersionPoint]:
+        """By version the newest points, of the last two minutes in which there are any."""
+        found: dict[int, VersionPoint] = {}
+        minutes: set[float] = set()
+        for point in reversed(self.points):
+            minutes.add(point.begin_s // _PERIOD_S)
+            if len(minutes) > _RECENT_MINUTES:
+                break
+            found.setdefault(point.version, point)
+        return found
 
     def acceptance_lengths(self, num_versions: int) -> dict[int, float]:
         """By version, the newest num_versions of those that are remembered."""

@@ -1,8 +1,10 @@
 """Has a head follow the version that serves: new weights are made ready on a thread, and taken up between two steps.
 
-Sequences under way go on, and cached prefixes stay: what the head has written for them was another version's, so that
-its drafts may be worse for a while. Texts stay as they are, since the target verifies every draft; in rejection mode
-against the distributions that came with the draft, which are those that it was drawn from.
+Texts stay as they are, since the target verifies every draft; in rejection mode against the distributions that came
+with the draft, which are those that it was drawn from. So sequences under way go on, and cached prefixes stay, with
+keys and values that another version has written: a version is trained from one before it, and drafts behind such
+prefixes are accepted as often as behind its own. To compute them again would cost every cached text a prefill at each
+swap.
 """
 
 from __future__ import annotations

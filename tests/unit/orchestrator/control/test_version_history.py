@@ -13,6 +13,20 @@ def test_rounds_are_summed_by_minute_and_version() -> None:
     assert history.acceptance_lengths(5) == {0: 1 + 7 / 3, 3: 5.0}
 
 
+def test_replicas_that_swap_one_after_the_other_are_one_swap() -> None:
+    history = VersionHistory()
+    swaps = [history.add(version, 2, second) for second in range(50) for version in (0, 1)]
+    assert swaps.count(True) == 1
+    assert [(point.version, point.num_rounds) for point in history.points] == [(0, 50), (1, 50)]
+    assert [history.add(version, 2, 61.0) for version in (1, 0, 1)] == [False] * 3
+
+
+def test_a_version_that_comes_back_is_another() -> None:
+    history = VersionHistory()
+    rounds = [(0, 0.0), (1, 60.0), (1, 120.0), (0, 180.0)]
+    assert [history.add(version, 2, now_s) for version, now_s in rounds] == [False, True, False, True]
+
+
 def test_what_is_remembered_is_bounded() -> None:
     history = VersionHistory()
     for version in range(500):
