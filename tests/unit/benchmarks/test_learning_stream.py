@@ -1,7 +1,7 @@
 """The stream that a drafter learns from: no prompt twice, and what is made of the answers."""
 
 from itertools import islice
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import pytest
 from learning_stream.minutes import Asked, acceptance_length, rate_ratio
@@ -33,6 +33,6 @@ def test_lengths_and_speeds_are_those_of_all_rounds() -> None:
 
 
 def test_the_plot_is_a_picture_with_a_line_for_each_stack() -> None:
-    root = ElementTree.fromstring(svg([("chat", 2.0, 2.1), ("sql", 2.0, 3.0)], [0.7]))
+    root = ET.fromstring(svg([("chat", 2.0, 2.1), ("sql", 2.0, 3.0)], [0.7]))
     lines = root.findall(".//{http://www.w3.org/2000/svg}polyline")
     assert [len(line.attrib["points"].split()) for line in lines] == [2, 2]
