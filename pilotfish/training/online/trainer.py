@@ -81,7 +81,7 @@ class Trainer:
         self._bfloat16 = bfloat16
         self._clock = clock
         self._on_progress = on_progress
-        self._judge = Judge(self._open)
+        self._judge = Judge(self._open, bfloat16=bfloat16)
         self._own_items = [
             Item((OWN_DATA, index), OWN_DATA, partial(own.held_out.__getitem__, index))
             for index in range(len(own.held_out))
