@@ -24,6 +24,8 @@ from filelock import FileLock, Timeout
 from pilotfish.errors import InvalidRequestError, ModelError, UnavailableError
 from pilotfish.learning.facts import Change, VersionFacts
 
+TRAINER_LOCK = "trainer.lock"
+"""File in the folder that a trainer holds as long as it works there."""
 _WEIGHTS = "model.safetensors"
 _MAX_HISTORY = 1000
 _LOCK_TIMEOUT_S = 30.0

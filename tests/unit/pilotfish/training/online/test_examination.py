@@ -38,6 +38,14 @@ def test_a_kind_that_was_not_learned_from_may_lose_a_little(loss: float, is_bett
         assert verdict.reason == "worse by 2.2% on kind old"
 
 
+def test_small_losses_do_not_add_up() -> None:
+    learned, lost = pairs("new", 0.3), pairs("old", -0.02)
+    assert examine([*learned, *lost], {"new"}, [*learned, *lost]).is_better
+    verdict = examine([*learned, *lost], {"new"}, [*learned, *pairs("old", -0.05)])
+    assert not verdict.is_better
+    assert verdict.reason == "worse by 2.5% than the configured head on kind old"
+
+
 def test_gains_elsewhere_do_not_count() -> None:
     assert not examine([*pairs("new", 0.0), *pairs("old", 0.5)], {"new"}).is_better
 
