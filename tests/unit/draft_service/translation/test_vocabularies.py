@@ -19,6 +19,17 @@ def test_tokenizers_take_any_text(kind: Kind) -> None:
     assert Vocabularies(trained_tokenizer(kind), trained_tokenizer(kind)).target_ids
 
 
+@pytest.mark.parametrize(("target", "drafter"), [("sentencepiece", "byte_bpe"), ("byte_bpe", "sentencepiece")])
+def test_common_tokens_are_those_that_texts_are_written_with(target: Kind, drafter: Kind) -> None:
+    """A tokenizer with byte fallback has two tokens for a letter, and writes but one of them."""
+    pair = Vocabularies(trained_tokenizer(target), trained_tokenizer(drafter))
+    for letter in "q!7":
+        (target_id,), (drafter_id,) = (
+            continuation.encode(letter)[0] for continuation in (pair.target_continuation, pair.drafter_continuation)
+        )
+        assert (pair.target_ids[drafter_id], pair.drafter_ids[target_id]) == (target_id, drafter_id)
+
+
 def test_one_that_fails_on_unknown_characters_is_refused() -> None:
     """A request with such a character would end the connection to the draft service, and all sequences there."""
     letters = tokenizers.Tokenizer(models.Unigram([("a", -1.0), ("b", -2.0)]))
