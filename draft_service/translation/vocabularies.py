@@ -74,7 +74,8 @@ def _require_any_text(tokenizer: Tokenizer, continuation: Continuation) -> None:
 
 
 def _same_bytes(target: Tokenizer, drafter: Tokenizer) -> dict[int, int]:
-    """The target's token for each of the drafter's, special ones apart."""
+    """The target's token for each of the drafter's. Special ones stand for no bytes, and those that end an answer for
+    each other: they may be ordinary text to a tokenizer."""
     target_ids, drafter_ids = _by_bytes(target), _by_bytes(drafter)
     return {drafter_ids[data]: target_ids[data] for data in drafter_ids if data in target_ids}
 
@@ -85,6 +86,7 @@ def _by_bytes(tokenizer: Tokenizer) -> dict[bytes, int]:
     found: dict[bytes, int] = {}
     fallback: dict[bytes, int] = {}
     for token_id in range(tokenizer.vocab_size):
-        if data := tokenizer.bytes_of(token_id):
+        data = b"" if token_id in tokenizer.eos_token_ids else tokenizer.bytes_of(token_id)
+        if data:
             (fallback if tokenizer.token_bytes.is_fallback(token_id) else found).setdefault(data, token_id)
     return fallback | found
