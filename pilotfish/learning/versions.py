@@ -78,8 +78,7 @@ class Versions:
 
     def served_before(self) -> int | None:
         """The version that a roll-back returns to; None: the configured head serves. Raises ModelError."""
-        served = self._read().served
-        return served[-2] if len(served) > 1 else None
+        return next(reversed(self._served_before(self._read())), None)
 
     def history(self) -> list[Change]:
         """Promotions and roll-backs, oldest first. Raises ModelError for a serving.json that cannot be read."""
@@ -139,8 +138,7 @@ class Versions:
         """
         with self._locked():
             serving = self._read()
-            kept = {0, *self.numbers()}
-            before = tuple(number for number in serving.served[:-1] if number in kept)
+            before = self._served_before(serving)
             if not before:
                 raise InvalidRequestError("nothing was promoted: the configured head serves")
             self._write(serving, before, reason, by_hand)
@@ -153,6 +151,11 @@ class Versions:
             kept = {*numbers[-count:], *served[-max(2, count) :]}
             for number in set(numbers) - kept:
                 shutil.rmtree(self._folder(number), ignore_errors=True)
+
+    def _served_before(self, serving: _Serving) -> tuple[int, ...]:
+        """Without versions that are gone."""
+        kept = {0, *self.numbers()}
+        return tuple(number for number in serving.served[:-1] if number in kept)
 
     def _folder(self, number: int) -> Path:
         return self._versions / str(number)

@@ -46,6 +46,8 @@ class _Probation:
 
     version: int
     num_looks: int = 0
+    seen: set[Path] = field(default_factory=set)
+    """Texts that were looked at, of which some were too short to say anything."""
     pairs: dict[Hashable, Pair] = field(default_factory=dict)
 
 
@@ -111,12 +113,16 @@ class Trainer:
         state = self._probation
         if state.num_looks == len(LOOKS):
             return False
-        unseen = [text for text in self._shelf.unseen_since(change.at) if text.path not in state.pairs]
+        unseen = [text for text in self._shelf.unseen_since(change.at) if text.path not in state.seen]
         if len(state.pairs) + len(unseen) < LOOKS[state.num_looks]:
             return False
         unseen = unseen[: LOOKS[-1] - len(state.pairs)]
         state.pairs |= {item.key: pair for item, pair in self._judge.pairs(before, serving, self._items(unseen))}
-        state.num_looks = sum(count <= len(state.pairs) for count in LOOKS)
+        state.seen.update(text.path for text in unseen)
+        num_looks = sum(count <= len(state.pairs) for count in LOOKS)
+        if num_looks == state.num_looks:
+            return False
+        state.num_looks = num_looks
         score = compare(list(state.pairs.values()))
         if score.after - score.before < -score.error:
             self._versions.roll_back(f"worse than version {before}: {told(score)}")
@@ -148,9 +154,10 @@ class Trainer:
         self._shelf.used(texts, MAX_USES)
         self._shelf.fade()
         self._shelf.remove(self._judged_enough())
-        if verdict.is_better and self._versions.serving() == parent:
+        is_promoted = verdict.is_better and self._versions.serving() == parent
+        if is_promoted:
             self._versions.promote(number, verdict.reason)
-        logger.info("version %d is %s: %s", number, "promoted" if verdict.is_better else "not promoted", verdict.reason)
+        logger.info("version %d is %s: %s", number, "promoted" if is_promoted else "not promoted", verdict.reason)
         self._versions.keep(self._settings.keep_versions)
         return True
 

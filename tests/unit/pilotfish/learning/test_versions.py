@@ -1,6 +1,7 @@
 """Which version serves, and what damage and kills leave of that."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,16 @@ def test_what_serves_already_is_promoted_without_a_change(versions: Versions, tm
     versions.promote(0, "by hand", by_hand=True)
     assert versions.serving() == 0
     assert versions.roll_back("after all") == 1
+
+
+def test_what_served_before_passes_over_versions_that_are_gone(versions: Versions, tmp_path: Path) -> None:
+    for _ in range(3):
+        versions.promote(add(versions, tmp_path), "better")
+    shutil.rmtree(tmp_path / "learning" / "versions" / "2")
+    assert versions.served_before() == 1
+    shutil.rmtree(tmp_path / "learning" / "versions" / "1")
+    assert versions.served_before() == 0
+    assert versions.roll_back("worse") == 0
 
 
 def test_no_version_of_that_number(versions: Versions) -> None:

@@ -210,6 +210,24 @@ def test_a_version_that_drafts_worse_than_the_one_before_is_rolled_back(
     assert not world.trainer.turn()
 
 
+@pytest.mark.parametrize("num_long", [0, LOOKS[0] - 1])
+def test_texts_too_short_to_judge_by_hold_nothing_up(
+    tmp_path: Path, room: Eagle3Room, head: Path, trained: Path, num_long: int
+) -> None:
+    world = World(tmp_path, room, trained)
+    bad = tmp_path / "bad"
+    shutil.copytree(head, bad)
+    world.versions.promote(world.versions.add(bad, VersionFacts(parent=0, created_at=1.0)), "by mistake")
+    world.trainer = world.new_trainer()
+    world.say(num_long, sentence, held_out=True)
+    world.say(LOOKS[-1], lambda dice: sentence(dice)[: PROMPT_TOKENS + 3], held_out=True)
+    assert not world.trainer.turn()
+    assert not world.trainer.turn()
+    world.say(LOOKS[0] - num_long, sentence, held_out=True)
+    assert world.trainer.turn()
+    assert world.versions.serving() == 0
+
+
 def test_what_a_person_has_promoted_stays(tmp_path: Path, room: Eagle3Room, head: Path, trained: Path) -> None:
     world = World(tmp_path, room, trained)
     bad = tmp_path / "bad"
