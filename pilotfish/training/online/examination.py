@@ -49,7 +49,7 @@ def examine(pairs: Sequence[Pair], learned: Collection[str], beside_configured: 
     """
     by_kind = _by_kind(pairs)
     kinds = {kind: compare(each) for kind, each in sorted(by_kind.items())}
-    counted = [pair for each in by_kind.values() for pair in each if pair.kind in learned]
+    counted = [pair for pair in pairs if pair.kind in learned]
     if len(counted) < MIN_TEXTS:
         return Verdict(False, f"fewer than {MIN_TEXTS} texts of what it learned from to judge by", None, kinds)
     score = compare(counted)

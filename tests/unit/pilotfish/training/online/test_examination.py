@@ -57,6 +57,12 @@ def test_small_kinds_count_together() -> None:
     assert verdict.kinds.keys() == {OTHER}
 
 
+def test_a_kind_that_has_just_begun_counts_for_what_is_gained() -> None:
+    verdict = examine([*pairs("old", 0.0, count=14), *pairs("new", 1.0, count=5)], {"old", "new"})
+    assert verdict.is_better
+    assert verdict.kinds.keys() == {"old"}
+
+
 def test_too_few_texts_prove_nothing() -> None:
     verdict = examine(pairs("new", 1.0, count=MIN_TEXTS - 1), {"new"})
     assert (verdict.is_better, verdict.score) == (False, None)
