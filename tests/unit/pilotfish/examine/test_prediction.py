@@ -62,6 +62,17 @@ def test_lengths_end_with_the_first_that_has_no_room(answers: list[DraftedAnswer
     assert (most.num_draft_tokens, len(most.by_draft_tokens)) == (0, 1)
 
 
+def test_lengths_of_which_no_answer_tells_are_left_out(make_answer: MakeAnswer) -> None:
+    """They were cut off before."""
+    short = [make_answer(4, [5, 5, 5])] * 3
+    assert [len(speed.by_draft_tokens) for speed in predict(acceptance_of(short, 5), costs(), short)] == [3, 3, 3, 3]
+
+
+def test_answers_of_one_token_leave_the_others_alone(answers: list[DraftedAnswer], make_answer: MakeAnswer) -> None:
+    mixed = [*[make_answer(1, [], is_whole=True)] * 60, *answers]
+    assert predict(acceptance_of(answers, 4), costs(), mixed) == predict(acceptance_of(answers, 4), costs(), answers)
+
+
 def test_trees_are_taken_where_they_are_faster(answers: list[DraftedAnswer]) -> None:
     """The chain's second token is always wrong, and the tree has the right one."""
     drafts = {
