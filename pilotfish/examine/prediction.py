@@ -156,10 +156,12 @@ class Advice(msgspec.Struct, frozen=True):
 
 
 def advise(speeds: Mapping[str, Sequence[Speed]]) -> Advice:
-    """The drafter that is fastest over the loads, each counting the same. Among equals the first."""
+    """The drafter that is fastest over the loads that all bear, each counting the same. Among equals the first."""
     if not speeds:
         return Advice("", {}, None)
-    best = max(speeds, key=lambda name: sum(speed.speed_up for speed in speeds[name]))
+    # The engine of a draft model may take fewer sequences than a target.
+    num_common = min(map(len, speeds.values()))
+    best = max(speeds, key=lambda name: sum(speed.speed_up for speed in speeds[name][:num_common]))
     lengths = {speed.num_requests: speed.num_draft_tokens for speed in speeds[best]}
     if not any(lengths.values()):
         return Advice("", lengths, None)

@@ -8,7 +8,7 @@ from pilotfish.examine.acceptance import Acceptance, acceptance_of
 from pilotfish.examine.costs import RoundCosts
 from pilotfish.examine.drafted_answer import Draft, DraftedAnswer
 from pilotfish.examine.drafted_tree import DraftedTree
-from pilotfish.examine.prediction import Advice, advise, predict
+from pilotfish.examine.prediction import Advice, Speed, advise, predict
 from pilotfish.step_table import StepTable
 
 MakeAnswer = Callable[..., DraftedAnswer]
@@ -105,3 +105,11 @@ def test_advice(answers: list[DraftedAnswer]) -> None:
     assert advice.num_draft_tokens == {each.num_requests: each.num_draft_tokens for each in fast}
     assert advise({"useless": useless}) == Advice("", {1: 0, 4: 0, 16: 0, 64: 0}, None)
     assert advice.off_from == next(each.num_requests for each in fast if not each.num_draft_tokens) == 16
+
+
+def test_drafters_are_compared_at_loads_that_all_bear() -> None:
+    """A draft model's engine may take fewer sequences than the target."""
+    pool = [Speed(1, 3, 2.0, 200.0, 2.0, (100.0, 200.0))]
+    own = [Speed(load, 1, 1.1, 110.0 * load, 1.1, (100.0 * load, 110.0 * load)) for load in (1, 4, 8)]
+    assert advise({"own": own, "pool": pool}).drafter == "pool"
+    assert advise({"own": own}).num_draft_tokens == {1: 1, 4: 1, 8: 1}
