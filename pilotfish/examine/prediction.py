@@ -86,13 +86,14 @@ def _remote_speed(acceptance: Acceptance, costs: RoundCosts, load: int) -> Speed
 def _played_speed(acceptance: Acceptance, costs: RoundCosts, answers: Sequence[DraftedAnswer], load: int) -> Speed:
     lengths = _lengths(acceptance, costs, load)[1:]
 
-    def played(num_nodes: int) -> _Rates:
-        runs = [play(answers, costs, load, Way(k, num_nodes)) for k in lengths]
+    def rates(num_nodes: int) -> _Rates:
+        played = (play(answers, costs, load, Way(k, num_nodes)) for k in lengths)
+        runs = list(takewhile(lambda run: run.num_rounds, played))  # no answer is long enough for longer ones
         plain = load / costs.steps.step_s(load)
         return _Rates([plain, *(run.tokens_per_s for run in runs)], [1.0, *(run.tokens_per_round for run in runs)])
 
     has_trees = any(draft.tree is not None for answer in answers for draft in answer.drafts.values())
-    return _speed(load, played(0), played(costs.max_nodes) if has_trees else _Rates())
+    return _speed(load, rates(0), rates(costs.max_nodes) if has_trees else _Rates())
 
 
 def _speed(load: int, chains: _Rates, trees: _Rates = _Rates()) -> Speed:
@@ -155,10 +156,12 @@ class Advice(msgspec.Struct, frozen=True):
 
 
 def advise(speeds: Mapping[str, Sequence[Speed]]) -> Advice:
-    """The drafter that is fastest over the loads, each counting the same. Among equals the first."""
+    """The drafter that is fastest over the loads that all bear, each counting the same. Among equals the first."""
     if not speeds:
         return Advice("", {}, None)
-    best = max(speeds, key=lambda name: sum(speed.speed_up for speed in speeds[name]))
+    # The engine of a draft model may take fewer sequences than a target.
+    num_common = min(map(len, speeds.values()))
+    best = max(speeds, key=lambda name: sum(speed.speed_up for speed in speeds[name][:num_common]))
     lengths = {speed.num_requests: speed.num_draft_tokens for speed in speeds[best]}
     if not any(lengths.values()):
         return Advice("", lengths, None)

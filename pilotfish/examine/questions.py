@@ -61,7 +61,7 @@ def questions_of(core: EngineCore, order: Order, *, template: str, uses_template
             if len(text) > limit:
                 raise ConfigError(
                     f"the prompt {prompt.text[:60]!r}... has {len(text)} tokens; beside answers of {order.max_tokens} "
-                    f"the target takes {limit}"
+                    f"the target takes {max(0, limit)}: take a shorter one, or a smaller --max-tokens"
                 )
             sampling = msgspec.structs.replace(SamplingParams(seed=seed, stop_token_ids=ends), **own)
             sampling = msgspec.structs.replace(sampling, temperature=temperature, grammar=grammar)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -12,6 +13,8 @@ from pilotfish.examine.result import DrafterResult, Examination
 
 _BAR = "█"
 _BAR_WIDTH = 10
+_WIDE = 100
+"""Columns of a terminal that has room for curves beside the figures."""
 _HEIGHTS = "▁▂▃▄▅▆▇█"
 
 
@@ -25,7 +28,7 @@ def show(examination: Examination, console: Console) -> None:
     for drafter in examination.drafters:
         console.print()
         console.print(_acceptance(drafter))
-        console.print(_speeds(drafter))
+        console.print(_speeds(drafter, with_curve=console.width >= _WIDE))
         if not drafter.findings:
             console.print("No fault found.")
         for finding in drafter.findings:
@@ -35,7 +38,7 @@ def show(examination: Examination, console: Console) -> None:
 
 
 def _acceptance(drafter: DrafterResult) -> Table:
-    table = Table(title=f"{drafter.name}: acceptance, by place in the draft", title_justify="left")
+    table = _table(f"{drafter.name}: acceptance, by place in the draft")
     num_places = len(drafter.overall.rates)
     for column in ("answers", "", *map(str, range(1, num_places + 1)), "expects", "tokens a round"):
         table.add_column(column, justify="left" if column in ("answers", "") else "right")
@@ -54,22 +57,28 @@ def _cells(acceptance: Acceptance, num_places: int) -> list[str]:
     return [bar.ljust(_BAR_WIDTH), *rates, *[""] * (num_places - len(rates)), sure, f"{best:.2f}"]
 
 
-def _speeds(drafter: DrafterResult) -> Table:
-    table = Table(title=f"{drafter.name}: predicted tokens/s of all requests, by draft length", title_justify="left")
+def _table(title: str) -> Table:
+    """Narrow enough for the 80 columns of a usual terminal."""
+    return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
+
+
+def _speeds(drafter: DrafterResult, *, with_curve: bool) -> Table:
+    table = _table(f"{drafter.name}: predicted tokens/s of all requests, by draft length")
     longest = max(len(speed.by_draft_tokens) for speed in drafter.speeds)
-    for column in ("requests", "drafts", "plain", *map(str, range(1, longest)), "", "best", "speed-up"):
-        table.add_column(column, justify="left" if column in ("drafts", "") else "right", no_wrap=not column)
+    curves = [""] if with_curve else []
+    for column in ("requests", "drafts", "plain", *map(str, range(1, longest)), *curves, "best", "speed-up"):
+        table.add_column(column, justify="left" if column in ("drafts", "") else "right", no_wrap=True)
     for speed in drafter.speeds:
         best = f"K = {speed.num_draft_tokens}" if speed.num_draft_tokens else "off"
         ends = [best, f"{speed.speed_up:.2f}x"]
         both = (*speed.by_draft_tokens, *speed.by_depth_of_trees)
         cells = _rates(speed.by_draft_tokens, -1 if speed.is_tree else speed.num_draft_tokens, longest)
-        curve = _curve(speed.by_draft_tokens, min(both), max(both))
-        table.add_row(str(speed.num_requests), "chains", *cells, curve, *([] if speed.is_tree else ends))
+        curve = [_curve(speed.by_draft_tokens, min(both), max(both))] if with_curve else []
+        table.add_row(str(speed.num_requests), "chains", *cells, *curve, *([] if speed.is_tree else ends))
         if speed.by_depth_of_trees not in ((), speed.by_draft_tokens):
             _, *cells = _rates(speed.by_depth_of_trees, speed.num_draft_tokens if speed.is_tree else -1, longest)
-            curve = _curve(speed.by_depth_of_trees, min(both), max(both))
-            table.add_row("", "trees", "", *cells, curve, *(ends if speed.is_tree else []))
+            curve = [_curve(speed.by_depth_of_trees, min(both), max(both))] if with_curve else []
+            table.add_row("", "trees", "", *cells, *curve, *(ends if speed.is_tree else []))
     return table
 
 

@@ -66,7 +66,8 @@ class _Running:
 def play(answers: Sequence[DraftedAnswer], costs: RoundCosts, load: int, way: Way) -> Played:
     """So many requests at once, each followed by another one, until there are no more. Nothing where no answer is
     long enough."""
-    chosen = answers[:: max(1, -(-len(answers) // _MAX_ANSWERS))]
+    long = [answer for answer in answers if _Running(answer).wants(way)]
+    chosen = long[:: max(1, -(-len(long) // _MAX_ANSWERS))]
     waiting = [*chosen] * -(-_TURNS * load // max(1, len(chosen)))
     running: list[_Running] = []
     memory, played = DraftCosts(), Played()

@@ -58,7 +58,7 @@ def check_handshake(hello: Hello, welcome: Welcome) -> None:
         raise HandshakeError(
             f"{hello.peer} has tokenizer {_short(hello.tokenizer_fingerprint)}, replica {welcome.replica_id} "
             f"(model {welcome.model.model_id}) has {_short(theirs)}: both need models with the same "
-            "tokenizer, or a draft model that is translated (draft.vocabulary: auto)"
+            "tokenizer, or a draft model that is translated (draft.vocabulary: auto; for more targets, draft.targets)"
         )
 
 

@@ -90,9 +90,13 @@ def _with_pool_drafter(config: Config) -> Config:
     is configured there: the same head in both places."""
     head = config.target.drafter.proposer
     is_head = head in drafters_of(Needs.FEATURES, Location.DRAFT_SERVICE)
-    if config.draft.proposer != "auto" or config.emulation.is_on or not is_head:
+    draft = config.draft
+    if draft.proposer != "auto" or not draft.num_replicas or config.emulation.is_on or not is_head:
         return config
-    return dataclasses.replace(config, draft=dataclasses.replace(config.draft, proposer=head))
+    draft = dataclasses.replace(
+        draft, proposer=head, head=draft.head or config.target.drafter.model, model=config.target.model
+    )
+    return dataclasses.replace(config, draft=draft)
 
 
 async def _start_and_compare(config: Config, console: Console) -> None:

@@ -8,7 +8,7 @@ from pilotfish.examine.acceptance import Acceptance, acceptance_of
 from pilotfish.examine.costs import RoundCosts
 from pilotfish.examine.drafted_answer import Draft, DraftedAnswer
 from pilotfish.examine.drafted_tree import DraftedTree
-from pilotfish.examine.prediction import Advice, advise, predict
+from pilotfish.examine.prediction import Advice, Speed, advise, predict
 from pilotfish.step_table import StepTable
 
 MakeAnswer = Callable[..., DraftedAnswer]
@@ -62,6 +62,17 @@ def test_lengths_end_with_the_first_that_has_no_room(answers: list[DraftedAnswer
     assert (most.num_draft_tokens, len(most.by_draft_tokens)) == (0, 1)
 
 
+def test_lengths_of_which_no_answer_tells_are_left_out(make_answer: MakeAnswer) -> None:
+    """They were cut off before."""
+    short = [make_answer(4, [5, 5, 5])] * 3
+    assert [len(speed.by_draft_tokens) for speed in predict(acceptance_of(short, 5), costs(), short)] == [3, 3, 3, 3]
+
+
+def test_answers_of_one_token_leave_the_others_alone(answers: list[DraftedAnswer], make_answer: MakeAnswer) -> None:
+    mixed = [*[make_answer(1, [], is_whole=True)] * 60, *answers]
+    assert predict(acceptance_of(answers, 4), costs(), mixed) == predict(acceptance_of(answers, 4), costs(), answers)
+
+
 def test_trees_are_taken_where_they_are_faster(answers: list[DraftedAnswer]) -> None:
     """The chain's second token is always wrong, and the tree has the right one."""
     drafts = {
@@ -94,3 +105,11 @@ def test_advice(answers: list[DraftedAnswer]) -> None:
     assert advice.num_draft_tokens == {each.num_requests: each.num_draft_tokens for each in fast}
     assert advise({"useless": useless}) == Advice("", {1: 0, 4: 0, 16: 0, 64: 0}, None)
     assert advice.off_from == next(each.num_requests for each in fast if not each.num_draft_tokens) == 16
+
+
+def test_drafters_are_compared_at_loads_that_all_bear() -> None:
+    """A draft model's engine may take fewer sequences than the target."""
+    pool = [Speed(1, 3, 2.0, 200.0, 2.0, (100.0, 200.0))]
+    own = [Speed(load, 1, 1.1, 110.0 * load, 1.1, (100.0 * load, 110.0 * load)) for load in (1, 4, 8)]
+    assert advise({"own": own, "pool": pool}).drafter == "pool"
+    assert advise({"own": own}).num_draft_tokens == {1: 1, 4: 1, 8: 1}

@@ -15,7 +15,7 @@ CHAINS, TREES = (100.0, 150.0, 170.0), (100.0, 160.0, 200.0)
 ACCEPTANCE = Acceptance(4, 200, (0.6, 0.5), (1.0, 1.6, 1.9), (0.0, 1.0, 2.0), 0.65)
 
 
-def shown(speeds: list[Speed], findings: tuple[Finding, ...] = ()) -> str:
+def shown(speeds: list[Speed], findings: tuple[Finding, ...] = (), *, width: int = 160) -> str:
     result = DrafterResult(
         name="eagle3",
         model="head",
@@ -38,7 +38,7 @@ def shown(speeds: list[Speed], findings: tuple[Finding, ...] = ()) -> str:
         drafters=[result],
         advice=advise({"eagle3": speeds}),
     )
-    console = Console(file=io.StringIO(), width=160, color_system=None)
+    console = Console(file=io.StringIO(), width=width, color_system=None)
     show(examination, console)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
@@ -60,6 +60,16 @@ def test_trees_that_are_chains_have_no_row(trees: tuple[float, ...]) -> None:
     assert "trees" not in text
     assert "decode plainly" in text
     assert "▁▁" in text
+
+
+def test_every_figure_is_there_in_80_columns() -> None:
+    """The curves are not."""
+    chains, trees = (tuple(first + at for at in range(9)) for first in (3584.0, 6784.0))
+    text = shown([Speed(64, 8, 2.0, 6792.0, 1.89, chains, trees, is_tree=True)], width=80)
+    assert all(f"{rate:.0f}" in text for rate in (*chains, *trees[1:]))
+    assert all(word in text for word in ("requests", "K = 8", "speed-up", "1.89x"))
+    assert "…" not in text
+    assert "▁" not in text
 
 
 def test_findings_are_told() -> None:
