@@ -21,6 +21,8 @@ class ShelvedText:
     path: Path
     request: str
     """Digest of the request's id."""
+    prompt: str
+    """Digest of its prompt."""
     kind: str
     num_tokens: int
     """Tokens of the answer."""
@@ -47,7 +49,10 @@ class Shelf:
         self._texts = {path: text for path, text in self._texts.items() if path in paths}
         for path, text in self._ring.read(skip=self._texts):
             self._texts[path] = shelved = self._shelved(path, text)
-            if not shelved.is_held_out:
+            if shelved.is_held_out:
+                # Answers to one prompt say the same again, and would make chance look like proof.
+                self.remove([each for each in self.held_out if each.prompt == shelved.prompt and each is not shelved])
+            else:
                 for token_id in text.token_ids[text.prompt_len :]:
                     self.counts[token_id] = self.counts.get(token_id, 0) + 1
 
@@ -58,12 +63,13 @@ class Shelf:
 
     @property
     def held_out(self) -> list[ShelvedText]:
-        """Never learned from; oldest first."""
+        """Never learned from, and the newest of its prompt each; oldest first."""
         return [text for text in self._texts.values() if text.is_held_out]
 
     def unseen_since(self, at: float) -> list[ShelvedText]:
-        """Texts that have come since `at` and that no candidate has learned from, oldest first."""
-        return [text for text in self._texts.values() if text.finished_at > at and not text.num_uses]
+        """Texts that have come since `at` and that no candidate has learned from, one of each prompt, oldest first."""
+        texts = [text for text in self._texts.values() if text.finished_at > at and not text.num_uses]
+        return list({text.prompt: text for text in texts}.values())
 
     @property
     def num_new_tokens(self) -> int:
@@ -87,13 +93,15 @@ class Shelf:
             self._texts.pop(text.path, None)
 
     def _shelved(self, path: Path, text: LearnedText) -> ShelvedText:
-        digest = request_digest(text.request_id)
+        request = request_digest(text.request_id)
+        prompt = text.prompt or request
         return ShelvedText(
             path=path,
-            request=digest,
+            request=request,
+            prompt=prompt,
             kind=text.kind,
             num_tokens=len(text.token_ids) - text.prompt_len,
             finished_at=text.finished_at,
-            # By the request, so that all texts of one are on the same side.
-            is_held_out=int(digest, 16) < self._held_out_share * _DIGEST_SIZE,
+            # By the prompt: what is judged by an answer that was learned from is not judged at all.
+            is_held_out=int(prompt, 16) < self._held_out_share * _DIGEST_SIZE,
         )

@@ -46,8 +46,8 @@ class _Probation:
 
     version: int
     num_looks: int = 0
-    seen: set[Path] = field(default_factory=set)
-    """Texts that were looked at, of which some were too short to say anything."""
+    seen: set[str] = field(default_factory=set)
+    """Prompts whose texts were looked at; some were too short to say anything."""
     pairs: dict[Hashable, Pair] = field(default_factory=dict)
 
 
@@ -113,12 +113,12 @@ class Trainer:
         state = self._probation
         if state.num_looks == len(LOOKS):
             return False
-        unseen = [text for text in self._shelf.unseen_since(change.at) if text.path not in state.seen]
+        unseen = [text for text in self._shelf.unseen_since(change.at) if text.prompt not in state.seen]
         if len(state.pairs) + len(unseen) < LOOKS[state.num_looks]:
             return False
         unseen = unseen[: LOOKS[-1] - len(state.pairs)]
         state.pairs |= {item.key: pair for item, pair in self._judge.pairs(before, serving, self._items(unseen))}
-        state.seen.update(text.path for text in unseen)
+        state.seen.update(text.prompt for text in unseen)
         num_looks = sum(count <= len(state.pairs) for count in LOOKS)
         if num_looks == state.num_looks:
             return False
