@@ -17,6 +17,9 @@ from pilotfish.learning.text_file import decode_text, encode_text
 
 _SUFFIX = ".text"
 _PARTIAL = ".partial"
+_FORGOTTEN = ".forgotten"
+_FORGOTTEN_AGE_S = 24 * 3600.0
+"""For so long what is written of a request that was to be forgotten is dropped: no answer or training takes longer."""
 _TORN_AGE_S = 600.0
 """A file that has been written for so long belongs to a writer that is gone."""
 
@@ -36,7 +39,10 @@ class Ring:
         """Names of files that cannot be read, and of what cannot be written."""
 
     def append(self, text: LearnedText) -> None:
-        """Keep a text; the oldest make room. Where it cannot be written it is dropped, and the log says so once."""
+        """Keep a text, unless its request was to be forgotten; the oldest make room. Where it cannot be written it is
+        dropped, and the log says so once."""
+        if self.is_forgotten(request_digest(text.request_id)):
+            return
         finished_at = text.finished_at or time.time()
         name = f"{int(finished_at * 1e6):017d}-{request_digest(text.request_id)}-{secrets.token_hex(4)}"
         partial = self._folder / f"{name}{_PARTIAL}"
@@ -86,10 +92,11 @@ class Ring:
                 room -= path.stat().st_size
                 if room < 0 or _written_at(path) < now - self._max_age_s:
                     path.unlink(missing_ok=True)
-        for path in self._folder.glob(f"*{_PARTIAL}"):
-            with contextlib.suppress(OSError):
-                if path.stat().st_mtime < now - _TORN_AGE_S:
-                    path.unlink(missing_ok=True)
+        for suffix, age_s in ((_PARTIAL, _TORN_AGE_S), (_FORGOTTEN, _FORGOTTEN_AGE_S)):
+            for path in self._folder.glob(f"*{suffix}"):
+                with contextlib.suppress(OSError):
+                    if path.stat().st_mtime < now - age_s:
+                        path.unlink(missing_ok=True)
 
     def remove(self, paths: Iterable[Path]) -> None:
         """Delete texts that have been used; those that are gone already are gone."""
@@ -98,11 +105,24 @@ class Ring:
                 path.unlink(missing_ok=True)
 
     def forget(self, request_id: str) -> int:
-        """Delete all texts of a request; returns their number. Needs no key. Raises OSError."""
-        files = [path for path in self.paths() if f"-{request_digest(request_id)}-" in path.name]
-        for path in files:
-            path.unlink(missing_ok=True)
+        """Delete all texts of a request, and keep none that comes later; returns their number. Needs no key. Raises
+        OSError."""
+        digest = request_digest(request_id)
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._mark(digest).touch(mode=0o600)
+        finally:
+            files = [path for path in self.paths() if f"-{digest}-" in path.name]
+            for path in files:
+                path.unlink(missing_ok=True)
         return len(files)
+
+    def is_forgotten(self, digest: str) -> bool:
+        """Whether the request of this digest was to be forgotten."""
+        return self._mark(digest).exists()
+
+    def _mark(self, digest: str) -> Path:
+        return self._folder / f"{digest}{_FORGOTTEN}"
 
     def _warn_once(self, name: str, message: str) -> None:
         if name not in self._warned:

@@ -149,6 +149,9 @@ class Trainer:
         seconds = train(
             trainee, chosen, self._settings, self._scratch, bfloat16=self._bfloat16, on_progress=self._on_progress
         )
+        if any(self._ring.is_forgotten(text.request) for text in texts):
+            logger.info("a candidate is dropped: a request that it learned from was to be forgotten")
+            return True
         learned = {text.kind for text in texts}
         number, verdict = self._add(trainee, parent, texts, learned, seconds)
         self._shelf.used(texts, MAX_USES)

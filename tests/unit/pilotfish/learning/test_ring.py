@@ -3,6 +3,7 @@
 import errno
 import logging
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,21 @@ def test_a_request_is_forgotten_without_the_key(tmp_path: Path) -> None:
     assert ring(tmp_path).forget("a") == 2
     assert ids(kept) == ["b"]
     assert ring(tmp_path).forget("a") == 0
+
+
+def test_what_comes_of_a_forgotten_request_later_is_not_kept(tmp_path: Path) -> None:
+    kept = ring(tmp_path)
+    assert ring(tmp_path).forget("a") == 0  # its answer has not come to its end
+    for request_id in ("a", "b"):
+        kept.append(text(request_id))
+    assert ids(kept) == ["b"]
+    (mark,) = (tmp_path / "ring").glob("*.forgotten")
+    assert stat.S_IMODE(mark.stat().st_mode) == 0o600
+    os.utime(mark, (1000, 1000))
+    kept.prune(1000 + 23 * 3600)
+    assert mark.exists()
+    kept.prune(1000 + 25 * 3600)
+    assert not mark.exists()
 
 
 def test_used_texts_are_removed_and_may_be_gone_already(tmp_path: Path) -> None:

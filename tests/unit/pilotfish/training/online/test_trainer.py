@@ -53,7 +53,12 @@ class World:
         self.num_texts = 0
         self.trainer = self.new_trainer()
 
-    def new_trainer(self, own: OwnData | None = None, settings: LearningConfig = SETTINGS) -> Trainer:
+    def new_trainer(
+        self,
+        own: OwnData | None = None,
+        settings: LearningConfig = SETTINGS,
+        on_progress: Callable[[float, float], None] = lambda *_: None,
+    ) -> Trainer:
         return Trainer(
             settings,
             self.ring,
@@ -63,6 +68,7 @@ class World:
             own=own or OwnData(),
             scratch=self.folder / ".candidate",
             clock=lambda: self.now,
+            on_progress=on_progress,
         )
 
     def say(
@@ -250,6 +256,17 @@ def test_texts_are_deleted_after_use(world: World) -> None:
     num_held_out = sum(int(digest, 16) < 0.5 * 16**16 for digest in left)
     assert num_held_out == MAX_TEXTS
     assert len(left) - num_held_out < 15
+
+
+def test_a_request_that_is_forgotten_while_it_is_learned_from_is_in_no_version(world: World) -> None:
+    world.say(40, sentence, held_out=False)
+    world.say(12, sentence, held_out=True)
+    first, *_ = (text.request_id for _, text in world.ring.read())
+    world.trainer = world.new_trainer(on_progress=lambda *_: world.ring.forget(first) and None)
+    world.run()
+    assert world.versions.serving() == 1
+    assert world.versions.facts(1).num_texts == 39
+    assert request_digest(first) not in world.versions.facts(1).learned_from
 
 
 def test_a_text_that_cannot_be_used_is_left_out(world: World) -> None:
