@@ -25,6 +25,7 @@ from filelock import FileLock, Timeout
 
 from pilotfish.errors import InvalidRequestError, ModelError, UnavailableError
 from pilotfish.learning.facts import Change, VersionFacts
+from pilotfish.learning.private_folder import make_private
 
 _WEIGHTS = "model.safetensors"
 _FACTS = "version.json"
@@ -120,7 +121,7 @@ class Versions:
             (head / _FACTS).write_bytes(_json(version))
             for path in head.iterdir():
                 _flush(path)
-            self._versions.mkdir(parents=True, exist_ok=True)
+            make_private(self._versions)
             head.replace(self._folder(number))
         return number
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pilotfish.config import LearningConfig
 from pilotfish.learning.facts import VersionFacts
+from pilotfish.learning.private_folder import make_private
 from pilotfish.learning.ring import Ring
 from pilotfish.learning.versions import Versions
 from pilotfish.training.data.samples import Sample
@@ -144,6 +145,7 @@ class Trainer:
         counts = {**self._own.counts}
         for token_id, count in self._shelf.counts.items():
             counts[token_id] = counts.get(token_id, 0) + count
+        make_private(self._scratch)
         trainee = self._heads.open(self._versions.head_folder(parent, self._configured), TRAINED_DEPTHS, counts)
         chosen = mixture(samples, self._own, self._settings.data_share, seed=int(self._clock()))
         seconds = train(

@@ -91,6 +91,31 @@ def test_the_oldest_make_room(tmp_path: Path) -> None:
     assert ids(kept) == ["7", "8", "9"]
 
 
+def test_not_every_text_has_all_files_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = ring(tmp_path, max_bytes=40_000)
+    looks = 0
+    list_files = Ring.paths
+
+    def counted(self: Ring) -> list[Path]:
+        nonlocal looks
+        looks += 1
+        return list_files(self)
+
+    monkeypatch.setattr(Ring, "paths", counted)
+    for number in range(400):
+        kept.append(text(str(number), finished_at=1000 + number / 100, num_tokens=20))
+        assert sum(path.stat().st_size for path in (tmp_path / "ring").iterdir()) <= 40_000
+    assert len(ids(kept)) > 100
+    assert looks < 60
+
+
+def test_a_writer_deletes_what_is_too_old_too(tmp_path: Path) -> None:
+    kept = ring(tmp_path)
+    for at in (1000, 1055, 1065):
+        kept.append(text(str(at), finished_at=at))
+    assert ids(kept) == ["1055", "1065"]
+
+
 def test_what_is_too_old_is_deleted_also_what_a_killed_writer_left(tmp_path: Path) -> None:
     kept = ring(tmp_path)
     kept.append(text("old", finished_at=1000))

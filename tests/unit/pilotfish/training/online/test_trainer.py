@@ -4,6 +4,7 @@ import errno
 import os
 import random
 import shutil
+import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -149,6 +150,9 @@ def test_a_head_learns_what_it_could_not_even_propose(world: World) -> None:
     module = load_eagle3(world.versions.head_folder(1, world.head), num_target_layers=4)
     assert set(range(100, 100 + WORDS)) <= set(module.target_token_ids.tolist())
     assert list((world.folder / ".candidate").glob("*")) in ([], [world.folder / ".candidate" / "curve.csv"])
+    folders = (world.folder, *(path for path in world.folder.iterdir() if path.is_dir()))
+    assert {path.name for path in folders} == {"learning", "ring", "versions", ".candidate"}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folders} == {0o700}  # their user's alone
 
 
 def test_too_little_new_text_is_waited_for(world: World) -> None:
