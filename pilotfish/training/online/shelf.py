@@ -31,6 +31,11 @@ class ShelvedText:
     num_uses: int = 0
     """Candidates that learned from it."""
 
+    @property
+    def is_new(self) -> bool:
+        """Whether no candidate has learned from it."""
+        return not self.num_uses
+
 
 class Shelf:
     """What is in the ring."""
@@ -41,11 +46,14 @@ class Shelf:
         self._texts: dict[Path, ShelvedText] = {}
         self.counts: dict[int, float] = {}
         """How often tokens came in the answers that could be learned from, of late: see fade."""
+        self.num_lost_tokens = 0
+        """Answer tokens that were gone before a candidate had learned from them, since the last candidate."""
 
     def refresh(self, now: float) -> None:
         """Delete what is too old, take in what has come, forget what is gone."""
         self._ring.prune(now)
         paths = set(self._ring.paths())
+        self.num_lost_tokens += sum(text.num_tokens for text in self.to_learn if text.is_new and text.path not in paths)
         self._texts = {path: text for path, text in self._texts.items() if path in paths}
         for path, text in self._ring.read(skip=self._texts):
             self._texts[path] = shelved = self._shelved(path, text)
@@ -68,13 +76,13 @@ class Shelf:
 
     def unseen_since(self, at: float) -> list[ShelvedText]:
         """Texts that have come since `at` and that no candidate has learned from, one of each prompt, oldest first."""
-        texts = [text for text in self._texts.values() if text.finished_at > at and not text.num_uses]
+        texts = [text for text in self._texts.values() if text.finished_at > at and text.is_new]
         return list({text.prompt: text for text in texts}.values())
 
     @property
     def num_new_tokens(self) -> int:
         """Answer tokens to learn from that no candidate has learned from."""
-        return sum(text.num_tokens for text in self.to_learn if not text.num_uses)
+        return sum(text.num_tokens for text in self.to_learn if text.is_new)
 
     def fade(self) -> None:
         """What has come so far counts half as much as what comes from now on."""
@@ -82,6 +90,7 @@ class Shelf:
 
     def used(self, texts: Sequence[ShelvedText], max_uses: int) -> None:
         """A candidate has learned from the texts. Those that have been used max_uses times are deleted."""
+        self.num_lost_tokens = 0
         for text in texts:
             text.num_uses += 1
         self.remove([text for text in texts if text.num_uses >= max_uses])

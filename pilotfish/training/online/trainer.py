@@ -85,6 +85,7 @@ class Trainer:
         self._clock = clock
         self._on_progress = on_progress
         self._judge = Judge(self._open)
+        self._has_warned = False
         self._own_items = [
             Item((OWN_DATA, index), OWN_DATA, partial(own.held_out.__getitem__, index))
             for index in range(len(own.held_out))
@@ -135,6 +136,7 @@ class Trainer:
     # A candidate
 
     def _try_candidate(self) -> bool:
+        self._warn_of_loss()
         if self._shelf.num_new_tokens < self._settings.min_tokens or len(self._shelf.held_out) < MIN_TEXTS:
             return False
         parent = self._versions.serving()
@@ -191,11 +193,26 @@ class Trainer:
         self._judge.name_candidate(number)
         return number, verdict
 
+    def _warn_of_loss(self) -> None:
+        """Say once that texts go before enough have come: nothing would ever be learned."""
+        settings = self._settings
+        if not self._has_warned and self._shelf.num_lost_tokens >= settings.min_tokens:
+            self._has_warned = True
+            logger.warning(
+                "%d new answer tokens were deleted before enough had come to learn from: "
+                "raise draft.learning.max_bytes (%d) or draft.learning.max_age_s (%g), "
+                "or lower draft.learning.min_tokens (%d)",
+                self._shelf.num_lost_tokens,
+                settings.max_bytes,
+                settings.max_age_s,
+                settings.min_tokens,
+            )
+
     def _to_learn(self) -> list[ShelvedText]:
         """What is new, and as much again of what was used before, so that other kinds are not forgotten."""
         texts = self._shelf.to_learn
-        new = [text for text in texts if not text.num_uses]
-        old = [text for text in texts if text.num_uses]
+        new = [text for text in texts if text.is_new]
+        old = [text for text in texts if not text.is_new]
         random.Random(len(texts)).shuffle(old)
         room = sum(text.num_tokens for text in new)
         ends = accumulate(text.num_tokens for text in old)

@@ -165,6 +165,15 @@ def test_too_little_new_text_is_waited_for(world: World) -> None:
     assert not world.trainer.turn()
 
 
+def test_texts_that_go_before_enough_have_come_are_told_of_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(6):
+        world.say(8, sentence, held_out=False)
+        assert not world.trainer.turn()
+        world.ring.remove(world.ring.paths())
+    assert len(caplog.messages) == 1
+    assert "raise draft.learning.max_bytes" in caplog.messages[0]
+
+
 @pytest.mark.parametrize("attempt", range(10))
 def test_a_poisoned_candidate_is_never_promoted(tmp_path: Path, room: Eagle3Room, trained: Path, attempt: int) -> None:
     """The tokens of what is learned from are shuffled; those of what it is judged by are true."""
