@@ -1,8 +1,8 @@
 """What is a drafter worth that learns from the traffic? A stream of four kinds of requests, one kind after the other.
 
-Two stacks answer each request in turn, no prompt comes twice: one has the static head, the other learns. The trainer
-runs only while the stack that learns answers, on the same cores; in every other request of the last minutes it is
-paused, as if it ran elsewhere. At the end the first kind comes again.
+Two stacks answer each request in turn, no prompt comes twice: one has the static head, the other learns, with its
+trainer on the same cores. In the last quarter, whose speeds are compared, the trainer runs only while the stack that
+learns answers, and in every other request not at all, as if it ran elsewhere. At the end the first kind comes again.
 """
 
 import asyncio
@@ -12,8 +12,8 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,8 @@ from pilotfish.learning.versions import Versions
 
 MODEL, MAX_TOKENS, SEED = "smollm2-135m-instruct", 128, 11
 SETTINGS = ("draft.num_replicas=0",)
+LEARNING = ("draft.learning.min_tokens=2048", "draft.learning.learning_rate=2e-4")
+"""A kind comes for some minutes only, at some fifty tokens a second: candidates are small, and learn fast."""
 LAST_SHARE = 0.25
 """Of the stream: five minutes of twenty."""
 
@@ -41,36 +43,28 @@ class Stacks:
         self._clients = clients
         self._trainer_pid = trainer_pid
 
-    async def ask(self, kind: Kind, prompt: str, *, paused: bool) -> list[FormAnswer]:
-        """Both answers, one after the other."""
+    async def ask(self, kind: Kind, prompt: str, *, trains: tuple[bool, bool]) -> list[FormAnswer]:
+        """Both answers, one after the other. trains: whether the trainer runs meanwhile."""
         body: dict[str, Any] = {
             "messages": kind.messages(prompt),
             "max_tokens": MAX_TOKENS,
             "temperature": 0,
             "speculation": {"return_tokens": True},
         }
-        static = await stream(self._clients[0], body)
-        with self._trainer(paused):
-            return [static, await stream(self._clients[1], body)]
-
-    @contextmanager
-    def _trainer(self, paused: bool) -> Iterator[None]:
-        """It runs inside the block, unless it is paused."""
-        if not paused:
-            os.kill(self._trainer_pid, signal.SIGCONT)
-        try:
-            yield
-        finally:
-            os.kill(self._trainer_pid, signal.SIGSTOP)
+        answers = []
+        for client, runs in zip(self._clients, trains, strict=True):
+            os.kill(self._trainer_pid, signal.SIGCONT if runs else signal.SIGSTOP)
+            answers.append(await stream(client, body))
+        return answers
 
 
 @asynccontextmanager
 async def started(folder: Path, settings: Sequence[str]) -> AsyncIterator[Stacks]:
-    learning = ("draft.learning.enabled=true", f"draft.learning.folder={folder}")
+    learning = ("draft.learning.enabled=true", f"draft.learning.folder={folder}", *LEARNING)
     async with AsyncExitStack() as exits:
         clients, stacks = [], []
         for overrides in ((), learning):
-            stack = LocalStack(load_config(overrides=[*SETTINGS, *settings, *overrides]), on_line=tell)
+            stack = LocalStack(load_config(overrides=[*SETTINGS, *overrides, *settings]), on_line=tell)
             await asyncio.to_thread(stack.__enter__)
             exits.push_async_callback(asyncio.to_thread, stack.__exit__, None, None, None)
             client = httpx.AsyncClient(base_url=stack.http_url, timeout=600)
@@ -99,9 +93,10 @@ async def measure(stacks: Stacks, minutes: float) -> tuple[list[Asked], int]:
         if done >= 1:
             return asked, num_failed
         phase = int(done * len(kinds))
-        kind, is_paused = kinds[phase], done >= 1 - LAST_SHARE and number % 2 == 1
+        kind, is_last = kinds[phase], done >= 1 - LAST_SHARE
+        is_paused = is_last and number % 2 == 1
         try:
-            answers = await stacks.ask(kind, next(prompts[kind.name]), paused=is_paused)
+            answers = await stacks.ask(kind, next(prompts[kind.name]), trains=(not is_last, not is_paused))
         except (httpx.HTTPError, ValueError) as error:
             print(f"failed: {error}", file=sys.stderr, flush=True)
             num_failed += 1
@@ -193,7 +188,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = learning_parser.parse_args(arguments)
     report = Report(
         "What is a drafter worth that learns from the traffic?",
-        {"model": MODEL, "max_tokens": MAX_TOKENS, "sampling": "greedy", "settings": [*SETTINGS, *options.set]},
+        {
+            "model": MODEL,
+            "max_tokens": MAX_TOKENS,
+            "sampling": "greedy",
+            "settings": [*SETTINGS, *LEARNING, *options.set],
+        },
     )
     report.columns = {
         "minute": "minute",

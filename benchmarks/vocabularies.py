@@ -32,11 +32,13 @@ from pilotfish.config import Config, load_config
 
 METHODS = ("intersection", "text")
 TEMPERATURES = (0.0, 0.7)
+DEADLINE_MS = 10_000
 
 
 def proposers_of(target: str, drafter: str) -> list[Proposer]:
-    """The drafter with each method."""
-    common = (f"target.model={target}", "draft.proposer=model", f"draft.model={drafter}")
+    """The drafter with each method. Rounds wait for it: a small target would do without what a larger model drafts."""
+    waiting = f"orchestrator.speculation.draft_deadline_ms={DEADLINE_MS}"
+    common = (f"target.model={target}", "draft.proposer=model", f"draft.model={drafter}", waiting)
     return [Proposer(method, "draft", (*common, f"draft.vocabulary={method}")) for method in METHODS]
 
 

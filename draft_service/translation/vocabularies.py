@@ -74,13 +74,19 @@ def _require_any_text(tokenizer: Tokenizer, continuation: Continuation) -> None:
 
 
 def _same_bytes(target: Tokenizer, drafter: Tokenizer) -> dict[int, int]:
-    """The target's token for each of the drafter's, special ones apart; of several, the lowest id."""
-    by_bytes: dict[bytes, int] = {}
-    for token_id in range(target.vocab_size):
-        by_bytes.setdefault(target.bytes_of(token_id), token_id)
-    found: dict[int, int] = {}
-    for token_id in range(drafter.vocab_size):
-        target_id = by_bytes.pop(drafter.bytes_of(token_id), None)
-        if target_id is not None and drafter.bytes_of(token_id):
-            found[token_id] = target_id
-    return found
+    """The target's token for each of the drafter's. Special ones stand for no bytes, and those that end an answer for
+    each other: they may be ordinary text to a tokenizer."""
+    target_ids, drafter_ids = _by_bytes(target), _by_bytes(drafter)
+    return {drafter_ids[data]: target_ids[data] for data in drafter_ids if data in target_ids}
+
+
+def _by_bytes(tokenizer: Tokenizer) -> dict[bytes, int]:
+    """The token that is written for some bytes: of several one that is no byte of its own, which stands in for unknown
+    characters alone, and of these the lowest id."""
+    found: dict[bytes, int] = {}
+    fallback: dict[bytes, int] = {}
+    for token_id in range(tokenizer.vocab_size):
+        data = b"" if token_id in tokenizer.eos_token_ids else tokenizer.bytes_of(token_id)
+        if data:
+            (fallback if tokenizer.token_bytes.is_fallback(token_id) else found).setdefault(data, token_id)
+    return fallback | found

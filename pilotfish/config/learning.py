@@ -39,7 +39,7 @@ class LearningConfig:
     """Answer tokens that a candidate is trained on; so many must be new."""
     max_minutes: PositiveFloat = 3.0
     """Maximum time of a candidate's training."""
-    learning_rate: PositiveFloat = 2e-4
+    learning_rate: PositiveFloat = 1e-4
     """Peak of a candidate's learning rate."""
     held_out_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """Share of prompts whose texts are only judged by."""

@@ -23,6 +23,9 @@ from pilotfish.models.loading import load_model
 
 _MAX_TEXTS = 24
 """Answers that experiments look at."""
+_TEMPLATE = 0.75
+"""Share of the acceptance with prompts written otherwise below which the template is at fault: answers to those are
+other texts, easier or harder by themselves (the Medusa heads that come with Pilotfish: 0.82)."""
 _ROUNDED = ("int8", "int4", "fp8")
 
 
@@ -90,7 +93,11 @@ def template_fault(served: Acceptance, other: Acceptance, how: str) -> Finding |
     """Whether prompts are written otherwise than when the drafter was trained. other: with prompts written as `how`
     says."""
     least = least_gain(min(served.num_positions, other.num_positions))
-    if not served.rates or not other.rates or other.rates[0] < served.rates[0] + least:
+    if (
+        not served.rates
+        or not other.rates
+        or other.rates[0] < max(served.rates[0] + least, served.rates[0] / _TEMPLATE)
+    ):
         return None
     return Finding(
         "the chat template differs from training",

@@ -67,6 +67,7 @@ def configured_for(config: Config, drafter: NamedDrafter) -> Config:
     else:
         exit_layer = target.drafter.exit_layer if target.drafter.proposer == drafter.kind else 0
         wanted = replace(wanted, proposer=drafter.kind, model=drafter.model, exit_layer=exit_layer)
+    draft = replace(draft, learning=replace(draft.learning, enabled=False))  # nothing changes while it is examined
     return replace(config, target=replace(target, drafter=wanted, feature_layers=()), draft=draft)
 
 
@@ -82,4 +83,6 @@ def settings_for(config: Config) -> dict[str, object]:
         engine = {"quantization": draft.engine.quantization}
         # Of the target's own vocabulary it is left alone.
         service = {"proposer": "model", "model": draft.model, "vocabulary": "auto", "engine": engine}
+    if drafter.proposer != "eagle3":
+        service["learning"] = {"enabled": False}  # it trains such a head alone, and is refused without
     return {"target": {**target, "drafter": chosen}, "draft": service}

@@ -27,6 +27,8 @@ from pilotfish.errors import InvalidRequestError, ModelError, UnavailableError
 from pilotfish.learning.facts import Change, VersionFacts
 from pilotfish.learning.private_folder import make_private
 
+TRAINER_LOCK = "trainer.lock"
+"""File in the folder that a trainer holds as long as it works there."""
 _WEIGHTS = "model.safetensors"
 _FACTS = "version.json"
 _MAX_HISTORY = 1000

@@ -1,5 +1,6 @@
 """Tokenizers of the field's kinds, trained on a few sentences. Torch-free."""
 
+import json
 import random
 from pathlib import Path
 from typing import Literal
@@ -53,7 +54,10 @@ def backend(kind: Kind, vocab_size: int = 400) -> tokenizers.Tokenizer:
         fallback = [f"<0x{byte:02X}>" for byte in range(256)]
         trainer = trainers.BpeTrainer(vocab_size=vocab_size + 300, special_tokens=[*specials, *fallback])
         made.train_from_iterator(TEXT.split("\n"), trainer)
-        return made
+        state = json.loads(made.to_str())
+        # As there, tokens of one byte are in the vocabulary, and not special.
+        state["added_tokens"] = [each for each in state["added_tokens"] if each["content"] in specials]
+        return tokenizers.Tokenizer.from_str(json.dumps(state))
     if kind == "wordpiece":
         made = tokenizers.Tokenizer(models.WordPiece(unk_token="<s>"))
         made.pre_tokenizer = pre_tokenizers.Whitespace()

@@ -10,13 +10,16 @@ from typing import Annotated
 
 import grpc.aio
 import typer
+from filelock import FileLock
+from filelock import Timeout as FileLockTimeout
 
 from pilotfish.cli.errors import EXIT_FAILURE, fail_on_error
 from pilotfish.cli.options import AsJson, ConfigFile, Overrides, Timeout, check_address
 from pilotfish.cli.roles import ROLE_VARIABLE, Role
 from pilotfish.client.access import Access
-from pilotfish.client.health import Health, check_health
+from pilotfish.client.health import Health, Status, check_health
 from pilotfish.config import Config, load_config
+from pilotfish.learning.versions import TRAINER_LOCK
 from pilotfish.rpc.link_security import LinkSecurity
 
 LOOPBACK = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "[::1]", "[::]": "[::1]"}
@@ -30,7 +33,7 @@ def health(
         typer.Argument(
             metavar="ROLE|HOST:PORT",
             envvar=ROLE_VARIABLE,
-            help="target, draft or orchestrator: the one on this machine, at the configured address. Or an address.",
+            help="target, draft, orchestrator or trainer: the one on this machine, as configured. Or an address.",
         ),
     ],
     service: Annotated[str, typer.Option("--service", help="Health name: `readiness` or `liveness`.")] = "readiness",
@@ -66,12 +69,27 @@ def health(
 async def _ask(
     where: str, service: str, tls_name: str, timeout_s: float, config_file: Path | None, overrides: list[str]
 ) -> Health:
+    if where == Role.TRAINER:
+        return trainer_health(load_config(config_file, overrides))
     if where in list(Role):
         address, channel = open_role(Role(where), load_config(config_file, overrides), tls_name)
     else:
         address = str(check_address(where))
         channel = dataclasses.replace(Access.from_environment(), server_name=tls_name).open_async_channel(address)
     return await check_health(channel, address, service, timeout_s)
+
+
+def trainer_health(config: Config) -> Health:
+    """Whether a trainer works in the folder of the configuration: it answers no calls, and holds a lock there."""
+    path = config.learning_folder / TRAINER_LOCK
+    status: Status = "NOT_SERVING"
+    try:
+        if path.is_file():
+            with FileLock(path, timeout=0):
+                pass
+    except FileLockTimeout:
+        status = "SERVING"
+    return Health(address=str(path), service="trainer", status=status, latency_ms=0.0)
 
 
 def open_role(role: Role, config: Config, tls_name: str) -> tuple[str, grpc.aio.Channel]:

@@ -128,5 +128,7 @@ def row_of(sequence: EngineSequence, path: Sequence[int] = (), draft_start: int 
     """The row after the tokens and a path of drafts. num_drafts: drafts that the history holds, not the tokens."""
     position = len(sequence.tokens) + len(path) + num_drafts
     if (among := sequence.vocabulary) is not None:
-        return Row(among.sampling, position + among.position_shift, None, path, draft_start=draft_start)
+        # The draft begins where it does in the target's text: the draft model's length may be the same as before.
+        start = draft_start + among.position_shift
+        return Row(among.sampling, position + among.position_shift, None, path, draft_start=start)
     return Row(sequence.sampling, position, sequence.history, path, sequence.grammar, sequence.token_lists, draft_start)

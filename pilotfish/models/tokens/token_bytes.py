@@ -43,6 +43,11 @@ class TokenBytes(dict[int, bytes]):
         self[token_id] = result
         return result
 
+    def is_fallback(self, token_id: int) -> bool:
+        """Whether the tokenizer writes it for one byte of characters that it does not know."""
+        token = None if self.is_byte_level else self._backend.id_to_token(token_id)
+        return token is not None and _BYTE_TOKEN.fullmatch(token) is not None
+
     def at_start(self, token_id: int) -> bytes:
         """The bytes of a text's first token."""
         return self._shown(self._backend.id_to_token(token_id), self._decode([token_id]))

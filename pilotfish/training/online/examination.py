@@ -41,23 +41,36 @@ class Verdict:
     kinds: Mapping[str, Score]
 
 
-def examine(pairs: Sequence[Pair], learned: Collection[str]) -> Verdict:
-    """Better on the kinds that were learned from, by more than the error; worse on none, by MAX_LOSS."""
-    by_kind: dict[str, list[Pair]] = defaultdict(list)
-    counts = Counter(pair.kind for pair in pairs)
-    for pair in pairs:
-        by_kind[pair.kind if counts[pair.kind] >= MIN_TEXTS else OTHER].append(pair)
-    kinds = {kind: compare(each) for kind, each in sorted(by_kind.items()) if len(each) >= MIN_TEXTS}
-    counted = [pair for kind in kinds for pair in by_kind[kind] if pair.kind in learned]
+def examine(pairs: Sequence[Pair], learned: Collection[str], beside_configured: Sequence[Pair] = ()) -> Verdict:
+    """Better on the kinds that were learned from, by more than the error; worse on none, by MAX_LOSS.
+
+    beside_configured: lengths of the configured head, and of the candidate. It must not be worse than that either, or
+    many small losses would add up.
+    """
+    by_kind = _by_kind(pairs)
+    kinds = {kind: compare(each) for kind, each in sorted(by_kind.items())}
+    counted = [pair for pair in pairs if pair.kind in learned]
     if len(counted) < MIN_TEXTS:
         return Verdict(False, f"fewer than {MIN_TEXTS} texts of what it learned from to judge by", None, kinds)
     score = compare(counted)
-    lost, share = min(((kind, each.after / each.before - 1) for kind, each in kinds.items()), key=lambda item: item[1])
-    if share <= -MAX_LOSS:
-        return Verdict(False, f"worse by {-share:.1%} on kind {lost}", score, kinds)
+    configured = {kind: compare(each) for kind, each in _by_kind(beside_configured).items()}
+    for name, scores in (("", kinds), (" than the configured head", configured)):
+        for kind, each in scores.items():
+            if each.after <= (1 - MAX_LOSS) * each.before:
+                loss = f"worse by {1 - each.after / each.before:.1%}{name} on kind {kind}"
+                return Verdict(False, loss, score, kinds)
     if is_worse_or_unsure(score):
         return Verdict(False, f"not better by more than the error: {told(score)}", score, kinds)
     return Verdict(True, told(score), score, kinds)
+
+
+def _by_kind(pairs: Sequence[Pair]) -> dict[str, list[Pair]]:
+    """Of kinds with enough texts; the others together, if those are enough."""
+    counts = Counter(pair.kind for pair in pairs)
+    found: dict[str, list[Pair]] = defaultdict(list)
+    for pair in pairs:
+        found[pair.kind if counts[pair.kind] >= MIN_TEXTS else OTHER].append(pair)
+    return {kind: each for kind, each in found.items() if len(each) >= MIN_TEXTS}
 
 
 def compare(pairs: Sequence[Pair]) -> Score:

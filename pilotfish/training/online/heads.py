@@ -16,7 +16,7 @@ from pilotfish.training.trainee import Trainee
 
 TRAINED_DEPTHS = 3
 """Draft positions that are learned, as `pilotfish train` learns them."""
-JUDGED_DEPTHS = 5
+JUDGED_DEPTHS = 4
 """Draft positions of a chain that lengths are counted of."""
 
 
@@ -47,12 +47,16 @@ class Eagle3Room(HeadRoom):
 
 
 @torch.inference_mode()
-def length(trainee: Trainee, sample: Sample) -> float | None:
-    """Tokens a round on a text, given the true tokens before it, the bonus included; None: it is too short."""
+def length(trainee: Trainee, sample: Sample, *, bfloat16: bool = False) -> float | None:
+    """Tokens a round on a text, given the true tokens before it, the bonus included; None: it is too short.
+
+    bfloat16: compute in it, where that is faster.
+    """
     objective = trainee.objective
     objective.module.eval()
     device = next(objective.module.parameters()).device
-    num_rows, *counts = objective.agreement([sample.to(device)]).tolist()
+    with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
+        num_rows, *counts = objective.agreement([sample.to(device)]).tolist()
     return 1 + sum(counts[objective.num_depths :]) / num_rows if num_rows else None
 
 

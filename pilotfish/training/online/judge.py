@@ -27,9 +27,10 @@ class Item:
 class Judge:
     """Lengths by version and text."""
 
-    def __init__(self, open_version: Callable[[int], Trainee]) -> None:
+    def __init__(self, open_version: Callable[[int], Trainee], *, bfloat16: bool) -> None:
         """open_version: the head of a version, to be judged; raises ModelError for one that is damaged."""
         self._open_version = open_version
+        self._bfloat16 = bfloat16
         self._lengths: dict[int, dict[Hashable, float | None]] = {}
 
     def pairs(self, before: int, after: int, items: Sequence[Item]) -> list[tuple[Item, Pair]]:
@@ -46,10 +47,13 @@ class Judge:
         """The candidate that was judged last is this version."""
         self._lengths[number] = self._lengths.pop(CANDIDATE, {})
 
-    def keep(self, version: int, keys: Collection[Hashable]) -> None:
+    def keep(self, versions: Collection[int], keys: Collection[Hashable]) -> None:
         """Forget what other versions came to, and on other texts."""
-        known = self._lengths.get(version, {})
-        self._lengths = {version: {key: length for key, length in known.items() if key in keys}}
+        self._lengths = {
+            version: {key: each for key, each in known.items() if key in keys}
+            for version, known in self._lengths.items()
+            if version in versions
+        }
 
     def _of(self, version: int, items: Sequence[Item]) -> dict[Hashable, float | None]:
         known = self._lengths.setdefault(version, {})
@@ -57,5 +61,5 @@ class Judge:
             head = self._open_version(version)
             for item in missing:
                 sample = item.load()
-                known[item.key] = None if sample is None else length(head, sample)
+                known[item.key] = None if sample is None else length(head, sample, bfloat16=self._bfloat16)
         return known

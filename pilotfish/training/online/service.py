@@ -19,7 +19,7 @@ from pilotfish.config.shipped_heads import head_folder
 from pilotfish.errors import ConfigError, InvalidRequestError, PilotfishError
 from pilotfish.learning.ring import Ring
 from pilotfish.learning.text_file import read_key
-from pilotfish.learning.versions import Versions
+from pilotfish.learning.versions import TRAINER_LOCK, Versions
 from pilotfish.models.device import enter_device, resolve_device
 from pilotfish.models.store.folder import read_metadata, text_fields
 from pilotfish.rpc.process_memory import settle_memory
@@ -75,7 +75,7 @@ def run(config: Config, stop: threading.Event) -> None:
     folder = config.learning_folder
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
-        with FileLock(folder / "trainer.lock", timeout=0):
+        with FileLock(folder / TRAINER_LOCK, timeout=0):
             trainer = make_trainer(config, stop)
             settle_memory()
             print(f"{NAME} ready on {folder} (version {Versions(folder).serving()} serves)", flush=True)

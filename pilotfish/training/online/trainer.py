@@ -84,7 +84,7 @@ class Trainer:
         self._bfloat16 = bfloat16
         self._clock = clock
         self._on_progress = on_progress
-        self._judge = Judge(self._open)
+        self._judge = Judge(self._open, bfloat16=bfloat16)
         self._has_warned = False
         self._own_items = [
             Item((OWN_DATA, index), OWN_DATA, partial(own.held_out.__getitem__, index))
@@ -176,8 +176,11 @@ class Trainer:
         head.mkdir(parents=True, exist_ok=True)
         trainee.save(head)
         items = [*self._items(self._shelf.held_out), *self._own_items]
-        self._judge.keep(parent, {item.key for item in items})
-        verdict = examine([pair for _, pair in self._judge.pairs(parent, CANDIDATE, items)], learned)
+        self._judge.keep({0, parent}, {item.key for item in items})
+        pairs, configured = (
+            [pair for _, pair in self._judge.pairs(version, CANDIDATE, items)] for version in (parent, 0)
+        )
+        verdict = examine(pairs, learned, configured if parent else ())
         facts = VersionFacts(
             parent=parent,
             created_at=self._clock(),

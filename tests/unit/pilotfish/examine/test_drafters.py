@@ -50,3 +50,10 @@ def test_no_answer_drafts_another_one() -> None:
     """Each prompt is asked twice: the second answer would be found in the first."""
     assert Config().draft.suffix_shared_tokens > 0
     assert configured_for(Config(), NamedDrafter("suffix")).draft.suffix_shared_tokens == 0
+
+
+@pytest.mark.parametrize("name", ["eagle3", "suffix", "model", "medusa"])
+def test_nothing_is_learned_while_drafters_are_examined(name: str) -> None:
+    """The head would change meanwhile; and without such a head learning is refused."""
+    learning = config_from_dict({"draft": {"learning": {"enabled": True}}})
+    assert not configured_for(learning, NamedDrafter(name)).draft.learning.enabled

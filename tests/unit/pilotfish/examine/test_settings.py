@@ -1,3 +1,4 @@
+import pytest
 import yaml
 
 from pilotfish.config import Config, TargetConfig, config_from_yaml
@@ -49,6 +50,14 @@ def test_what_was_there_does_not_contradict_the_advice() -> None:
     assert (drafter.proposer, drafter.lookup, drafter.exit_layer) == ("none", "suffix", 0)
     assert (speculation.mode, speculation.proposer, speculation.disable_by_batch_size) == ("auto", "auto", 0)
     assert (speculation.draft_ahead, config.draft.proposer) == ("off", "auto")
+
+
+@pytest.mark.parametrize(("name", "goes_on"), [("eagle3", True), ("suffix", False), ("model", False)])
+def test_learning_goes_on_with_a_head_that_learns(name: str, goes_on: bool) -> None:
+    values = {"draft": {"proposer": "eagle3", "learning": {"enabled": True, "max_age_s": 60}}}
+    chosen = settings_for(configured_for(Config(), NamedDrafter(name)))
+    learning = config_from_yaml(with_advice(values, Advice(name, {1: 4}, None), chosen)).draft.learning
+    assert (learning.enabled, learning.max_age_s) == (goes_on, 60)
 
 
 def test_a_draft_model_and_an_adapter() -> None:

@@ -1,8 +1,10 @@
 """`pilotfish health`: exit codes, output, and whom a role means."""
 
 import json
+from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from typer.testing import CliRunner
 
 from pilotfish.cli.main import app
@@ -44,7 +46,11 @@ def test_neither_role_nor_address(where: str) -> None:
     assert "is not HOST:PORT" in result.stderr
 
 
-def test_the_trainer_answers_no_calls() -> None:
-    result = runner.invoke(app, ["health", "trainer"])
-    assert result.exit_code == 1
-    assert "pilotfish drafter list" in result.stderr
+def test_a_trainer_is_well_while_it_works_in_its_folder(tmp_path: Path) -> None:
+    arguments = ["health", "trainer", "--set", f"draft.learning.folder={tmp_path}"]
+    assert runner.invoke(app, arguments).exit_code == 1
+    lock = tmp_path / "trainer.lock"
+    with FileLock(lock):
+        result = runner.invoke(app, arguments)
+        assert (result.exit_code, result.stdout) == (0, f"{lock} trainer: SERVING\n")
+    assert "NOT_SERVING" in runner.invoke(app, arguments).stdout

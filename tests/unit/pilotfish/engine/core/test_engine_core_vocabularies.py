@@ -68,6 +68,20 @@ def test_other_ids_have_other_noise_and_places(make_core: MakeCore) -> None:
     assert [COMMON[COMMON[::-1].index(each)] for each in turned.draft_token_ids] == list(here.draft_token_ids)
 
 
+def test_each_draft_that_is_drawn_has_noise_of_its_own(make_core: MakeCore) -> None:
+    """Also where the target's text has grown by a token, and the draft model's tokens are as many as before."""
+    hot = SamplingParams(temperature=1e9, seed=4, max_tokens=100, acceptance=AcceptanceMode.REJECTION)
+    core = make_core()
+    (first,) = drafted(
+        core, OpenSequence(1, PROMPT, GREEDY), Propose(1, len(PROMPT) + 1, (8,), 6), UseVocabulary(1, 7, hot)
+    )
+    core.submit(UseVocabulary(1, 7, hot, position_shift=1))
+    core.submit(Propose(1, len(PROMPT) + 1, (9,), 5))
+    (second,) = (event for event in settle(core) if isinstance(event, Proposal))
+    same = [one == other for one, other in zip(first.draft_token_ids[1:], second.draft_token_ids, strict=True)]
+    assert not all(same)
+
+
 def test_neighbours_draft_with_all_of_their_own(make_core: MakeCore) -> None:
     core, sampling = make_core(), SAMPLINGS["coupled"]
     (alone,) = drafted(make_core(), OpenSequence(1, PROMPT, sampling), Propose(1, len(PROMPT), (), 4))

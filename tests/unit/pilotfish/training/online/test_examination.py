@@ -38,6 +38,14 @@ def test_a_kind_that_was_not_learned_from_may_lose_a_little(loss: float, is_bett
         assert verdict.reason == "worse by 2.2% on kind old"
 
 
+def test_small_losses_do_not_add_up() -> None:
+    learned, lost = pairs("new", 0.3), pairs("old", -0.02)
+    assert examine([*learned, *lost], {"new"}, [*learned, *lost]).is_better
+    verdict = examine([*learned, *lost], {"new"}, [*learned, *pairs("old", -0.05)])
+    assert not verdict.is_better
+    assert verdict.reason == "worse by 2.5% than the configured head on kind old"
+
+
 def test_gains_elsewhere_do_not_count() -> None:
     assert not examine([*pairs("new", 0.0), *pairs("old", 0.5)], {"new"}).is_better
 
@@ -47,6 +55,12 @@ def test_small_kinds_count_together() -> None:
     verdict = examine(small, {f"small {index}" for index in range(10)})
     assert verdict.is_better
     assert verdict.kinds.keys() == {OTHER}
+
+
+def test_a_kind_that_has_just_begun_counts_for_what_is_gained() -> None:
+    verdict = examine([*pairs("old", 0.0, count=14), *pairs("new", 1.0, count=5)], {"old", "new"})
+    assert verdict.is_better
+    assert verdict.kinds.keys() == {"old"}
 
 
 def test_too_few_texts_prove_nothing() -> None:
