@@ -42,7 +42,7 @@ class LearningConfig:
     learning_rate: PositiveFloat = 1e-4
     """Peak of a candidate's learning rate."""
     held_out_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    """Share of requests whose texts are only judged by."""
+    """Share of prompts whose texts are only judged by."""
     keep_versions: PositiveInt = 5
     """Versions that are kept."""
     num_threads: NonNegativeInt = 1

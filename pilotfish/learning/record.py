@@ -34,14 +34,24 @@ class LearnedText(msgspec.Struct, frozen=True):
     """Draft tokens of those rounds that were accepted."""
     finished_at: float = 0.0
     """Unix time in seconds."""
+    prompt: str = ""
+    """Digest of the whole prompt, the same for all who ask the same; empty: nobody else does."""
 
 
 def kind_of(prompt: Sequence[int]) -> str:
     """The same for prompts that begin alike, and telling nothing else of them."""
-    first = prompt[:KIND_TOKENS]
-    return hashlib.sha256(struct.pack(f"<{len(first)}q", *first)).hexdigest()[:8]
+    return _digest(prompt[:KIND_TOKENS])[:8]
+
+
+def prompt_digest(prompt: Sequence[int]) -> str:
+    """The same for equal prompts alone."""
+    return _digest(prompt)[:16]
 
 
 def request_digest(request_id: str) -> str:
     """What files are named by, so that a request is found without reading them."""
     return hashlib.sha256(request_id.encode()).hexdigest()[:16]
+
+
+def _digest(token_ids: Sequence[int]) -> str:
+    return hashlib.sha256(struct.pack(f"<{len(token_ids)}q", *token_ids)).hexdigest()

@@ -10,13 +10,22 @@ import logging
 import secrets
 import time
 from collections.abc import Container, Iterable, Iterator
+from itertools import accumulate
 from pathlib import Path
 
+from pilotfish.learning.private_folder import make_private
 from pilotfish.learning.record import LearnedText, request_digest
 from pilotfish.learning.text_file import decode_text, encode_text
 
 _SUFFIX = ".text"
 _PARTIAL = ".partial"
+_SLACK = 1 / 16
+"""Share of max_bytes that is freed at a time: to look at all files at each text would take longer than to write it."""
+_PRUNE_EVERY_S = 10.0
+"""A text may become so much older than it should where texts are written."""
+_FORGOTTEN = ".forgotten"
+_FORGOTTEN_AGE_S = 24 * 3600.0
+"""For so long what is written of a request that was to be forgotten is dropped: no answer or training takes longer."""
 _TORN_AGE_S = 600.0
 """A file that has been written for so long belongs to a writer that is gone."""
 
@@ -34,22 +43,31 @@ class Ring:
         self._key = key
         self._warned: set[str] = set()
         """Names of files that cannot be read, and of what cannot be written."""
+        self._room = 0
+        """Bytes that may be written before anything is to be deleted for them."""
+        self._pruned_at = float("-inf")
 
     def append(self, text: LearnedText) -> None:
-        """Keep a text; the oldest make room. Where it cannot be written it is dropped, and the log says so once."""
+        """Keep a text, unless its request was to be forgotten; the oldest make room. Where it cannot be written it is
+        dropped, and the log says so once."""
+        if self.is_forgotten(request_digest(text.request_id)):
+            return
         finished_at = text.finished_at or time.time()
         name = f"{int(finished_at * 1e6):017d}-{request_digest(text.request_id)}-{secrets.token_hex(4)}"
         partial = self._folder / f"{name}{_PARTIAL}"
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(self._folder)
             try:
                 partial.touch(mode=0o600, exist_ok=False)
-                partial.write_bytes(encode_text(text, self._key))
+                content = encode_text(text, self._key)
+                partial.write_bytes(content)
                 partial.replace(partial.with_suffix(_SUFFIX))
             finally:
                 partial.unlink(missing_ok=True)
             self._warned.discard("")
-            self.prune(finished_at)
+            self._room -= len(content)
+            if self._room < 0 or not 0 <= finished_at - self._pruned_at < _PRUNE_EVERY_S:
+                self.prune(finished_at)
         except OSError as error:
             self._warn_once(
                 "",
@@ -80,16 +98,24 @@ class Ring:
 
     def prune(self, now: float) -> None:
         """Delete what is older than max_age_s, and the oldest beyond max_bytes. now: unix time in seconds."""
-        room = self._max_bytes
+        sizes: dict[Path, int] = {}
         for path in reversed(self.paths()):
             with contextlib.suppress(OSError):
-                room -= path.stat().st_size
-                if room < 0 or _written_at(path) < now - self._max_age_s:
+                if _written_at(path) < now - self._max_age_s:
                     path.unlink(missing_ok=True)
-        for path in self._folder.glob(f"*{_PARTIAL}"):
-            with contextlib.suppress(OSError):
-                if path.stat().st_mtime < now - _TORN_AGE_S:
-                    path.unlink(missing_ok=True)
+                else:
+                    sizes[path] = path.stat().st_size
+        is_full = sum(sizes.values()) > self._max_bytes
+        room = self._max_bytes - (int(self._max_bytes * _SLACK) if is_full else 0)
+        kept = list(accumulate(sizes.values()))
+        self.remove(path for path, end in zip(sizes, kept, strict=True) if end > room)
+        self._room = self._max_bytes - max((end for end in kept if end <= room), default=0)
+        self._pruned_at = now
+        for suffix, age_s in ((_PARTIAL, _TORN_AGE_S), (_FORGOTTEN, _FORGOTTEN_AGE_S)):
+            for path in self._folder.glob(f"*{suffix}"):
+                with contextlib.suppress(OSError):
+                    if path.stat().st_mtime < now - age_s:
+                        path.unlink(missing_ok=True)
 
     def remove(self, paths: Iterable[Path]) -> None:
         """Delete texts that have been used; those that are gone already are gone."""
@@ -98,11 +124,24 @@ class Ring:
                 path.unlink(missing_ok=True)
 
     def forget(self, request_id: str) -> int:
-        """Delete all texts of a request; returns their number. Needs no key. Raises OSError."""
-        files = [path for path in self.paths() if f"-{request_digest(request_id)}-" in path.name]
-        for path in files:
-            path.unlink(missing_ok=True)
+        """Delete all texts of a request, and keep none that comes later; returns their number. Needs no key. Raises
+        OSError."""
+        digest = request_digest(request_id)
+        try:
+            make_private(self._folder)
+            self._mark(digest).touch(mode=0o600)
+        finally:
+            files = [path for path in self.paths() if f"-{digest}-" in path.name]
+            for path in files:
+                path.unlink(missing_ok=True)
         return len(files)
+
+    def is_forgotten(self, digest: str) -> bool:
+        """Whether the request of this digest was to be forgotten."""
+        return self._mark(digest).exists()
+
+    def _mark(self, digest: str) -> Path:
+        return self._folder / f"{digest}{_FORGOTTEN}"
 
     def _warn_once(self, name: str, message: str) -> None:
         if name not in self._warned:

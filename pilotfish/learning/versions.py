@@ -1,6 +1,7 @@
 """The versions of a drafter's weights in a folder, and which of them serves.
 
 versions/N/      the head's folder, as `pilotfish train` writes it, and version.json
+versions/N.json  what is left of one that was deleted and that others were trained on from
 serving.json     what serves, what served before it, and the history; replaced as a whole
 
 Version 0 is the configured head, which lies elsewhere.
@@ -8,6 +9,7 @@ Version 0 is the configured head, which lies elsewhere.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -23,10 +25,12 @@ from filelock import FileLock, Timeout
 
 from pilotfish.errors import InvalidRequestError, ModelError, UnavailableError
 from pilotfish.learning.facts import Change, VersionFacts
+from pilotfish.learning.private_folder import make_private
 
 TRAINER_LOCK = "trainer.lock"
 """File in the folder that a trainer holds as long as it works there."""
 _WEIGHTS = "model.safetensors"
+_FACTS = "version.json"
 _MAX_HISTORY = 1000
 _LOCK_TIMEOUT_S = 30.0
 
@@ -116,10 +120,10 @@ class Versions:
         version = _Version(facts, _sha256(head / _WEIGHTS))
         with self._locked():
             number = 1 + max([0, *self.numbers(), *(change.to_version for change in self._read().history)])
-            (head / "version.json").write_bytes(_json(version))
+            (head / _FACTS).write_bytes(_json(version))
             for path in head.iterdir():
                 _flush(path)
-            self._versions.mkdir(parents=True, exist_ok=True)
+            make_private(self._versions)
             head.replace(self._folder(number))
         return number
 
@@ -149,8 +153,28 @@ class Versions:
         with self._locked():
             numbers, served = self.numbers(), self._read().served
             kept = {*numbers[-count:], *served[-max(2, count) :]}
+            ancestors = {each for number in kept for each in self.lineage(number)}
             for number in set(numbers) - kept:
+                if number in ancestors:
+                    with contextlib.suppress(OSError):
+                        (self._folder(number) / _FACTS).replace(self._note(number))
                 shutil.rmtree(self._folder(number), ignore_errors=True)
+            for path in self._versions.glob("*.json"):
+                if path not in map(self._note, ancestors):
+                    path.unlink(missing_ok=True)
+
+    def lineage(self, number: int) -> dict[int, VersionFacts]:
+        """The version and those that it was trained on from, as far back as anything is left of them; 0 is none."""
+        found: dict[int, VersionFacts] = {}
+        while number and number not in found:
+            path = self._folder(number) / _FACTS
+            try:
+                facts = _decoded(path if path.exists() else self._note(number)).facts
+            except (OSError, msgspec.DecodeError):
+                break
+            found[number] = facts
+            number = facts.parent
+        return found
 
     def _served_before(self, serving: _Serving) -> tuple[int, ...]:
         """Without versions that are gone."""
@@ -160,6 +184,9 @@ class Versions:
     def _folder(self, number: int) -> Path:
         return self._versions / str(number)
 
+    def _note(self, number: int) -> Path:
+        return self._versions / f"{number}.json"
+
     def _version(self, number: int) -> _Version:
         folder = self._folder(number)
         if not folder.is_dir():
@@ -167,9 +194,9 @@ class Versions:
                 f"there is no version {number}: `pilotfish drafter list` shows those that are kept"
             )
         try:
-            return msgspec.json.decode((folder / "version.json").read_bytes(), type=_Version)
+            return _decoded(folder / _FACTS)
         except (OSError, msgspec.DecodeError) as error:
-            raise _damaged(folder, f"version.json: {error}") from error
+            raise _damaged(folder, f"{_FACTS}: {error}") from error
 
     def _read(self) -> _Serving:
         try:
@@ -210,6 +237,11 @@ def _damaged(folder: Path, reason: str) -> ModelError:
     return ModelError(
         f"{folder} is damaged ({reason}): `pilotfish drafter rollback` if it serves, then delete the folder"
     )
+
+
+def _decoded(path: Path) -> _Version:
+    """Raises OSError and DecodeError."""
+    return msgspec.json.decode(path.read_bytes(), type=_Version)
 
 
 def _json(value: msgspec.Struct) -> bytes:

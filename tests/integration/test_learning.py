@@ -148,6 +148,7 @@ async def test_a_target_keeps_texts_without_drafts_and_what_follows_a_cached_pre
     assert list(second.token_ids) == whole[num_cached:]
     assert second.prompt_len == len(prompt) - num_cached
     assert first.num_rounds == second.num_rounds == 0
+    assert first.prompt == second.prompt != ""
 
 
 async def test_salted_requests_are_learned_from_if_the_operator_says_so(start: Start, folder: Path, place: str) -> None:

@@ -101,18 +101,20 @@ def rollback(config_file: ConfigFile = None, overrides: Overrides = None, as_jso
 @drafter_app.command()
 @fail_on_error()
 def forget(
-    request_id: Annotated[str, typer.Argument(metavar="REQUEST_ID", help="As in the answer's `id` or x-request-id.")],
+    request_id: Annotated[str, typer.Argument(metavar="REQUEST_ID", help="As in the answer's header x-request-id.")],
     config_file: ConfigFile = None,
     overrides: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete the texts of a request that are kept to learn from, and name the versions that have learned from them.
+    """Delete the texts of a request that are kept to learn from, and name the versions that have learned from them, or
+    were trained on from such a version.
 
-    A version cannot forget a text: let one serve from before it, or `pilotfish drafter promote 0`.
+    A version cannot forget a text: let one serve from before it, or `pilotfish drafter promote 0`. What is being
+    written of the request, or trained, is dropped.
 
     [bold]Examples[/]
 
-      pilotfish drafter forget chatcmpl-4f6c
+      pilotfish drafter forget req_4f6c0e1b
     """
     require("cryptography", "`pilotfish drafter forget`")
     from pilotfish.learning.ring import Ring
@@ -123,15 +125,24 @@ def forget(
     num_texts = ring.forget(request_id)
     versions = _versions(config_file, overrides)
     digest = request_digest(request_id)
-    known = [number for number in versions.numbers() if digest in versions.facts(number).learned_from]
+    lineages = {number: versions.lineage(number) for number in versions.numbers()}
+    known = [number for number, lineage in lineages.items() if _may_contain(lineage, digest)]
     message = f"Deleted {num_texts} texts of {request_id}."
     if known:
-        before = min(versions.facts(number).parent for number in known)
+        before = next((number for number in lineages[known[0]] if number in lineages and number not in known), 0)
         message += (
-            f" Versions that learned from it: {', '.join(map(str, known))}, and those that were trained on from them. "
+            f" Versions that learned from it, by themselves or from the one before: {', '.join(map(str, known))}. "
             f"Version {before} did not: pilotfish drafter promote {before}"
         )
+    elif not num_texts:
+        message += " Is it what the answer's header x-request-id says? The `id` in an answer is another."
     _tell(as_json, message, num_texts=num_texts, versions=known)
+
+
+def _may_contain(lineage: dict[int, VersionFacts], digest: str) -> bool:
+    """Whether a version learned from a request, as far as can be told of those that it was trained on from."""
+    is_whole = bool(lineage) and next(reversed(lineage.values())).parent == 0
+    return not is_whole or any(digest in facts.learned_from for facts in lineage.values())
 
 
 def _versions(config_file: Path | None, overrides: list[str] | None) -> Versions:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pilotfish.features import Features
-from pilotfish.learning.record import LearnedText, kind_of
+from pilotfish.learning.record import LearnedText, kind_of, prompt_digest
 from pilotfish.messages import OpenSequence, Proposal
 from pilotfish.speculation.common_prefix import num_common_tokens
 from pilotfish.speculation.trees.tree import ROOT
@@ -49,8 +49,7 @@ class Recording:
 
     def __init__(self, command: OpenSequence) -> None:
         self.request_id = command.learn_as
-        self._kind = kind_of(command.prompt_token_ids)
-        self._num_prompt_tokens = len(command.prompt_token_ids)
+        self._prompt = command.prompt_token_ids
         self._part, self._longest = _Part(), _Part()
         self._proposal: Proposal | None = None
         self._version = self._num_rounds = self._num_accepted_tokens = 0
@@ -103,12 +102,12 @@ class Recording:
         if (num_more := len(part.token_ids) - MAX_TEXT_TOKENS) > 0:
             part.cut(num_more, MAX_TEXT_TOKENS)
         num_tokens = len(part.token_ids)
-        prompt_len = min(max(0, self._num_prompt_tokens - part.first_position), num_tokens)
+        prompt_len = min(max(0, len(self._prompt) - part.first_position), num_tokens)
         if num_tokens - prompt_len < _MIN_ANSWER_TOKENS:
             return None
         return LearnedText(
             request_id=self.request_id,
-            kind=self._kind,
+            kind=kind_of(self._prompt),
             prompt_len=prompt_len,
             token_ids=tuple(part.token_ids),
             features=Features(part.first_position, num_tokens, bytes(part.data)),
@@ -116,6 +115,7 @@ class Recording:
             num_rounds=self._num_rounds,
             num_accepted_tokens=self._num_accepted_tokens,
             finished_at=finished_at,
+            prompt=prompt_digest(self._prompt),
         )
 
 

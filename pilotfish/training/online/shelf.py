@@ -21,6 +21,8 @@ class ShelvedText:
     path: Path
     request: str
     """Digest of the request's id."""
+    prompt: str
+    """Digest of its prompt."""
     kind: str
     num_tokens: int
     """Tokens of the answer."""
@@ -28,6 +30,11 @@ class ShelvedText:
     is_held_out: bool
     num_uses: int = 0
     """Candidates that learned from it."""
+
+    @property
+    def is_new(self) -> bool:
+        """Whether no candidate has learned from it."""
+        return not self.num_uses
 
 
 class Shelf:
@@ -39,15 +46,21 @@ class Shelf:
         self._texts: dict[Path, ShelvedText] = {}
         self.counts: dict[int, float] = {}
         """How often tokens came in the answers that could be learned from, of late: see fade."""
+        self.num_lost_tokens = 0
+        """Answer tokens that were gone before a candidate had learned from them, since the last candidate."""
 
     def refresh(self, now: float) -> None:
         """Delete what is too old, take in what has come, forget what is gone."""
         self._ring.prune(now)
         paths = set(self._ring.paths())
+        self.num_lost_tokens += sum(text.num_tokens for text in self.to_learn if text.is_new and text.path not in paths)
         self._texts = {path: text for path, text in self._texts.items() if path in paths}
         for path, text in self._ring.read(skip=self._texts):
             self._texts[path] = shelved = self._shelved(path, text)
-            if not shelved.is_held_out:
+            if shelved.is_held_out:
+                # Answers to one prompt say the same again, and would make chance look like proof.
+                self.remove([each for each in self.held_out if each.prompt == shelved.prompt and each is not shelved])
+            else:
                 for token_id in text.token_ids[text.prompt_len :]:
                     self.counts[token_id] = self.counts.get(token_id, 0) + 1
 
@@ -58,17 +71,18 @@ class Shelf:
 
     @property
     def held_out(self) -> list[ShelvedText]:
-        """Never learned from; oldest first."""
+        """Never learned from, and the newest of its prompt each; oldest first."""
         return [text for text in self._texts.values() if text.is_held_out]
 
     def unseen_since(self, at: float) -> list[ShelvedText]:
-        """Texts that have come since `at` and that no candidate has learned from, oldest first."""
-        return [text for text in self._texts.values() if text.finished_at > at and not text.num_uses]
+        """Texts that have come since `at` and that no candidate has learned from, one of each prompt, oldest first."""
+        texts = [text for text in self._texts.values() if text.finished_at > at and text.is_new]
+        return list({text.prompt: text for text in texts}.values())
 
     @property
     def num_new_tokens(self) -> int:
         """Answer tokens to learn from that no candidate has learned from."""
-        return sum(text.num_tokens for text in self.to_learn if not text.num_uses)
+        return sum(text.num_tokens for text in self.to_learn if text.is_new)
 
     def fade(self) -> None:
         """What has come so far counts half as much as what comes from now on."""
@@ -76,6 +90,7 @@ class Shelf:
 
     def used(self, texts: Sequence[ShelvedText], max_uses: int) -> None:
         """A candidate has learned from the texts. Those that have been used max_uses times are deleted."""
+        self.num_lost_tokens = 0
         for text in texts:
             text.num_uses += 1
         self.remove([text for text in texts if text.num_uses >= max_uses])
@@ -87,13 +102,15 @@ class Shelf:
             self._texts.pop(text.path, None)
 
     def _shelved(self, path: Path, text: LearnedText) -> ShelvedText:
-        digest = request_digest(text.request_id)
+        request = request_digest(text.request_id)
+        prompt = text.prompt or request
         return ShelvedText(
             path=path,
-            request=digest,
+            request=request,
+            prompt=prompt,
             kind=text.kind,
             num_tokens=len(text.token_ids) - text.prompt_len,
             finished_at=text.finished_at,
-            # By the request, so that all texts of one are on the same side.
-            is_held_out=int(digest, 16) < self._held_out_share * _DIGEST_SIZE,
+            # By the prompt: what is judged by an answer that was learned from is not judged at all.
+            is_held_out=int(prompt, 16) < self._held_out_share * _DIGEST_SIZE,
         )

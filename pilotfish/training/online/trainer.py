@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pilotfish.config import LearningConfig
 from pilotfish.learning.facts import VersionFacts
+from pilotfish.learning.private_folder import make_private
 from pilotfish.learning.ring import Ring
 from pilotfish.learning.versions import Versions
 from pilotfish.training.data.samples import Sample
@@ -46,8 +47,8 @@ class _Probation:
 
     version: int
     num_looks: int = 0
-    seen: set[Path] = field(default_factory=set)
-    """Texts that were looked at, of which some were too short to say anything."""
+    seen: set[str] = field(default_factory=set)
+    """Prompts whose texts were looked at; some were too short to say anything."""
     pairs: dict[Hashable, Pair] = field(default_factory=dict)
 
 
@@ -84,6 +85,7 @@ class Trainer:
         self._clock = clock
         self._on_progress = on_progress
         self._judge = Judge(self._open, bfloat16=bfloat16)
+        self._has_warned = False
         self._own_items = [
             Item((OWN_DATA, index), OWN_DATA, partial(own.held_out.__getitem__, index))
             for index in range(len(own.held_out))
@@ -113,12 +115,12 @@ class Trainer:
         state = self._probation
         if state.num_looks == len(LOOKS):
             return False
-        unseen = [text for text in self._shelf.unseen_since(change.at) if text.path not in state.seen]
+        unseen = [text for text in self._shelf.unseen_since(change.at) if text.prompt not in state.seen]
         if len(state.pairs) + len(unseen) < LOOKS[state.num_looks]:
             return False
         unseen = unseen[: LOOKS[-1] - len(state.pairs)]
         state.pairs |= {item.key: pair for item, pair in self._judge.pairs(before, serving, self._items(unseen))}
-        state.seen.update(text.path for text in unseen)
+        state.seen.update(text.prompt for text in unseen)
         num_looks = sum(count <= len(state.pairs) for count in LOOKS)
         if num_looks == state.num_looks:
             return False
@@ -134,6 +136,7 @@ class Trainer:
     # A candidate
 
     def _try_candidate(self) -> bool:
+        self._warn_of_loss()
         if self._shelf.num_new_tokens < self._settings.min_tokens or len(self._shelf.held_out) < MIN_TEXTS:
             return False
         parent = self._versions.serving()
@@ -144,11 +147,15 @@ class Trainer:
         counts = {**self._own.counts}
         for token_id, count in self._shelf.counts.items():
             counts[token_id] = counts.get(token_id, 0) + count
+        make_private(self._scratch)
         trainee = self._heads.open(self._versions.head_folder(parent, self._configured), TRAINED_DEPTHS, counts)
         chosen = mixture(samples, self._own, self._settings.data_share, seed=int(self._clock()))
         seconds = train(
             trainee, chosen, self._settings, self._scratch, bfloat16=self._bfloat16, on_progress=self._on_progress
         )
+        if any(self._ring.is_forgotten(text.request) for text in texts):
+            logger.info("a candidate is dropped: a request that it learned from was to be forgotten")
+            return True
         learned = {text.kind for text in texts}
         number, verdict = self._add(trainee, parent, texts, learned, seconds)
         self._shelf.used(texts, MAX_USES)
@@ -189,11 +196,26 @@ class Trainer:
         self._judge.name_candidate(number)
         return number, verdict
 
+    def _warn_of_loss(self) -> None:
+        """Say once that texts go before enough have come: nothing would ever be learned."""
+        settings = self._settings
+        if not self._has_warned and self._shelf.num_lost_tokens >= settings.min_tokens:
+            self._has_warned = True
+            logger.warning(
+                "%d new answer tokens were deleted before enough had come to learn from: "
+                "raise draft.learning.max_bytes (%d) or draft.learning.max_age_s (%g), "
+                "or lower draft.learning.min_tokens (%d)",
+                self._shelf.num_lost_tokens,
+                settings.max_bytes,
+                settings.max_age_s,
+                settings.min_tokens,
+            )
+
     def _to_learn(self) -> list[ShelvedText]:
         """What is new, and as much again of what was used before, so that other kinds are not forgotten."""
         texts = self._shelf.to_learn
-        new = [text for text in texts if not text.num_uses]
-        old = [text for text in texts if text.num_uses]
+        new = [text for text in texts if text.is_new]
+        old = [text for text in texts if not text.is_new]
         random.Random(len(texts)).shuffle(old)
         room = sum(text.num_tokens for text in new)
         ends = accumulate(text.num_tokens for text in old)

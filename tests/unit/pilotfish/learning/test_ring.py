@@ -3,6 +3,7 @@
 import errno
 import logging
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -83,11 +84,36 @@ def test_damaged_files_are_left_out(
 
 
 def test_the_oldest_make_room(tmp_path: Path) -> None:
-    kept = ring(tmp_path, max_bytes=1000)
+    kept = ring(tmp_path, max_bytes=1100)
     for number in range(10):
         kept.append(text(str(number), finished_at=1000 + number, num_tokens=20))
-    assert sum(path.stat().st_size for path in (tmp_path / "ring").iterdir()) <= 1000
+    assert sum(path.stat().st_size for path in (tmp_path / "ring").iterdir()) <= 1100
     assert ids(kept) == ["7", "8", "9"]
+
+
+def test_not_every_text_has_all_files_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = ring(tmp_path, max_bytes=40_000)
+    looks = 0
+    list_files = Ring.paths
+
+    def counted(self: Ring) -> list[Path]:
+        nonlocal looks
+        looks += 1
+        return list_files(self)
+
+    monkeypatch.setattr(Ring, "paths", counted)
+    for number in range(400):
+        kept.append(text(str(number), finished_at=1000 + number / 100, num_tokens=20))
+        assert sum(path.stat().st_size for path in (tmp_path / "ring").iterdir()) <= 40_000
+    assert len(ids(kept)) > 100
+    assert looks < 60
+
+
+def test_a_writer_deletes_what_is_too_old_too(tmp_path: Path) -> None:
+    kept = ring(tmp_path)
+    for at in (1000, 1055, 1065):
+        kept.append(text(str(at), finished_at=at))
+    assert ids(kept) == ["1055", "1065"]
 
 
 def test_what_is_too_old_is_deleted_also_what_a_killed_writer_left(tmp_path: Path) -> None:
@@ -110,6 +136,21 @@ def test_a_request_is_forgotten_without_the_key(tmp_path: Path) -> None:
     assert ring(tmp_path).forget("a") == 2
     assert ids(kept) == ["b"]
     assert ring(tmp_path).forget("a") == 0
+
+
+def test_what_comes_of_a_forgotten_request_later_is_not_kept(tmp_path: Path) -> None:
+    kept = ring(tmp_path)
+    assert ring(tmp_path).forget("a") == 0  # its answer has not come to its end
+    for request_id in ("a", "b"):
+        kept.append(text(request_id))
+    assert ids(kept) == ["b"]
+    (mark,) = (tmp_path / "ring").glob("*.forgotten")
+    assert stat.S_IMODE(mark.stat().st_mode) == 0o600
+    os.utime(mark, (1000, 1000))
+    kept.prune(1000 + 23 * 3600)
+    assert mark.exists()
+    kept.prune(1000 + 25 * 3600)
+    assert not mark.exists()
 
 
 def test_used_texts_are_removed_and_may_be_gone_already(tmp_path: Path) -> None:

@@ -141,6 +141,25 @@ def test_the_newest_versions_are_kept_and_those_that_serve(versions: Versions, t
     assert versions.roll_back("worse") == 1
 
 
+def test_what_a_deleted_version_learned_from_is_known_as_long_as_others_come_from_it(
+    versions: Versions, tmp_path: Path
+) -> None:
+    for _ in range(4):
+        versions.promote(add(versions, tmp_path), "better")
+    not_promoted = add(versions, tmp_path)
+    versions.keep(2)
+    assert versions.numbers() == [3, 4, not_promoted]
+    assert list(versions.lineage(4)) == [4, 3, 2, 1]
+    assert versions.lineage(4)[1].parent == 0
+    versions.promote(0, "by hand", by_hand=True)
+    for _ in range(2):
+        versions.promote(add(versions, tmp_path), "better")
+    versions.keep(1)
+    assert versions.numbers() == [6, 7]
+    assert list(versions.lineage(7)) == [7, 6]
+    assert list((tmp_path / "learning" / "versions").glob("*.json")) == []
+
+
 def test_a_version_that_is_gone_is_passed_over_by_a_roll_back(versions: Versions, tmp_path: Path) -> None:
     for _ in range(2):
         versions.promote(add(versions, tmp_path), "better")

@@ -87,10 +87,23 @@ def test_a_request_is_forgotten_and_versions_that_learned_from_it_are_named(fold
         add(folder, parent, learned_from=("req-1",) if parent else ())
     forgotten = run(folder, "forget", "req-1")
     assert "Deleted 1 texts of req-1" in forgotten.stderr
-    assert "Versions that learned from it: 2" in forgotten.stderr
+    assert "Versions that learned from it, by themselves or from the one before: 2." in forgotten.stderr
     assert "pilotfish drafter promote 1" in forgotten.stderr
     assert ring.paths() == []
     assert json.loads(run(folder, "forget", "req-2", "--json").stdout) == {"num_texts": 0, "versions": []}
+    assert "x-request-id" in run(folder, "forget", "chatcmpl-4f6c").stderr
+
+
+def test_versions_that_come_from_one_that_learned_from_a_request_are_named(folder: Path) -> None:
+    versions = Versions(folder)
+    for parent in range(4):
+        versions.promote(add(folder, parent, learned_from=("req-1",) if parent == 0 else ()), "better")
+    versions.keep(2)
+    message = "from the one before: 3, 4. Version 0 did not: pilotfish drafter promote 0"
+    assert message in run(folder, "forget", "req-1").stderr
+    assert "Versions" not in run(folder, "forget", "req-2").stderr
+    (folder / "versions" / "3" / "version.json").write_text("")  # nobody can tell what 4 comes from
+    assert message in run(folder, "forget", "req-1").stderr
 
 
 def test_without_a_head_that_learns_there_are_no_versions() -> None:

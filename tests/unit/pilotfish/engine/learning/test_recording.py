@@ -12,8 +12,8 @@ WIDTH = 3
 """Bytes of a token's features: of position p all are p."""
 
 
-def recording() -> Recording:
-    return Recording(OpenSequence(1, tuple(range(NUM_PROMPT)), SamplingParams(), learn_as="mine"))
+def recording(num_prompt: int = NUM_PROMPT) -> Recording:
+    return Recording(OpenSequence(1, tuple(range(num_prompt)), SamplingParams(), learn_as="mine"))
 
 
 def add(to: Recording, first: int, end: int, *, plus: int = 0, width: int = WIDTH) -> None:
@@ -126,3 +126,14 @@ def test_what_is_committed_shows_what_a_proposal_was_worth(
     text = mine.text(0.0)
     assert text is not None
     assert (text.num_rounds, text.num_accepted_tokens) == counts
+
+
+def test_equal_prompts_have_one_digest_wherever_the_text_begins() -> None:
+    digests = []
+    for num_prompt, first in [(40, 0), (40, 30), (41, 0)]:
+        mine = recording(num_prompt)
+        add(mine, first, 50)
+        text = mine.text(0.0)
+        assert text is not None
+        digests.append(text.prompt)
+    assert digests[0] == digests[1] != digests[2]

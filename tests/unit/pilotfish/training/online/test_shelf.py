@@ -15,9 +15,9 @@ def ring(tmp_path: Path) -> Ring:
     return Ring(tmp_path / "ring", max_bytes=100_000, max_age_s=60, key=None)
 
 
-def add(ring: Ring, request_id: str, at: float = 1000.0, tokens: tuple[int, ...] = (1, 2, 3, 3)) -> None:
-    features = Features(0, len(tokens), b"12" * len(tokens))
-    ring.append(LearnedText(request_id, "kind", 1, tokens, features, 0, finished_at=at))
+def add(ring: Ring, request_id: str, at: float = 1000.0, prompt: str = "") -> None:
+    features = Features(0, 4, b"12" * 4)
+    ring.append(LearnedText(request_id, "kind", 1, (1, 2, 3, 3), features, 0, finished_at=at, prompt=prompt))
 
 
 def test_all_texts_of_a_request_are_on_one_side_and_the_share_is_kept(ring: Ring) -> None:
@@ -70,3 +70,16 @@ def test_tokens_count_by_answers_to_learn_from_and_fade(ring: Ring) -> None:
     for _ in range(10):
         shelf.fade()
     assert shelf.counts == {}
+
+
+def test_answers_to_one_prompt_are_on_one_side_and_are_judged_by_once(ring: Ring) -> None:
+    for number in range(60):
+        add(ring, f"request {number}", at=1000 + number / 10, prompt=f"{number % 20 * 2**59:016x}")
+    shelf = Shelf(ring, held_out_share=0.5)
+    shelf.refresh(1010)
+    learned, held_out = ({text.prompt for text in texts} for texts in (shelf.to_learn, shelf.held_out))
+    assert not learned & held_out
+    assert len(shelf.held_out) == len(held_out) == 16
+    assert min(text.finished_at for text in shelf.held_out) == 1004.0
+    assert len(shelf.to_learn) == 12
+    assert len(shelf.unseen_since(0)) == 20

@@ -4,6 +4,7 @@ import errno
 import os
 import random
 import shutil
+import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -53,7 +54,12 @@ class World:
         self.num_texts = 0
         self.trainer = self.new_trainer()
 
-    def new_trainer(self, own: OwnData | None = None, settings: LearningConfig = SETTINGS) -> Trainer:
+    def new_trainer(
+        self,
+        own: OwnData | None = None,
+        settings: LearningConfig = SETTINGS,
+        on_progress: Callable[[float, float], None] = lambda *_: None,
+    ) -> Trainer:
         return Trainer(
             settings,
             self.ring,
@@ -63,6 +69,7 @@ class World:
             own=own or OwnData(),
             scratch=self.folder / ".candidate",
             clock=lambda: self.now,
+            on_progress=on_progress,
         )
 
     def say(
@@ -143,6 +150,9 @@ def test_a_head_learns_what_it_could_not_even_propose(world: World) -> None:
     module = load_eagle3(world.versions.head_folder(1, world.head), num_target_layers=4)
     assert set(range(100, 100 + WORDS)) <= set(module.target_token_ids.tolist())
     assert list((world.folder / ".candidate").glob("*")) in ([], [world.folder / ".candidate" / "curve.csv"])
+    folders = (world.folder, *(path for path in world.folder.iterdir() if path.is_dir()))
+    assert {path.name for path in folders} == {"learning", "ring", "versions", ".candidate"}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folders} == {0o700}  # their user's alone
 
 
 def test_too_little_new_text_is_waited_for(world: World) -> None:
@@ -153,6 +163,15 @@ def test_too_little_new_text_is_waited_for(world: World) -> None:
     world.say(12, sentence, held_out=True)
     assert world.trainer.turn()
     assert not world.trainer.turn()
+
+
+def test_texts_that_go_before_enough_have_come_are_told_of_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(6):
+        world.say(8, sentence, held_out=False)
+        assert not world.trainer.turn()
+        world.ring.remove(world.ring.paths())
+    assert len(caplog.messages) == 1
+    assert "raise draft.learning.max_bytes" in caplog.messages[0]
 
 
 @pytest.mark.parametrize("attempt", range(10))
@@ -250,6 +269,17 @@ def test_texts_are_deleted_after_use(world: World) -> None:
     num_held_out = sum(int(digest, 16) < 0.5 * 16**16 for digest in left)
     assert num_held_out == MAX_TEXTS
     assert len(left) - num_held_out < 15
+
+
+def test_a_request_that_is_forgotten_while_it_is_learned_from_is_in_no_version(world: World) -> None:
+    world.say(40, sentence, held_out=False)
+    world.say(12, sentence, held_out=True)
+    first, *_ = (text.request_id for _, text in world.ring.read())
+    world.trainer = world.new_trainer(on_progress=lambda *_: world.ring.forget(first) and None)
+    world.run()
+    assert world.versions.serving() == 1
+    assert world.versions.facts(1).num_texts == 39
+    assert request_digest(first) not in world.versions.facts(1).learned_from
 
 
 def test_a_text_that_cannot_be_used_is_left_out(world: World) -> None:
