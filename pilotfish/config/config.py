@@ -71,9 +71,14 @@ class Config:
         """The EAGLE-3 head that drafts, in the target or in the draft service, by its name or folder; empty: none."""
         if self.emulation.is_on:
             return ""
-        if self.target.drafter.proposer == "eagle3":
+        if self.learns_in_target:
             return self.target.drafter.model
         return self.draft.head if self.draft.proposer == "eagle3" else ""
+
+    @property
+    def learns_in_target(self) -> bool:
+        """Whether the head that learns, if one does, is the target's: where both places have one, it is."""
+        return self.target.drafter.proposer == "eagle3"
 
     @property
     def learning_folder(self) -> Path:

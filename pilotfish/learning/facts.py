@@ -13,7 +13,7 @@ class Score(msgspec.Struct, frozen=True):
     """Of the version that it was compared with."""
     after: float
     error: float
-    """Standard error of the difference."""
+    """Twice the standard error of the difference."""
 
 
 class VersionFacts(msgspec.Struct, frozen=True, kw_only=True):

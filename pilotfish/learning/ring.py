@@ -13,9 +13,10 @@ from collections.abc import Container, Iterable, Iterator
 from itertools import accumulate
 from pathlib import Path
 
+from pilotfish.config import Config
 from pilotfish.learning.private_folder import make_private
 from pilotfish.learning.record import LearnedText, request_digest
-from pilotfish.learning.text_file import decode_text, encode_text
+from pilotfish.learning.text_file import decode_text, encode_text, read_key
 
 _SUFFIX = ".text"
 _PARTIAL = ".partial"
@@ -147,6 +148,14 @@ class Ring:
         if name not in self._warned:
             self._warned.add(name)
             logger.warning("%s", message)
+
+
+def open_ring(config: Config) -> Ring:
+    """The configured ring. Raises ConfigError for a key file that cannot be read."""
+    learning = config.draft.learning
+    key = read_key(Path(learning.key_file).expanduser()) if learning.key_file else None
+    folder = config.learning_folder / "ring"
+    return Ring(folder, max_bytes=learning.max_bytes, max_age_s=learning.max_age_s, key=key)
 
 
 def _written_at(path: Path) -> float:

@@ -124,15 +124,10 @@ def _model_engine(config: Config, role: Role, rank_folder: Path | None, watch: W
     warm_up(core)
     if role == "target":
         core.begin_with(calibrate(core, engine.max_batch_tokens))
-        if own_drafter is not None and _learns_in_target(config):
+        if own_drafter is not None and config.draft.learning.enabled and config.learns_in_target:
             head = cast("HeadDrafter", own_drafter).head
             learn_with(config, core, head, own_drafter.name, HeadTarget.of_model(loaded))
     return core
-
-
-def _learns_in_target(config: Config) -> bool:
-    """Whether the head that learns is the one in the target."""
-    return config.draft.learning.enabled and config.target.drafter.proposer == "eagle3"
 
 
 def _for_own_cache(engine: EngineConfig, decoder: OwnCacheDecoder, role: Role) -> EngineConfig:
@@ -179,7 +174,7 @@ def _head_engine(config: Config) -> HeadCore:
     grammars = Grammars.of_model(target_folder, model.vocab_size)
     core = HeadCore(head, engine, model, top_m=draft.top_m, grammars=grammars)
     warm_up_head(core)
-    if draft.learning.enabled and not _learns_in_target(config):
+    if draft.learning.enabled and not config.learns_in_target:
         learn_with(config, core, head, draft.proposer, HeadTarget.of_folder(target_folder))
     return core
 

@@ -18,8 +18,7 @@ from pilotfish.engine.core.in_target_drafting import InTargetDrafter
 from pilotfish.engine.learning.head_versions import Exchange, HeadVersions
 from pilotfish.engine.learning.recorder import Recorder
 from pilotfish.features import Features
-from pilotfish.learning.ring import Ring
-from pilotfish.learning.text_file import read_key
+from pilotfish.learning.ring import open_ring
 from pilotfish.learning.versions import Versions
 from pilotfish.models.device import enter_device
 from pilotfish.models.feature_codec import encode_features
@@ -36,12 +35,9 @@ class HeadDrafter(InTargetDrafter, Protocol):
 def learn_with(config: Config, core: Engine, head: FeatureHead, proposer: str, target: HeadTarget) -> None:
     """Have the engine keep texts, and its head follow the version that serves. Raises ConfigError for a key file that
     cannot be read."""
-    learning, folder = config.draft.learning, config.learning_folder
-    key = read_key(Path(learning.key_file).expanduser()) if learning.key_file else None
-    ring = Ring(folder / "ring", max_bytes=learning.max_bytes, max_age_s=learning.max_age_s, key=key)
     encode = partial(_encode, num_layers=len(head.feature_layers))
-    recorder = Recorder(ring.append, encode, max_bytes=learning.max_bytes)
-    versions, configured = Versions(folder), head_folder(config.learning_head)
+    recorder = Recorder(open_ring(config).append, encode, max_bytes=config.draft.learning.max_bytes)
+    versions, configured = Versions(config.learning_folder), head_folder(config.learning_head)
     prepare: Callable[[FeatureHead, Path, HeadTarget], Exchange] = room(proposer, "draft").prepare_version
 
     def prepared(number: int) -> Exchange:

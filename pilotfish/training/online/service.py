@@ -17,8 +17,7 @@ from filelock import FileLock, Timeout
 from pilotfish.config import Config, load_config
 from pilotfish.config.shipped_heads import head_folder
 from pilotfish.errors import ConfigError, InvalidRequestError, PilotfishError
-from pilotfish.learning.ring import Ring
-from pilotfish.learning.text_file import read_key
+from pilotfish.learning.ring import open_ring
 from pilotfish.learning.versions import TRAINER_LOCK, Versions
 from pilotfish.models.device import enter_device, resolve_device
 from pilotfish.models.store.folder import read_metadata, text_fields
@@ -106,16 +105,10 @@ def make_trainer(config: Config, stop: threading.Event) -> Trainer:
     device = resolve_device(settings.device)
     enter_device(device)
     torch.set_num_threads(max(1, settings.num_threads))
-    is_in_target = config.target.drafter.proposer == "eagle3"
-    model, adapter = (config.target.model, config.target.lora) if is_in_target else (config.draft.model, "")
+    in_target = config.target.model, config.target.lora
+    model, adapter = in_target if config.learns_in_target else (config.draft.model, "")
     target = load_parts(model, Path(config.cache_dir).expanduser(), (), device, adapter=adapter)
     hidden_size = int(text_fields(read_metadata(target.folder).config)["hidden_size"])
-    ring = Ring(
-        folder / "ring",
-        max_bytes=settings.max_bytes,
-        max_age_s=settings.max_age_s,
-        key=read_key(Path(settings.key_file).expanduser()) if settings.key_file else None,
-    )
 
     def on_progress(share: float, loss: float) -> None:
         del share, loss
@@ -124,7 +117,7 @@ def make_trainer(config: Config, stop: threading.Event) -> Trainer:
 
     return Trainer(
         settings,
-        ring,
+        open_ring(config),
         Versions(folder),
         Eagle3Room(target, hidden_size),
         configured=head_folder(config.learning_head),
