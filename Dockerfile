@@ -1,9 +1,9 @@
 # syntax=docker/dockerfile:1.7
 # One image for every role, or a small one for the orchestrator; docs/image.md says how to build and run it.
 #
-#   docker build -t pilotfish:0.1.0 .                                     for NVIDIA GPUs
-#   docker build -t pilotfish:0.1.0-cpu --build-arg ACCELERATOR=cpu .     for machines without
-#   docker build -t pilotfish:0.1.0-router --build-arg ACCELERATOR=cpu --build-arg ROLE=router .
+#   docker build -t pilotfish:0.2.0 .                                     for NVIDIA GPUs
+#   docker build -t pilotfish:0.2.0-cpu --build-arg ACCELERATOR=cpu .     for machines without
+#   docker build -t pilotfish:0.2.0-router --build-arg ACCELERATOR=cpu --build-arg ROLE=router .
 #                                                                         the orchestrator alone: no torch, no Ray
 #
 # What computes comes from requirements.lock, CUDA's libraries included, and the driver from the container runtime: the
@@ -67,7 +67,7 @@ RUN if [ "${ROLE}" != router ]; then "${VIRTUAL_ENV}/bin/python" -m pilotfish.mo
 # --- What runs.
 FROM ${BASE} AS runtime
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
-ARG VERSION=0.1.0
+ARG VERSION=0.2.0
 LABEL org.opencontainers.image.title="Pilotfish" \
       org.opencontainers.image.description="Lossless speculative decoding whose drafter lives on its own machines" \
       org.opencontainers.image.licenses="Apache-2.0" \

@@ -27,7 +27,7 @@ PROFILE = load_profile("a100-70b")
 ASKED_US = {1: 30.0, 64: 20.0}
 """Median by the sequences that decode: 64 share each plan, so that fewer of their decisions compute one."""
 ACCEPTANCES = (0.9, 0.3)
-"""Of a draft token: drafts that pay, and drafts that do not."""
+"""Acceptance of a draft token: where drafts pay, and where they do not."""
 MAX_DRAFT_TOKENS = 8
 WARM_UP = 1000
 NUM_DECISIONS, QUICK_DECISIONS = 20_000, 2_000

@@ -27,7 +27,7 @@ from typing import NamedTuple
 from rich.console import Console
 from shared.deep_model import deepened, deepened_exit
 from shared.real_models import asked, options_parser, target_folder
-from shared.report import Report
+from shared.report import Report, dataset_name
 
 from pilotfish.bench.metrics import Row
 from pilotfish.bench.prompts import Prompt
@@ -57,7 +57,7 @@ class StepTimes(NamedTuple):
 
     plain: float
     verify: float
-    """With K drafts."""
+    """A step with K drafts."""
     draft: float
 
 
@@ -176,7 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with BenchProgress(Console(stderr=True)) as progress:
             run = run_stations(stations_of(proposers, configure), prompts, settings, progress=progress)
             shallow = [] if temperature else shallow_samples(prompts, settings, progress)
-        result = result_of(run, settings, prompts_from=str(options.dataset or "our own set"), overrides=options.set)
+        result = result_of(run, settings, prompts_from=dataset_name(options), overrides=options.set)
         report.conditions |= {**result.conditions, "factor": options.factor, "sampling": "greedy, and 0.7 coupled"}
         for k in options.k:
             add_rows(report, result, times[k], temperature, k)

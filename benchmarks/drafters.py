@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 from shared.real_models import asked, options_parser, report_of
-from shared.report import Report
+from shared.report import Report, dataset_name
 
 from pilotfish.bench.arms import Variant
 from pilotfish.bench.proposers import Proposer, parse_proposers
@@ -42,7 +42,7 @@ QUICK_DRAFTERS = ("ngram", "suffix")
 
 
 def chosen_drafters(texts: Sequence[str]) -> list[Proposer]:
-    """Those whose weights are here; the others are named on stderr."""
+    """The drafters whose weights are here; the others are named on stderr."""
     there = []
     for text in texts:
         _, _, model = text.partition("=")
@@ -101,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     with BenchProgress(Console(stderr=True)) as progress:
         run = run_stations(stations_of(proposers, configure), prompts, settings, progress=progress)
-    result = result_of(run, settings, prompts_from=str(options.dataset or "our own set"), overrides=options.set)
+    result = result_of(run, settings, prompts_from=dataset_name(options), overrides=options.set)
     report = report_of("What is each proposer worth?", result)
     add_checks(report, result, run.variants)
     add_choice_checks(report, result)

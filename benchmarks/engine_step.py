@@ -16,7 +16,7 @@ import torch
 from shared.report import Report, interleaved_ms, median_ms, parser
 from transformers import DynamicCache
 
-from pilotfish.config import EngineConfig, Quantization, default_cache_dir
+from pilotfish.config import CpuKernels, EngineConfig, Quantization, default_cache_dir
 from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.factory import BuiltDecoder, build_decoder
@@ -63,12 +63,14 @@ def prefill_steps(chunk: int) -> list[StepInput]:
     return steps
 
 
-def build(compile_kernels: bool, num_threads: int, quantization: Quantization = "none") -> BuiltDecoder:
+def build(
+    compile_kernels: bool, num_threads: int, quantization: Quantization = "none", kernels: CpuKernels = "auto"
+) -> BuiltDecoder:
     """The default model's decoder, with a pool of NUM_BLOCKS."""
     torch.set_num_threads(num_threads)
     built = build_decoder(
         load_model(MODEL, cache_dir=default_cache_dir()),
-        EngineConfig(compile=compile_kernels, quantization=quantization),
+        EngineConfig(compile=compile_kernels, quantization=quantization, kernels=kernels),
         num_threads=num_threads,
         cache_dir=Path(default_cache_dir()),
     )
@@ -104,11 +106,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         default=[],
         help="time the native kernels on quantised weights as well",
     )
+    options_parser.add_argument(
+        "--kernels",
+        nargs="*",
+        choices=[name for name in get_args(CpuKernels) if name != "auto"],
+        default=[],
+        help="time the native kernels for no more than this as well",
+    )
     options = options_parser.parse_args(arguments)
     samples, prefill_samples = (15, 2) if options.quick else (60, 7)
     num_threads = len(os.sched_getaffinity(0))
     built = build(True, num_threads)
-    quantised = {name: build(True, num_threads, name).decoder for name in options.quantization}
+    others = {name: build(True, num_threads, name).decoder for name in options.quantization}
+    others |= {name: build(True, num_threads, kernels=name).decoder for name in options.kernels}
     built_plain = build(False, num_threads)
     native, plain, eager = built.decoder, built_plain.decoder, Eager()
     weight_bytes = sum(parameter.numel() * parameter.itemsize for parameter in eager.model.parameters())
@@ -137,7 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     }
     steps = {name: decode_step(*shape, CONTEXT) for name, shape in shapes.items()}
     torch.set_num_threads(1)  # as in an engine process with native kernels
-    kernels = {"native": native, **quantised}
+    kernels = {"native": native, **others}
     kernels_ms = interleaved_ms(
         [lambda d=d, s=s: d.forward(s) for d in kernels.values() for s in steps.values()], samples
     )
@@ -155,8 +165,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             native_over_floor=native_ms[index] / floor,
             torch_over_floor=plain_ms[index] / floor,
             **{
-                f"{quantization}_over_native": kernels_ms[place * len(steps) + index] / native_ms[index]
-                for place, quantization in enumerate(quantised, start=1)
+                f"{other}_over_native": kernels_ms[place * len(steps) + index] / native_ms[index]
+                for place, other in enumerate(others, start=1)
             },
         )
     torch.set_num_threads(1)

@@ -20,7 +20,7 @@ import shared.checkout  # noqa: F401  # finds tests.support
 import torch
 from jsonschema import Draft202012Validator
 from shared.asking import Answer, ask_all, chat_request
-from shared.report import Report, parser
+from shared.report import Report, dataset_name, parser
 
 from pilotfish.bench.prompts import load_prompts
 from pilotfish.bench.proposers import parse_proposers
@@ -180,7 +180,7 @@ def schema_settings() -> list[Setting]:
 
 
 async def num_preemptions(stack: LocalStack) -> int:
-    """Of the target so far: its first load report says."""
+    """The target's preemptions so far, as its first load report has them."""
     security = LinkSecurity(stack.config.security.internal)
     async with RecordingPeer(stack.config.orchestrator.target_addresses[0], "target", security=security) as peer:
         return (await peer.load()).num_preemptions
@@ -266,7 +266,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report = Report(
         "Is the text with speculation the text without it?",
         {
-            "prompts": f"{len(asked)} ({options.dataset.name if options.dataset else 'own set'})",
+            "prompts": f"{len(asked)} ({dataset_name(options)})",
             "new tokens": MAX_DOCUMENT_TOKENS if options.schemas else MAX_TOKENS,
             "drafters": f"{drafters}; trees in the target; K = {K}",
             "compared with": "plain, one request at a time, same setting and sampling",

@@ -65,12 +65,12 @@ REAL_CONFIG = Config(
 )
 NUM_REAL_TARGETS = 2
 MIN_ACCEPTED_SHARE = 0.2
-"""Of an answer's tokens; less, and the drafter did not take part."""
+"""Share of an answer's tokens that are accepted; less, and the drafter did not take part."""
 LET_GO_S = 10.0
 """A replica that was frozen notices its lost peers after a few seconds."""
 MEMORY_BOUND = 1.1
 OUTAGE_TOKENS = 128
-"""Of an answer."""
+"""Tokens of an answer."""
 
 
 def memory_mb(fleet: Fleet) -> list[float]:

@@ -28,7 +28,7 @@ MAX_DATA_BYTES = 4 << 30
 HOSTILE_SURFACE = "hostile"
 """Not inputs but clients, whose harm is measured: on a machine that does nothing else."""
 QUICK = 100
-"""So many times fewer inputs."""
+"""A quick run has so many times fewer inputs."""
 
 
 def surfaces() -> list[tuple[Surface, int]]:

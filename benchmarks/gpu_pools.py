@@ -42,11 +42,11 @@ from pilotfish.errors import UnavailableError
 
 ARMS = ("plain", "pool", "ahead", "head", "auto")
 PROPOSERS = {"plain": "", "head": "eagle3"}
-"""Of requests; the others are drafted for by the draft service."""
+"""Proposers that requests name; for the other arms the draft service drafts."""
 DRAFT_AHEAD = {"ahead": "on", "auto": "auto"}
 LOADS = (1, 4, 16)
 REST_S = 15.0
-"""Of the limit, for the end."""
+"""Part of the time limit that is left for the end."""
 COLUMNS = {
     "requests": "req.",
     "arm": "arm",
@@ -158,7 +158,7 @@ def add_steps(report: Report, formulas: Formulas, k: int) -> None:
 
 
 def check_tokens(report: Report) -> None:
-    """Of the draft service's rounds: whether what was planted came out."""
+    """Check of the draft service's rounds that what was planted came out."""
     for arm in ("pool", "ahead", "auto"):
         rows = [row for row in report.rows if row.get("arm") == arm and row.get("rounds")]
         if rounds := sum(row["rounds"] for row in rows):

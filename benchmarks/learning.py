@@ -1,8 +1,12 @@
-"""What is a drafter worth that learns from the traffic? A stream of four kinds of requests, one kind after the other.
+"""What is a drafter worth that learns from the traffic? A stream of four kinds of requests that take turns.
 
-Two stacks answer each request in turn, no prompt comes twice: one has the static head, the other learns, with its
-trainer on the same cores. In the last quarter, whose speeds are compared, the trainer runs only while the stack that
-learns answers, and in every other request not at all, as if it ran elsewhere. At the end the first kind comes again.
+Each kind comes four times, each time for a sixteenth of the stream, so that the last quarter, whose speeds are
+compared, holds all of them, and each was there before: what was learned is to show, and what was forgotten. Were it the
+first kind alone, which the static head was trained on, there would be nothing to gain.
+
+Two stacks answer each request one after the other, now one first, now the other, and no prompt comes twice: one has the
+static head, the other learns, with its trainer on the same cores. In the last quarter the trainer runs only while the
+stack that learns answers, and in every other request not at all, as if it ran elsewhere.
 """
 
 import asyncio
@@ -15,11 +19,12 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import httpx
-from learning_stream.minutes import Asked, acceptance_length, rate_ratio
-from learning_stream.plot import svg
+from learning_stream.minutes import Asked, acceptance_length, drafted_ratio, rate_ratio
+from learning_stream.plot import Point, svg
 from learning_stream.prompts import KINDS, Kind
 from schemas.answers import FormAnswer, stream
 from shared.report import Report, parser
@@ -30,10 +35,10 @@ from pilotfish.learning.versions import Versions
 
 MODEL, MAX_TOKENS, SEED = "smollm2-135m-instruct", 128, 11
 SETTINGS = ("draft.num_replicas=0",)
-LEARNING = ("draft.learning.min_tokens=2048", "draft.learning.learning_rate=2e-4")
-"""A kind comes for some minutes only, at some fifty tokens a second: candidates are small, and learn fast."""
-LAST_SHARE = 0.25
-"""Of the stream: five minutes of twenty."""
+LEARNING = ("draft.learning.min_tokens=4096",)
+"""Half the default: a kind stays for little more than a minute."""
+NUM_TURNS = 4
+"""Turns of the kinds. The last one is compared: five minutes of twenty."""
 
 
 class Stacks:
@@ -43,19 +48,24 @@ class Stacks:
         self._clients = clients
         self._trainer_pid = trainer_pid
 
-    async def ask(self, kind: Kind, prompt: str, *, trains: tuple[bool, bool]) -> list[FormAnswer]:
-        """Both answers, one after the other. trains: whether the trainer runs meanwhile."""
+    async def ask(self, kind: Kind, prompt: str, *, trains: tuple[bool, bool], first: int) -> list[FormAnswer]:
+        """Both answers, one after the other. trains: whether the trainer runs meanwhile. first: who begins."""
         body: dict[str, Any] = {
             "messages": kind.messages(prompt),
             "max_tokens": MAX_TOKENS,
             "temperature": 0,
             "speculation": {"return_tokens": True},
         }
-        answers = []
-        for client, runs in zip(self._clients, trains, strict=True):
-            os.kill(self._trainer_pid, signal.SIGCONT if runs else signal.SIGSTOP)
-            answers.append(await stream(client, body))
-        return answers
+        answers: dict[int, FormAnswer] = {}
+        for arm in (first, 1 - first):
+            os.kill(self._trainer_pid, signal.SIGCONT if trains[arm] else signal.SIGSTOP)
+            answers[arm] = await stream(self._clients[arm], body)
+        return [answers[0], answers[1]]
+
+    def trainer_s(self) -> float:
+        """Processor time that the trainer has had."""
+        fields = Path(f"/proc/{self._trainer_pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @asynccontextmanager
@@ -84,7 +94,6 @@ def tell(child: str, line: str) -> None:
 
 async def measure(stacks: Stacks, minutes: float) -> tuple[list[Asked], int]:
     """What was asked, and how many requests failed."""
-    kinds = [*KINDS, KINDS[0]]
     prompts = {kind.name: kind.prompts(SEED) for kind in KINDS}
     asked: list[Asked] = []
     num_failed, begun = 0, time.monotonic()
@@ -92,31 +101,33 @@ async def measure(stacks: Stacks, minutes: float) -> tuple[list[Asked], int]:
         done = (time.monotonic() - begun) / 60 / minutes
         if done >= 1:
             return asked, num_failed
-        phase = int(done * len(kinds))
-        kind, is_last = kinds[phase], done >= 1 - LAST_SHARE
+        turn, place = divmod(int(done * NUM_TURNS * len(KINDS)), len(KINDS))
+        kind, is_last = KINDS[place], turn == NUM_TURNS - 1
         is_paused = is_last and number % 2 == 1
         try:
-            answers = await stacks.ask(kind, next(prompts[kind.name]), trains=(not is_last, not is_paused))
+            trains = not is_last, not is_paused
+            answers = await stacks.ask(kind, next(prompts[kind.name]), trains=trains, first=number // 2 % 2)
         except (httpx.HTTPError, ValueError) as error:
             print(f"failed: {error}", file=sys.stderr, flush=True)
             num_failed += 1
             continue
-        asked.append(counted(answers, int(done * minutes), phase, kind.name, is_paused))
+        asked.append(counted(answers, done * minutes, turn, kind.name, is_paused))
     raise AssertionError("the stream has no end but by time")
 
 
-def counted(answers: Sequence[FormAnswer], minute: int, phase: int, kind: str, is_paused: bool) -> Asked:
+def counted(answers: Sequence[FormAnswer], minute: float, turn: int, kind: str, is_paused: bool) -> Asked:
     def pair(name: str) -> tuple[int, int]:
         return answers[0].report[name], answers[1].report[name]
 
     return Asked(
         minute=minute,
-        phase=phase,
+        turn=turn,
         kind=kind,
         is_paused=is_paused,
         num_tokens=(len(answers[0].token_ids), len(answers[1].token_ids)),
         num_rounds=pair("num_rounds"),
         num_accepted=pair("num_accepted_tokens"),
+        num_drafted=pair("num_draft_tokens"),
         seconds=(answers[0].total_s - answers[0].first_s, answers[1].total_s - answers[1].first_s),
         differs=answers[0].token_ids != answers[1].token_ids,
         version=answers[1].report.get("drafter_version", 0),
@@ -124,7 +135,7 @@ def counted(answers: Sequence[FormAnswer], minute: int, phase: int, kind: str, i
 
 
 def add_rows(report: Report, asked: Sequence[Asked]) -> None:
-    for (minute, kind), group in itertools.groupby(asked, key=lambda each: (each.minute, each.kind)):
+    for (minute, kind), group in itertools.groupby(asked, key=lambda each: (int(each.minute), each.kind)):
         each = list(group)
         off, on = acceptance_length(each, 0), acceptance_length(each, 1)
         report.row(
@@ -139,17 +150,42 @@ def add_rows(report: Report, asked: Sequence[Asked]) -> None:
         )
 
 
-def add_checks(report: Report, asked: Sequence[Asked], num_failed: int, minutes: float) -> None:
-    last = [each for each in asked if each.minute >= minutes * (1 - LAST_SHARE)]
+def add_checks(report: Report, asked: Sequence[Asked], num_failed: int) -> None:
+    last = [each for each in asked if each.turn == NUM_TURNS - 1]
     beside = rate_ratio([each for each in last if not each.is_paused])
     report.check("tokens/s of the last quarter over the static head, trainer beside it", beside, 1.15, kind="at least")
     paused = rate_ratio([each for each in last if each.is_paused])
     report.check("the same, trainer paused", paused, 1.25, kind="at least")
-    again = [each for each in asked if each.phase == len(KINDS)]
+    again = [each for each in last if each.kind == KINDS[0].name]
     ratio = acceptance_length(again, 1) / acceptance_length(again, 0) if again else 0.0
     report.check(f"tokens a round of {KINDS[0].name} again, over the static head", ratio, 0.98, kind="at least")
     report.check("texts that differ", sum(each.differs for each in asked), 0, "texts", "equal to")
     report.check("failed requests", num_failed, 0, "requests", "equal to")
+
+
+def by_kind(asked: Sequence[Asked]) -> dict[str, dict[str, float]]:
+    """Tokens and draft tokens a round over the static head's, and tokens/s with the trainer beside it and paused."""
+    found = {}
+    for kind in KINDS:
+        own = [each for each in asked if each.kind == kind.name]
+        off = acceptance_length(own, 0)
+        found[kind.name] = {
+            "tokens a round": round(acceptance_length(own, 1) / off, 3) if off else 0.0,
+            "draft tokens a round": round(drafted_ratio(own), 3),
+            "tokens/s": round(rate_ratio([each for each in own if not each.is_paused]), 3),
+            "tokens/s, paused": round(rate_ratio([each for each in own if each.is_paused]), 3),
+        }
+    return found
+
+
+def points(asked: Sequence[Asked]) -> list[Point]:
+    """One for each kind of a minute."""
+    found = []
+    for (_, kind), group in itertools.groupby(asked, key=lambda each: (int(each.minute), each.kind)):
+        each = list(group)
+        at = fmean(one.minute for one in each)
+        found.append(Point(at, kind, acceptance_length(each, 0), acceptance_length(each, 1)))
+    return found
 
 
 async def run(options: Any, report: Report) -> None:
@@ -159,12 +195,14 @@ async def run(options: Any, report: Report) -> None:
         async with started(folder, options.set) as stacks:
             begun = time.time()
             asked, num_failed = await measure(stacks, minutes)
+            report.conditions["processor seconds of the trainer"] = round(stacks.trainer_s(), 1)
         versions = Versions(folder)
         history = versions.history()
         report.conditions["versions"] = len(versions.numbers())
     add_rows(report, asked)
-    add_checks(report, asked, num_failed, minutes)
+    add_checks(report, asked, num_failed)
     report.conditions |= {
+        "last quarter": by_kind([each for each in asked if each.turn == NUM_TURNS - 1]),
         "swaps": [
             {
                 "minute": round((each.at - begun) / 60, 2),
@@ -173,11 +211,11 @@ async def run(options: Any, report: Report) -> None:
                 "why": each.reason,
             }
             for each in history
-        ]
+        ],
     }
     if options.plot:
-        lengths = [(row["kind"], row["length_off"], row["length_on"]) for row in report.rows]
-        options.plot.write_text(svg(lengths, [(each.at - begun) / 60 for each in history]), encoding="utf-8")
+        swaps = [(each.at - begun) / 60 for each in history]
+        options.plot.write_text(svg(points(asked), swaps, minutes), encoding="utf-8")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

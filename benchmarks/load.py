@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 from rich.console import Console
-from shared.report import Report, parser
+from shared.report import Report, dataset_name, parser
 
 from orchestrator.control.reasons import Reason
 from pilotfish.bench.load.point import LoadPoint, LoadResult
@@ -30,7 +30,7 @@ from pilotfish.config import Config, load_config
 
 PROFILE = "a100-70b"
 MEAN, WORST = 0.985, 0.95
-"""Of the better of `off` and `on`, asked of `auto`."""
+"""Shares of the better of `off` and `on` that `auto` is to reach."""
 REAL_MEAN = 0.97
 """The same on a machine whose speed varies: as a mean of turns, of each drafter at each load."""
 TIMEOUT_S = 600.0
@@ -45,7 +45,7 @@ class Run(NamedTuple):
 
 
 def emulated(options: argparse.Namespace, acceptance: float) -> Run:
-    """Of one `--acceptance`."""
+    """The run of one `--acceptance`."""
     settings = LoadSettings(
         concurrencies=_levels(options, (1, 4, 16, 64)),
         modes=MODES,
@@ -102,7 +102,7 @@ def _ratios(off: LoadPoint, on: LoadPoint, auto: LoadPoint) -> list[float]:
 
 
 def _over_better(off: LoadPoint, on: LoadPoint, auto: LoadPoint) -> dict[str, float | None]:
-    """Of a row of `auto`."""
+    """Ratios of a row of `auto` over the better of the others."""
     ratios = _ratios(off, on, auto)
     error = statistics.stdev(ratios) / len(ratios) ** 0.5 if len(ratios) > 1 else None
     return {"over_better": statistics.fmean(ratios), "over_better_standard_error": error}
@@ -178,7 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             Console().print(f"{load[-1].concurrency} in flight, auto: {figures}")
     conditions = {
         **{key: value for key, value in results[0].conditions.items() if not (options.real and key == "proposer")},
-        "prompts from": str(options.dataset or "our own set") if options.real else "synthetic",
+        "prompts from": dataset_name(options) if options.real else "synthetic",
     }
     rows = [
         msgspec.to_builtins(point) | run.labels | over_better

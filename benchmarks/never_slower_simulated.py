@@ -4,9 +4,11 @@ Loads of 1 to 128 requests in virtual time: the orchestrator's machines and cont
 replicas' schedulers and batching; what steps take is modelled (profile a100-70b). Some loads are mixtures: 20 to 80 %
 of the requests are `off` or `on` whatever is measured, and the tokens of all requests are compared with those where the
 rest is off or on as well. Every seed starts with a controller that has measured nothing. A load's figure leaves out the
-first second, in which the controller tries what it does not know; `from_start` includes it, over the first 7 seconds
-from 32 sequences on and up to 31 below. The machine's noise is simulated too: a processor that handles one message at a
-time and stalls now and then. `--no-noise` leaves it out. The result is the same on every machine.
+first second, in which the controller tries what it does not know, and the time that the first prompts of all requests
+take (4 s at 128): while they are read, `on` finishes some answers before other prompts have begun, and has more tokens
+than `off` for a while, but not in the end. `from_start` includes both. The machine's noise is simulated too: a
+processor that handles one message at a time and stalls now and then. `--no-noise` leaves it out. The result is the same
+on every machine.
 """
 
 import itertools
@@ -34,7 +36,7 @@ MODES: tuple[Mode, ...] = ("off", "on", "auto")
 RATES = (0.3, 0.6, 0.9)
 CONCURRENCIES = (1, 2, 4, 8, 16, 32, 64, 128)
 PROMPT_TOKENS = (150, 900, 250, 80, 330, 190, 420)
-"""Of requests in turn: 331 on average."""
+"""Prompt lengths of requests, in turn: 331 on average."""
 
 
 class Mixture(NamedTuple):
@@ -42,10 +44,10 @@ class Mixture(NamedTuple):
 
     mode: Mode = "off"
     share: float = 0.0
-    """Of all clients."""
+    """Share of all clients."""
 
     def modes(self, mode: Mode, concurrency: int) -> list[Mode]:
-        """Of each client, the others among those of `mode`."""
+        """Mode of each client, the others spread among those of `mode`."""
         num_others = round(self.share * concurrency)
         before = [number * num_others // concurrency for number in range(concurrency + 1)]
         return [mode if first == last else self.mode for first, last in itertools.pairwise(before)]
@@ -62,6 +64,11 @@ class Variant(NamedTuple):
     answered: float = 1.0
     """Share of the passages in which the drafter has an answer at all."""
 
+    def warm_up_s(self, concurrency: int) -> float:
+        """Virtual seconds that only `from_start` counts."""
+        lengths = itertools.islice(itertools.cycle(self.prompt_tokens or (0,)), concurrency)
+        return WARM_UP_S + PROFILE.target.token_s * sum(lengths)
+
 
 VARIANTS = (Variant(), Variant(0.5), Variant(0.5, PROMPT_TOKENS), Variant(0.0, PROMPT_TOKENS, 0.3))
 MIXTURES = tuple(Mixture(mode, share) for mode in ("off", "on") for share in (0.2, 0.3, 0.5, 0.8))
@@ -70,7 +77,7 @@ MAX_DRAFT_TOKENS = 8
 ANSWER_TOKENS = (96, 160, 128)
 SEEDS, QUICK_SEEDS = 8, 2
 WARM_UP_S = 1.0
-"""Virtual seconds that only `from_start` counts."""
+"""In which the controller tries what it does not know."""
 SEQUENCE_S = 160.0
 """Virtual seconds of all sequences of a load together; each load runs for LEAST_S to MOST_S."""
 LEAST_S, MOST_S = 6.0, 30.0
@@ -90,7 +97,8 @@ COLUMNS = {
     "from_start": "start",
 }
 ASKED_MEAN, LOW, MAX_LOW_LOADS, LEAST = 1.0, 0.95, 3, 0.9
-"""Of `auto` over the better of off and on: the mean of all loads, how many may be below LOW, and the worst load."""
+"""What `auto` over the better of off and on is to be: the mean of all loads, how many may be below LOW, and the
+worst."""
 MIXED_MEAN, MIXED_LEAST = 0.99, 0.95
 """The same beside requests of other modes."""
 
@@ -123,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _check(report: Report) -> None:
-    """Over all loads."""
+    """Check the ratios over all loads."""
     ratios = [row["auto_over_best"] for row in report.rows if not row["others' share"]]
     mixed = [row["auto_over_best"] for row in report.rows if row["others' share"]]
     name = "auto over the better of off and on, tokens/s"
@@ -174,14 +182,14 @@ def _ratio(rates: Mapping[Mode, float]) -> float:
 def _tokens_per_s(
     variant: Variant, rate: float, modes: Sequence[Mode], seed: int, noise: Noise | None
 ) -> tuple[float, float]:
-    """Of all requests, after the warm-up, and with it. modes: of each client."""
+    """Tokens a second of all requests, after the warm-up, and with it. modes: each client's."""
     state = ControlState(SpeculationConfig())
     stack = ControllerStack(PROFILE, rate, seed, noise=noise, **variant._asdict())
     after_warm_up = closed_loop_tokens_per_s(
         stack,
         [partial(controller, mode, state, MAX_DRAFT_TOKENS) for mode in modes],
         ANSWER_TOKENS,
-        warm_up_s=WARM_UP_S,
+        warm_up_s=variant.warm_up_s(len(modes)),
         duration_s=min(MOST_S, max(LEAST_S, SEQUENCE_S / len(modes))),
     )
     return after_warm_up, stack.num_tokens / stack.world.now_s

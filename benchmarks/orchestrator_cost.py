@@ -35,11 +35,11 @@ ASKED_FIRST_TOKEN_MS = 5.0
 """What HTTP may add to the time to the first token of one stream."""
 ASKED_TRACES_LOSS, TRACED_STREAMS = 0.02, 64
 ASKED_GROWTH = 1.05
-"""Of the resident memory, from the first time that all streams were there to the last."""
+"""Growth of the resident memory, from the first time that all streams were there to the last."""
 FLUSH_S = 1.5
 """Spans are sent once a second; their cost counts, too."""
 TURNS, QUICK_TURNS = 8, 3
-"""Of each variant, where there are several."""
+"""Turns of each variant, where there are several."""
 ROUND_SPANS = {"off": 0, "sampled": 16, "all": 10**6}
 COLUMNS = {
     "speculation": "spec.",
@@ -71,7 +71,7 @@ class Cost:
     heard: Heard
     wall_s: float
     cpu_s: float
-    """Of the orchestrator's process, all its threads, user and system."""
+    """Processor time of the orchestrator's process, all its threads, user and system."""
     resident_bytes: int
 
     @property

@@ -17,7 +17,7 @@ from pathlib import Path
 from rich.console import Console
 from shared.peer_process import PeerArm, PeerProcess
 from shared.real_models import ANSWER_TIMEOUT_S, asked, options_parser, report_of, target_folder
-from shared.report import Report
+from shared.report import Report, dataset_name
 
 from pilotfish.bench.arms import PilotfishArm, Variant
 from pilotfish.bench.measurement import Arm
@@ -136,7 +136,7 @@ def context_for(num_tokens: int) -> int:
 
 
 def installed(peers: Path) -> list[Peer]:
-    """Those that setup.sh has brought there; the others are named on stderr."""
+    """The peers that setup.sh has brought there; the others are named on stderr."""
     there = []
     for peer in PEERS:
         if peer.is_installed(peers):
@@ -182,7 +182,7 @@ def run_all(
 
 
 def add_checks(report: Report, result: Result, peers: Mapping[str, str]) -> None:
-    """For each peer (name to precision): our plain over its plain, and our best over its best, in whole answers."""
+    """Check each peer (name to precision): our plain over its plain, and our best over its best, in whole answers."""
     for peer, precision in peers.items():
         ours = [arm for arm in result.arms if arm.startswith(f"ours {precision} ")]
         theirs = [arm for arm in result.arms if arm.startswith(f"{peer} ")]
@@ -192,7 +192,7 @@ def add_checks(report: Report, result: Result, peers: Mapping[str, str]) -> None
 
 
 def fastest(result: Result, arms: Sequence[str]) -> str:
-    """Over all categories."""
+    """The arm that is fastest over all categories."""
     return max(arms, key=lambda arm: speed_ratio(result, arm, result.baseline))
 
 
@@ -213,7 +213,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         peer for peer in installed(options.peers) if not options.only or peer.name.startswith(tuple(options.only))
     ]
     (proposer,) = parse_proposers([options.proposer])
-    prompts_from = str(options.dataset or "our own set")
+    prompts_from = dataset_name(options)
     result = run_all(chosen, options.peers, prompts, settings, proposer, options.set, prompts_from)
     report = report_of("Are we faster than the peers?", result)
     add_checks(report, result, {peer.name: peer.precision for peer in chosen})

@@ -48,10 +48,11 @@ class Sum:
 
     num_tokens: int = 0
     seconds: float = 0.0
-    """At one request: behind the time that plain decoding takes to the first token. At several: of them all."""
+    """Time after the one that plain decoding takes to the first token, at one request; at several, the time of them
+    all."""
     num_drafted: int = 0
     num_accepted: int = 0
-    """Of the grammar's draft tokens."""
+    """The grammar's draft tokens that were accepted."""
     num_differing: int = 0
     first_s: list[float] = field(default_factory=list)
 
@@ -67,7 +68,7 @@ class Sum:
 
 
 Sums = dict[tuple[str, float, int, str], Sum]
-"""By kind, temperature, load and way."""
+"""Sums by kind, temperature, load and way."""
 
 
 @asynccontextmanager
@@ -116,7 +117,7 @@ async def measure_one(stacks: Stacks, requests: Sequence[FormRequest], temperatu
 async def measure_many(
     stacks: Stacks, requests: Sequence[FormRequest], temperature: float, load: int, sums: Sums
 ) -> None:
-    """So many requests at a time, in every way in turn."""
+    """Ask `load` requests at a time, in every way in turn."""
     for first in range(0, len(requests), load):
         batch = requests[first : first + load]
         plain: Sequence[FormAnswer] = ()
@@ -168,7 +169,7 @@ async def measure(options: Any) -> tuple[Sums, Sum, dict[str, list[float]], list
 
 
 def total_of(sums: Sums, way: str, load: int, *, kinds: Sequence[str] = (), temperatures: Sequence[float] = ()) -> Sum:
-    """Over those kinds and temperatures; none named: all."""
+    """The sum over those kinds and temperatures; none named: all."""
     total = Sum()
     for (kind, temperature, at, name), each in sums.items():
         chosen = (not kinds or kind in kinds) and (not temperatures or temperature in temperatures)

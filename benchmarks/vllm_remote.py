@@ -25,7 +25,7 @@ import shared.checkout  # noqa: F401  # finds tests.support
 from peers import VLLM, Conditions, peer_process
 from shared.peer_process import Batch, PeerProcess
 from shared.real_models import target_folder
-from shared.report import Report, parser
+from shared.report import Report, dataset_name, parser
 
 from pilotfish.bench.prompts import load_prompts
 from pilotfish.bench.suite import STACK_DEFAULTS
@@ -67,7 +67,7 @@ class Arm:
         self.counters = batch.counters
 
     def tokens_per_s(self, concurrency: int) -> float:
-        """Over whole answers, prefill included."""
+        """Tokens a second over whole answers, prefill included."""
         return sum(map(len, self.answers[concurrency])) / self.seconds[concurrency]
 
     def num_equal(self, other: Arm, concurrency: int) -> int:
@@ -77,7 +77,7 @@ class Arm:
 
 
 def take_turns(arms: Sequence[Arm], prompts: Sequence[Sequence[int]], concurrency: int) -> None:
-    """So many prompts at a time by each arm; slow spells of the machine hit all alike."""
+    """Ask each arm in turn, `concurrency` prompts at a time: slow spells of the machine hit all alike."""
     for start in range(0, len(prompts), concurrency):
         chunk = prompts[start : start + concurrency]
         turn = start // concurrency % len(arms)
@@ -152,7 +152,7 @@ class Outcome:
 
 
 def phases(draft: ServiceProcess, proxy: ProxyProcess) -> list[Phase]:
-    """In their order; the draft service is well again at the end."""
+    """The phases in their order; the draft service is well again at the end."""
     return [
         Phase("sound", None, False),
         Phase("stopped", draft.kill, True),
@@ -280,7 +280,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "output tokens at most": options.max_tokens,
             "drafter": " ".join(DRAFTER),
             "draft tokens": f"{K}, vLLM's n-gram {NGRAM_K}",
-            "prompts from": options.dataset.name if options.dataset else "our own set",
+            "prompts from": dataset_name(options),
             "cores shared by all": len(os.sched_getaffinity(0)),
         },
     )

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from rich.console import Console
 from shared.real_models import asked, options_parser, target_folder
-from shared.report import Report
+from shared.report import Report, dataset_name
 from vocabularies.kinds import KINDS
 from vocabularies.tiny_targets import answers_of, make_target
 
@@ -63,15 +63,17 @@ def add_rows(report: Report, result: Result, target: str, drafter: str, temperat
         )
 
 
-def tiny_pairs(kinds: Sequence[str], folder: Path, prompts: Sequence[Prompt], report: Report) -> list[tuple[str, str]]:
+def tiny_pairs(
+    kinds: Sequence[str], folder: Path, prompts: Sequence[Prompt], max_tokens: int, report: Report
+) -> list[tuple[str, str]]:
     """Small targets of these kinds, each with the default model as its drafter."""
     config = load_config(overrides=["target.drafter.proposer=none", "target.drafter.lookup=none"])
     default = config.target.model
-    texts = answers_of(config, prompts)
+    texts = answers_of(config, prompts, max_tokens)
     template = target_folder(config) / "chat_template.jinja"
     pairs = []
     for kind in kinds:
-        loss = make_target(kind, folder / kind, texts, template)  # type: ignore[arg-type]
+        loss = make_target(kind, folder / kind, texts, max_tokens, template)  # type: ignore[arg-type]
         report.conditions[f"{kind}: loss of the answers learned"] = round(loss, 3)
         pairs.append((str(folder / kind), default))
     return pairs
@@ -86,7 +88,7 @@ def measure(options: argparse.Namespace, report: Report, configure: Callable[[Se
             with BenchProgress(Console(stderr=True)) as progress:
                 stations = stations_of(proposers_of(target, drafter), configure)
                 run = run_stations(stations, prompts, settings, progress=progress)
-            result = result_of(run, settings, prompts_from=str(options.dataset or "our own set"), overrides=options.set)
+            result = result_of(run, settings, prompts_from=dataset_name(options), overrides=options.set)
             report.conditions |= {**result.conditions, "sampling": "greedy, and 0.7 coupled"}
             add_rows(report, result, Path(target).name, drafter, temperature)
 
@@ -104,8 +106,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report = Report("What is a draft model of another vocabulary worth?", {})
     with tempfile.TemporaryDirectory() as folder:
         if options.tiny is not None:
-            prompts, _ = asked(options)
-            options.pair += tiny_pairs(options.tiny or KINDS, Path(folder), prompts, report)
+            prompts, settings = asked(options)
+            kinds = options.tiny or KINDS
+            options.pair += tiny_pairs(kinds, Path(folder), prompts, settings.max_tokens, report)
         measure(options, report, configure)
     num_wrong = sum(row["num_differing"] for row in report.rows)
     report.check("answers that differ from plain decoding's", num_wrong, 0, "", "equal to")

@@ -128,7 +128,7 @@ class LookupEngine:
 
     def _proposal(self, sequence: _Sequence, request: Propose) -> Proposal:
         room = max(0, self.model.max_context_tokens - request.base_length)
-        draft = sequence.lookup.draft(min(request.num_draft_tokens, room), request.tree)
+        draft = sequence.lookup.draft(min(request.num_draft_tokens, room), request.unpriced_tree)
         probs = one_hot_probs(draft.token_ids, sequence.sampling)
         return Proposal(request.sequence_id, request.base_length, draft.token_ids, probs, parents=draft.parents)
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from orchestrator.answers.sequence import Sequence
-from orchestrator.replicas.exchange import Exchange
+from orchestrator.replicas.exchange import ReplicaExchange
 from orchestrator.rounds.commands import Command
 from orchestrator.rounds.draft import Draft
 from orchestrator.rounds.drafter_clients.drafter_client import DrafterClient
@@ -22,7 +22,7 @@ class AwaitedDrafter:
         """make: makes the drafter, given the list for its commands."""
         self._out: list[Command] = []
         self.drafter = make(self._out)
-        self._exchange = Exchange(None, acquire_timeout_s=0, max_unread=_MAX_UNREAD)
+        self._exchange = ReplicaExchange(None, acquire_timeout_s=0, max_unread=_MAX_UNREAD)
 
     @property
     def unavailable_reason(self) -> str:

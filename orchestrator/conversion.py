@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 from orchestrator.requests.options import RequestDefaults, options_of
 from orchestrator.requests.prompt import ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from orchestrator.requests.request import GenerationOptions, Mode, check_request_bytes
-from pilotfish.chat import ChatMessage
+from pilotfish.chat import ROLES, ChatMessage
 from pilotfish.errors import InvalidRequestError
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.rpc.conversion import enum_from_proto, grammar_from_proto
@@ -45,10 +45,15 @@ def prompt_from_proto(
         case "tokens":
             return TokenPrompt(request.tokens.token_ids)
         case "chat":
-            messages = request.chat.messages
-            return ChatPrompt(tuple(ChatMessage(role=message.role, content=message.content) for message in messages))
+            return ChatPrompt(tuple(map(_message, request.chat.messages)))
         case _:
             raise InvalidRequestError("the request has no prompt; set text, tokens or chat")
+
+
+def _message(message: inference_pb2.ChatMessage) -> ChatMessage:
+    if message.role not in ROLES:
+        raise InvalidRequestError(f"the role {message.role!r} is unknown; known are {', '.join(ROLES)}", param="chat")
+    return ChatMessage(ROLES[message.role], message.content)
 
 
 def options_from_proto(

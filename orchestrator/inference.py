@@ -222,7 +222,7 @@ class InferenceService:
         return self._config.served_model_name or (model.model_id,)
 
     def named(self, model: ModelInfo) -> ModelInfo:
-        """Under the name that answers use."""
+        """The target's model, under the name that answers use."""
         return msgspec.structs.replace(model, model_id=self.model_names(model)[0])
 
     def _served_model(self, link: ReplicaLink, kind: Kind) -> ServedModel:
@@ -240,7 +240,7 @@ class InferenceService:
         )
 
     def _max_draft_depths(self, target: ModelInfo) -> dict[str, int]:
-        """By proposer, where it is bounded: of the draft pool if every replica's is."""
+        """The longest draft of each proposer whose drafts are bounded; the draft pool's are if every replica's are."""
         pool = [link.model.max_draft_depth for link in self.drafts.links if link.is_connected]
         depths = {target.proposer: target.max_draft_depth, "draft": max(pool) if pool and all(pool) else 0}
         return {proposer: depth for proposer, depth in depths.items() if depth}

@@ -12,9 +12,9 @@ import time
 from collections import abc
 from collections.abc import Callable
 
-from orchestrator.answers.output import OutputText
+from orchestrator.answers.output import AnswerText
 from orchestrator.answers.sequence import Sequence
-from orchestrator.replicas.exchange import Exchange, TargetPool
+from orchestrator.replicas.exchange import ReplicaExchange, TargetPool
 from orchestrator.requests.request import GenerationRequest
 from orchestrator.rounds.commands import Command
 from orchestrator.rounds.draft import NO_DRAFT, Draft
@@ -119,9 +119,9 @@ class PromptScorer:
         return verdict.logprobs[:num_scored]
 
     async def _verdict(self, request: GenerationRequest, draft: Draft) -> Verdict:
-        sequence, out = Sequence(request, OutputText(self._tokenizer, request)), list[Command]()
+        sequence, out = Sequence(request, AnswerText(self._tokenizer, request)), list[Command]()
         target = Target(self._pool, sequence, out, acquire_timeout_s=self._acquire_timeout_s)
-        exchange = Exchange(self._pool, acquire_timeout_s=self._acquire_timeout_s, max_unread=_MAX_UNREAD)
+        exchange = ReplicaExchange(self._pool, acquire_timeout_s=self._acquire_timeout_s, max_unread=_MAX_UNREAD)
         length = sequence.length
         asked = Verification(draft, length) if draft.token_ids else PlainRun(length, 1, credit_tokens=1)
         try:

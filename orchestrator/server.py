@@ -114,7 +114,7 @@ class OrchestratorServer:
 
     @property
     def probe_url(self) -> str:
-        """Where probes may ask; empty: nowhere but there."""
+        """URL of the HTTP API for probes alone; empty: there is none."""
         return "" if self._probes is None else self._probes.url
 
     async def wait_ready(self, timeout_s: float) -> bool:

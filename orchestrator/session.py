@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator
 
 from orchestrator.answers.chunk_queue import ChunkQueue
-from orchestrator.replicas.exchange import Exchange
+from orchestrator.replicas.exchange import ReplicaExchange
 from orchestrator.rounds.commands import Event, StepWritten
 from orchestrator.rounds.machine import RoundMachine
 from orchestrator.step_rounds import StepRounds
@@ -21,7 +21,7 @@ from pilotfish.speculation.statistics import SpeculationStats
 class Session:
     """See the module."""
 
-    def __init__(self, machine: RoundMachine, exchange: Exchange, *, max_unread_tokens: int) -> None:
+    def __init__(self, machine: RoundMachine, exchange: ReplicaExchange, *, max_unread_tokens: int) -> None:
         """max_unread_tokens: committed tokens that the client has not taken before the request waits for it."""
         self.sequence = machine.sequence
         self.target = machine.target
@@ -61,7 +61,7 @@ class Session:
     @property
     def has_more_at_hand(self) -> bool:
         """Whether the next chunk comes without waiting."""
-        return self.chunks.has_chunks or self._exchange.has_events
+        return self.chunks.has_chunks or self._exchange.has_verdicts
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[ChunkQueue]:

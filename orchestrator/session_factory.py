@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from orchestrator.answers.output import OutputText
+from orchestrator.answers.output import AnswerText
 from orchestrator.answers.sequence import Sequence
 from orchestrator.awaited_drafter import AwaitedDrafter
 from orchestrator.control.controller import Controller
 from orchestrator.control.in_target_controller import InTargetController
 from orchestrator.control.replica_state import ControlState
 from orchestrator.prompt_scoring import PromptScorer
-from orchestrator.replicas.exchange import Exchange
+from orchestrator.replicas.exchange import ReplicaExchange
 from orchestrator.replicas.pool import ReplicaPool
 from orchestrator.requests.reasoning import reasoning_marks
 from orchestrator.requests.request import GenerationRequest
@@ -60,7 +60,7 @@ class SessionFactory:
         drafts_in_target = _drafts_in_target(request, model)
         tree = self._tree(self._targets.max_draft_tokens if drafts_in_target else 0)
         controller = (InTargetController if drafts_in_target else Controller)(request, self.control)
-        sequence = Sequence(request, OutputText(self._tokenizer, request))
+        sequence = Sequence(request, AnswerText(self._tokenizer, request))
         features, out, wait_s = FeatureFeed(model.feature_layers), list[Command](), config.connect_timeout_s
         # Of what a client leaves unread, half has been asked for and half committed.
         credit_tokens = max(1, config.slow_reader_tokens // 2)
@@ -75,7 +75,7 @@ class SessionFactory:
             log=rounds,
             steps=self._steps(request),
         )
-        exchange = Exchange(self._targets, acquire_timeout_s=wait_s, max_unread=credit_tokens + _MAX_UNASKED)
+        exchange = ReplicaExchange(self._targets, acquire_timeout_s=wait_s, max_unread=credit_tokens + _MAX_UNASKED)
         return Session(machine, exchange, max_unread_tokens=config.slow_reader_tokens - credit_tokens)
 
     def _steps(self, request: GenerationRequest) -> StepRounds | None:
@@ -105,7 +105,7 @@ class SessionFactory:
             out,
             needs_probs=needs_draft_probs(request.sampling),
             features=features,
-            branching=self._branching(controller),
+            branching=self._branching(request, controller),
             predraft=self.predraft,
         )
         if first == "none":
@@ -144,10 +144,10 @@ class SessionFactory:
             acquire_timeout_s=self._config.connect_timeout_s,
         )
 
-    def _branching(self, controller: Controller) -> Branching:
-        """Of what is asked of the draft pool."""
-        if self._config.speculation.tree_nodes == "free":
-            return Branching(self._tree(self._targets.max_draft_tokens), controller.load.num_free_nodes)
+    def _branching(self, request: GenerationRequest, controller: Controller) -> Branching:
+        """How drafts of the pool may branch. What a grammar forces goes before a chain alone."""
+        if self._config.speculation.tree_nodes == "auto" and request.sampling.grammar is None:
+            return Branching(self._tree(self._targets.max_draft_tokens), controller.load.row_price)
         return Branching(self._tree(0))
 
     def _tree(self, num_nodes: int) -> TreeRequest | None:

@@ -1,3 +1,3 @@
 """Pilotfish: lossless speculative decoding whose drafter lives on its own machines."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+ROLES = {name: name for name in ("system", "user", "assistant", "tool")} | {"developer": "system"}
+"""Roles of messages, by what requests call them: most models know the newer name by the older one."""
+
 
 class ToolCall(msgspec.Struct, frozen=True):
     """A function that the model calls."""

@@ -107,6 +107,11 @@ class Propose(msgspec.Struct, frozen=True, tag=True):
     is_prepared: bool = False
     """The draft on these tokens was prepared and is being verified: nothing but drafting ahead is wanted."""
 
+    @property
+    def unpriced_tree(self) -> TreeRequest | None:
+        """The tree for who cannot tell which nodes are worth a price: none where there is one."""
+        return None if self.tree is None or self.tree.row_price else self.tree
+
 
 class LearnVocabulary(msgspec.Struct, frozen=True, tag=True):
     """The tokens that a draft model has in common with a target of another vocabulary, once for all sequences.
@@ -120,7 +125,7 @@ class LearnVocabulary(msgspec.Struct, frozen=True, tag=True):
     target_ids: tuple[int, ...]
     """Element i: the target's token that drafter_ids[i] stands for."""
     sequence_id: ClassVar[int] = -1
-    """It belongs to none."""
+    """No sequence's: the command is for all."""
 
 
 class UseVocabulary(msgspec.Struct, frozen=True, tag=True):
@@ -345,6 +350,6 @@ _ERRORS: dict[SequenceErrorCode, type[PilotfishError]] = {
 TargetCommand = OpenSequence | Verify | Decode | Predrafted | CloseSequence
 Command = OpenSequence | Verify | Decode | Propose | Predrafted | CloseSequence
 EngineCommand = Command | LearnVocabulary | UseVocabulary
-"""What an engine is told: the last two by its own service alone."""
+"""A command to an engine; its own service alone sends the last two."""
 DraftEvent = Proposal | Predrafted | SequenceError
 Event = Opened | Verdict | Proposal | Predrafted | SequenceError

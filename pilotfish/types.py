@@ -205,10 +205,16 @@ class TreeRequest(msgspec.Struct, frozen=True, array_like=True):
     """Draft tokens at most, over all branches."""
     branching: int
     """Candidates of a node, and nodes that each level expands, at most."""
+    row_price: float = 0.0
+    """See pilotfish.v1.PricedTree; 0: the drafter decides alone which nodes are worth their rows."""
 
     def within(self, max_nodes: int) -> TreeRequest:
         """The same, with at most so many nodes."""
-        return TreeRequest(min(self.max_nodes, max_nodes), self.branching)
+        return TreeRequest(min(self.max_nodes, max_nodes), self.branching, self.row_price)
+
+    def at(self, row_price: float) -> TreeRequest:
+        """The same, at this price."""
+        return TreeRequest(self.max_nodes, self.branching, row_price)
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
@@ -288,3 +294,8 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     """Version of the head that drafts now; 0: the configured one, or no head."""
     step_table: StepTable = StepTable()
     """What a target's steps take; from a peer empty unless it has changed."""
+
+    @property
+    def num_kv_tokens(self) -> int:
+        """Tokens that the KV cache has room for; 0: the replica has not said."""
+        return self.num_kv_blocks_total * BLOCK_SIZE

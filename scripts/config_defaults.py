@@ -22,7 +22,7 @@ NAMES = (
 
 
 def row_of(kind: type[Any]) -> dict[str, Any]:
-    """By name: the default, or the architecture's own name of it and the default."""
+    """The default of each name, or the architecture's own name of it and the default."""
     if kind is AutoConfig:  # the language model within is of any kind, which its own model_type tells
         return {}
     if "text_config" in kind.sub_configs:
@@ -40,7 +40,7 @@ def row_of(kind: type[Any]) -> dict[str, Any]:
 
 
 def rows() -> dict[str, dict[str, Any]]:
-    """Of every model that writes text, and of the language models within those."""
+    """The row of every model that writes text, and of the language models within those."""
     kinds = {
         name: CONFIG_MAPPING[name]
         for name in {**MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, **MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES}

@@ -55,7 +55,7 @@ def compare(page: Page, *, mode: str) -> None:
 
 def watch_fleet(page: Page) -> None:
     """Until the fleet shows an answer in the making."""
-    page.set_viewport_size({"width": 1180, "height": 780})
+    page.set_viewport_size({"width": 1180, "height": 940})
     page.get_by_label("Run", exact=True).select_option("together")
     page.get_by_role("button", name="Run").click()
     page.get_by_role("tab", name="Fleet").click()

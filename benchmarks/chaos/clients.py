@@ -17,7 +17,7 @@ from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import inference_pb2_grpc as pb_grpc
 
 _SLOW_OPTIONS = (*PUBLIC_CHANNEL_OPTIONS, ("grpc.http2.lookahead_bytes", 1024), ("grpc.http2.bdp_probe", 0))
-"""So that a slow reader is felt by the server, and not by a socket's buffer alone."""
+"""Options by which the server feels a slow reader, not a socket's buffer alone."""
 
 
 @dataclass(slots=True)
@@ -25,14 +25,14 @@ class Tally:
     """What became of the requests."""
 
     ends: Counter[str] = field(default_factory=Counter)
-    """By manner and end."""
+    """Requests by manner and end."""
     failures: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     num_tokens: int = 0
     num_accepted_tokens: int = 0
-    """Of answers that came to their end: draft tokens that the target accepted."""
+    """Draft tokens that the target accepted, in answers that came to their end."""
     longest_gaps_s: list[float] = field(default_factory=list)
-    """Of patient requests: the longest wait between two messages."""
+    """The longest wait between two messages of each patient request."""
 
     @property
     def num_ended(self) -> int:

@@ -29,7 +29,7 @@ class Faults:
     ) -> None:
         """last: no fault strikes after this many requests have ended."""
         self.done: Counter[str] = Counter()
-        """By kind and pool."""
+        """Strikes by kind and pool."""
         self._dice = random.Random(seed)
         self._replicas = replicas
         self._num_ended = num_ended

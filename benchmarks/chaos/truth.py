@@ -25,7 +25,7 @@ class Truth(Protocol):
 
 
 class EmulatedTruth:
-    """Of emulated engines: computed."""
+    """What emulated engines answer: computed."""
 
     def __init__(self, config: Config) -> None:
         self.tokenizer = Tokenizer.load(emulated_tokenizer_folder(config))
@@ -41,7 +41,7 @@ class EmulatedTruth:
 
 
 class RecordedTruth:
-    """Of real models: each question's longest answer, decoded plainly and alone before anything is struck."""
+    """What real models answer: to each question the longest, decoded plainly and alone before anything is struck."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer

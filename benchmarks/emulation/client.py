@@ -49,7 +49,7 @@ class Span:
     elapsed_s: float = 0.0
     num_tokens: int = 0
     rounds_s: tuple[float, ...] = ()
-    """Between arrivals."""
+    """Times between arrivals."""
 
     def __add__(self, other: Span) -> Span:
         return Span(
@@ -75,7 +75,7 @@ class Span:
 
 
 def span_of(answer: Answer, num_left_out: int) -> Span:
-    """Between the first arrival and the last one that has num_left_out tokens after it."""
+    """The span between the first arrival and the last one that has num_left_out tokens after it."""
     first, *others = answer.arrivals
     end = len(answer.token_ids) - num_left_out
     num_tokens = 0

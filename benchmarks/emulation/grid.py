@@ -25,7 +25,7 @@ PUBLISHED = {0.3: 1.1, 0.5: 1.4, 0.7: 2.1, 0.8: 2.8, 0.9: 3.8}
 """Articles' speed-ups of a 70B target on A100s by acceptance; they do not say at which K."""
 TOLERANCE = 0.07
 NOISE = 0.02
-"""Of the tokens a round yields: one standard deviation of their mean, in a cell, at most."""
+"""The most that one standard deviation of a cell's mean tokens a round may be."""
 QUICK_RATES, QUICK_DEPTHS, QUICK_NOISE = (0.5, 0.8), (1, 5), 0.06
 SLOW_DEPTHS, SLOW_NOISE = (1, 3, 5, 8), 0.0125
 """On slow hardware: fewer cells, but of more rounds. Processors that have nothing to do serve all acceptances side by

@@ -27,7 +27,7 @@ PROFILES = ("h100-70b-tp4", "a100-70b")
 ONE_WAYS_S = (0.0002, 0.002)
 LOADS = (1, 4, 16, 64)
 ANSWER_TOKENS = 2000
-"""Of a request, at most; of many together, fewer each."""
+"""The most tokens of an answer; of many together, each has fewer."""
 TEXTS = {1: 6, 4: 2}
 """Runs with other texts, by load: one text's luck counts for less."""
 HEAD, MODEL = "EAGLE-3 head", "1B model"
@@ -141,7 +141,7 @@ def _published(added_s: float) -> float:
 
 
 def tokens_per_s(profile: HardwareProfile, way: Way, num_drafts: int, load: int) -> float:
-    """In virtual time, over TEXTS; 0 drafts: plainly."""
+    """Tokens a second in virtual time, over TEXTS; 0 drafts: plainly."""
     mode, num_tokens = ("on" if num_drafts else "off"), max(200, min(ANSWER_TOKENS, 8000 // load))
     return statistics.mean(
         steady_tokens_per_s(PlacedStack(profile, way), mode, num_drafts, load, num_tokens, first_number=1000 * text)  # type: ignore[arg-type]

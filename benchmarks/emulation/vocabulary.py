@@ -59,7 +59,7 @@ def run_vocabulary(report: Report, *, quick: bool) -> None:
 
 
 def measured_rows() -> list[dict[str, Any]]:
-    """Of the newest file of each variant, those with drafts; none where there is no file."""
+    """Rows with drafts in the newest file of each variant; none where there is no file."""
     newest = {path.name.rsplit("-", 3)[0]: path for path in sorted(_RESULTS.glob("vocabularies-*.json"))}
     rows = (row for path in newest.values() for row in json.loads(path.read_text())["rows"])
     return [row for row in rows if row["accepted_by_place"]]

@@ -124,7 +124,7 @@ def commands(draw: st.DrawFn, service: str) -> list[Command]:
 
 
 def events(service: str) -> st.SearchStrategy[Event]:
-    """Of a replica to sequences that an orchestrator has opened there."""
+    """Events of a replica to sequences that an orchestrator has opened there."""
     failed = st.builds(SequenceError, IDS, st.sampled_from(SequenceErrorCode), st.text(max_size=9), SMALL)
     if service == "target":
         finish = st.none() | st.none() | st.sampled_from(FinishReason)

@@ -148,9 +148,9 @@ GRAMMARS = (
 
 
 NUM_TOKENS = 12
-"""Of an answer."""
+"""Tokens of an answer."""
 MAX_END_CHARS = 80
-"""Of what became of a grammar: refusals go on to quote it."""
+"""The beginning of what became of a grammar that is kept: refusals go on to quote it."""
 
 
 class GrammarsSurface:

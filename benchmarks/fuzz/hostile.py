@@ -32,10 +32,10 @@ from tests.support.raw_http2 import call_head, data_frame, message_head
 
 NUM_CLIENTS = 64
 NUM_ANSWERS = 20
-"""Of the well-behaved client, alone and beside each kind of hostile ones."""
+"""Answers to the well-behaved client, alone and beside each kind of hostile ones."""
 TICK_S = 0.005
 ATTACK_S = 5.0
-"""From the first hostile request until the well-behaved client asks."""
+"""Time from the first hostile request until the well-behaved client asks."""
 POST = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\n"
 CHUNKED = POST + b"transfer-encoding: chunked\r\n\r\n1\r\n{\r\n"
 GENERATE = f"/{SERVICE_NAME}/Generate"
@@ -44,7 +44,7 @@ ASKED = {"max_lag_ms": 50.0, "grown_mb": 100.0, "slower": 1.5, "slower_grpc": 1.
 
 @dataclass(frozen=True)
 class Address:
-    """Of a server: host:port of each API."""
+    """The host:port of each API of a server."""
 
     http: str
     grpc: str
@@ -52,7 +52,7 @@ class Address:
 
 @dataclass(frozen=True)
 class Measured:
-    """Of the server since it was last asked, at most."""
+    """The server's worst figures since it was last asked."""
 
     max_lag_ms: float
     resident_mb: float
@@ -125,7 +125,7 @@ HOSTILE: dict[str, Client] = {
     "gRPC messages of 4 MB, greedy": lambda address: _sends_messages(address, 3_900_000),
     "gRPC calls, slow": _opens_calls,
 }
-"""By what they do: on and on, again when they are refused."""
+"""Attackers by what they do: on and on, again when they are refused."""
 
 
 async def measure_hostile(kinds: Sequence[str]) -> AsyncIterator[dict[str, Any]]:
@@ -173,8 +173,8 @@ async def measure_hostile(kinds: Sequence[str]) -> AsyncIterator[dict[str, Any]]
 
 
 def _attack(name: str, address: Address, begins: Connection) -> None:
-    """In a process of its own, until it is killed. It gets what the services and the well-behaved client leave of the
-    cores, for attackers compute on machines of their own; what it sends is the services' to bear."""
+    """Attack in a process of its own, until it is killed. It gets what the services and the well-behaved client leave
+    of the cores, for attackers compute on machines of their own; what it sends is the services' to bear."""
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     begins.send(None)
 
@@ -224,7 +224,8 @@ SERVED = ["--set", "emulation.profile=instant"]
 
 
 def _serve_target(main: Connection) -> None:
-    """In a process of its own, as its engine would hold up an orchestrator beside it, until it is killed."""
+    """Serve a target in a process of its own, as its engine would hold up an orchestrator beside it, until it is
+    killed."""
 
     async def start(config: Config) -> ReplicaServer:
         target = await start_target(config)
@@ -235,7 +236,7 @@ def _serve_target(main: Connection) -> None:
 
 
 def _serve(main: Connection, target: str) -> None:
-    """In a process of its own: an orchestrator over the target, as it is run, until it is killed."""
+    """Serve an orchestrator over the target, as it is run, in a process of its own, until it is killed."""
     tasks = set()
 
     async def start(config: Config) -> OrchestratorServer:

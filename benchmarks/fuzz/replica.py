@@ -82,7 +82,7 @@ class ReplicaSurface:
 
 
 def tiny_config(folder: Path) -> Config:
-    """Of a random model of printable characters, which is saved there, on free ports."""
+    """Configuration of a random model of printable characters, which is saved there, on free ports."""
     save_printable_tokenizer(folder)
     sizes = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, "num_key_value_heads": 1}
     tiny_llama(vocab_size=PRINTABLE_VOCAB_SIZE, num_hidden_layers=1, **sizes).save_pretrained(folder)

@@ -100,7 +100,7 @@ def emulated_config(folder: Path) -> Config:
 
 @contextlib.asynccontextmanager
 async def emulated_stack() -> AsyncIterator[Stack]:
-    """At the end it still serves."""
+    """An emulated stack, which must still serve at the end of the block."""
     with tempfile.TemporaryDirectory() as folder:
         async with running_stack(emulated_config(Path(folder))) as stack:
             yield stack

@@ -27,11 +27,11 @@ from tests.support.threaded_engine import ThreadedEngine
 from tests.support.until import until
 
 NUM_REPLICAS = 3
-"""Of each pool, as the orchestrator sees it."""
+"""Replicas of each pool, as the orchestrator sees it."""
 PATIENCE_S = 1.0
 """What was garbled may never come."""
 DAMAGES = st.one_of(*[st.none()] * 6, EDITS, messages(target_pb2.Verdict), messages(draft_pb2.Proposal))
-"""Of one frame: none, other bytes, or other fields of its items of that type."""
+"""Damages of one frame: none, other bytes, or other fields of its items of that type."""
 QUESTIONS = st.fixed_dictionaries(
     {
         "text": st.sampled_from(["abc", "abc" * 8]),

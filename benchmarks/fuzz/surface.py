@@ -61,7 +61,7 @@ class Tally:
     """What was raised, with where, and the input."""
     slowest_s: float = 0.0
     peaks_mb: list[float] = field(default_factory=list)
-    """Of the process, after each batch."""
+    """Peak memory of the process, after each batch."""
 
 
 def fuzz(surface: Surface, seed: int, folder: Path, *, count: int, until_s: float | None = None) -> Tally:
@@ -168,7 +168,7 @@ def _logged_failures() -> Iterator[list[logging.LogRecord]]:
 
 @contextmanager
 def _alarm(seconds: float) -> Iterator[None]:
-    """For code that computes and never lets the loop have its turn."""
+    """Interrupts code that computes and never lets the loop have its turn."""
 
     def ring(_: int, frame: FrameType | None) -> NoReturn:
         where = "?" if frame is None else f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"

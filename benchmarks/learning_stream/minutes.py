@@ -10,17 +10,20 @@ from dataclasses import dataclass
 class Asked:
     """One request, answered by both stacks."""
 
-    minute: int
-    phase: int
+    minute: float
+    """Since the stream began."""
+    turn: int
+    """How often its kind was there before."""
     kind: str
     is_paused: bool
     """Whether the trainer stood still while the stack that learns answered."""
     num_tokens: tuple[int, int]
-    """Of the static stack and of the one that learns, as all pairs here."""
+    """Tokens of the static stack and of the one that learns; all pairs here are so."""
     num_rounds: tuple[int, int]
     num_accepted: tuple[int, int]
+    num_drafted: tuple[int, int]
     seconds: tuple[float, float]
-    """From the first tokens to the last."""
+    """Time from the first tokens to the last."""
     differs: bool
     version: int
 
@@ -32,6 +35,16 @@ def acceptance_length(asked: Iterable[Asked], arm: int) -> float:
         rounds += each.num_rounds[arm]
         accepted += each.num_accepted[arm]
     return (rounds + accepted) / rounds if rounds else 0.0
+
+
+def drafted_ratio(asked: Sequence[Asked]) -> float:
+    """Draft tokens a round of the stack that learns over the static one's; 0 without a draft. What is accepted for
+    longer is drafted further, and a round takes longer."""
+    lengths = []
+    for arm in (0, 1):
+        rounds = sum(each.num_rounds[arm] for each in asked)
+        lengths.append(sum(each.num_drafted[arm] for each in asked) / rounds if rounds else 0.0)
+    return lengths[1] / lengths[0] if lengths[0] else 0.0
 
 
 def rate_ratio(asked: Sequence[Asked]) -> float:

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 720, 320, 48, 40, 24
 COLOURS = ("#888888", "#1f77b4")
 
 
-def svg(minutes: Sequence[tuple[str, float, float]], swaps: Sequence[float]) -> str:
-    """minutes: the kind that was asked, and the lengths without and with learning. swaps: when a version came, in
-    minutes."""
-    top = max([2.0, *(max(off, on) for _, off, on in minutes)]) * 1.1
-    count = max(1, len(minutes))
+class Point(NamedTuple):
+    """Tokens a round of one kind of requests in a minute."""
+
+    at: float
+    """Time in minutes."""
+    kind: str
+    off: float
+    on: float
+
+
+def svg(points: Sequence[Point], swaps: Sequence[float], minutes: float) -> str:
+    """swaps: when a version came, in minutes. minutes: length of the stream."""
+    top = max([2.0, *(max(point.off, point.on) for point in points)]) * 1.1
 
     def x(minute: float) -> float:
-        return LEFT + (WIDTH - LEFT - 10) * minute / count
+        return LEFT + (WIDTH - LEFT - 10) * minute / minutes
 
     def y(length: float) -> float:
         return HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * (length - 1) / (top - 1)
@@ -31,15 +40,16 @@ def svg(minutes: Sequence[tuple[str, float, float]], swaps: Sequence[float]) -> 
     parts += [
         f'<path d="M{x(at):.1f} {TOP}V{HEIGHT - BOTTOM}" stroke="#2ca02c" stroke-dasharray="3 3"/>' for at in swaps
     ]
-    for index, (kind, _, _) in enumerate(minutes):
-        if index == 0 or minutes[index - 1][0] != kind:
-            parts.append(f'<path d="M{x(index):.1f} {TOP}V{HEIGHT - BOTTOM}" stroke="#bbbbbb"/>')
-            parts.append(f'<text x="{x(index) + 4:.1f}" y="{TOP - 8}">{kind}</text>')
-    for arm, colour in enumerate(COLOURS):
-        points = " ".join(
-            f"{x(at + 0.5):.1f},{y(each[1 + arm]):.1f}" for at, each in enumerate(minutes) if each[1 + arm]
+    for before, point in zip([None, *points], points, strict=False):
+        if before is None or before.kind != point.kind:
+            start = 0.0 if before is None else (before.at + point.at) / 2
+            parts.append(f'<path d="M{x(start):.1f} {TOP}V{HEIGHT - BOTTOM}" stroke="#bbbbbb"/>')
+            parts.append(f'<text x="{x(start) + 2:.1f}" y="{TOP - 8}" font-size="10">{point.kind}</text>')
+    for colour, lengths in zip(COLOURS, ([each.off for each in points], [each.on for each in points]), strict=True):
+        places = " ".join(
+            f"{x(point.at):.1f},{y(length):.1f}" for point, length in zip(points, lengths, strict=True) if length
         )
-        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        parts.append(f'<polyline points="{places}" fill="none" stroke="{colour}" stroke-width="2"/>')
     for arm, name in enumerate(("static head", "learning")):
         parts.append(f'<text x="{LEFT + 130 * arm}" y="{HEIGHT - 8}" fill="{COLOURS[arm]}">{name}</text>')
     parts.append(f'<text x="{LEFT + 260}" y="{HEIGHT - 8}" fill="#2ca02c">a version begins to serve</text>')

@@ -29,7 +29,7 @@ class Kind:
                 yield prompt
 
     def messages(self, prompt: str) -> list[dict[str, str]]:
-        """Of a chat completion."""
+        """Messages of a chat completion."""
         turns = [("system", self.system)]
         for question, answer in self.examples:
             turns += [("user", question), ("assistant", answer)]
@@ -86,4 +86,4 @@ KINDS = (
     Kind("german", words.GERMAN_SYSTEM, words.GERMAN_EXAMPLES, _german),
     Kind("json", words.JSON_SYSTEM, words.JSON_EXAMPLES, _json),
 )
-"""In the order of the stream."""
+"""Kinds in the order of the stream."""

@@ -22,7 +22,7 @@ _STEP_ROWS = 4
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Of the K tokens of a draft."""
+    """How far the K tokens of a draft are the target's."""
 
     num_drafts: int
     alone: tuple[float, ...]
@@ -44,8 +44,8 @@ class Agreement:
 
 
 def judge(trainees: Sequence[Trainee], target: PackedTarget, rows: Rows) -> list[Agreement]:
-    """Of each trainee; rows: on the target's device. Exact where answers are greedy: then a draft's own tokens are the
-    true ones up to its first mismatch."""
+    """The agreement of each trainee; rows: on the target's device. Exact where answers are greedy: then a draft's own
+    tokens are the true ones up to its first mismatch."""
     parts: list[list[Tensor]] = [[] for _ in trainees]
     with torch.no_grad(), torch.autocast(rows.token_ids.device.type, torch.bfloat16):
         for start in range(0, len(rows), _STEP_ROWS):

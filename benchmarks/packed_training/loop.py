@@ -44,9 +44,9 @@ class Look:
     step: int
     minutes: float
     num_positions: int
-    """That the target ran over."""
+    """Positions that the target ran over."""
     losses: Sequence[float]
-    """By trainee: the mean since the look before."""
+    """Mean loss of each trainee since the look before."""
 
 
 class PackedLoop:

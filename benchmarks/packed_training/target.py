@@ -24,7 +24,7 @@ class TargetStates:
     """What the target computed of rows."""
 
     inputs: Mapping[int, Tensor]
-    """By layer: what enters it, [B, T, H]."""
+    """What enters each layer, [B, T, H]."""
     last_hidden: Tensor
     """After the final norm, [B, T, H]."""
     log_mass: Tensor

@@ -65,7 +65,7 @@ def load(options: argparse.Namespace) -> tuple[dict[str, Any], Answer]:
 
 
 def counters(worker: Any) -> dict[str, float]:
-    """Of the proposer, if it counts."""
+    """Counters of the proposer, if it counts."""
     counted = getattr(getattr(worker.model_runner, "drafter", None), "counters", None)
     if counted is None:
         return {}

@@ -88,7 +88,7 @@ class LabelledCluster:
             raise RuntimeError(f"serve deploy failed: {done.stdout}{done.stderr}")
 
     def replicas(self, pool: Pool) -> list[Replica]:
-        """Those that run."""
+        """The pool's replicas that run."""
         names = {node["NodeID"]: node["Labels"][NODE_LABEL] for node in ray.nodes()}
         application = self._client.get_serve_details()["applications"].get(APPLICATIONS[pool], {})
         deployment = application.get("deployments", {}).get(pool, {})
@@ -120,7 +120,7 @@ class LabelledCluster:
             self._add_node(name, wait=True)
 
     def addresses(self) -> list[str]:
-        """Of the orchestrators' public API: what an endpoint controller would tell a load balancer."""
+        """Addresses of the orchestrators' public API: what an endpoint controller gives to a load balancer."""
         described = self._orchestrators.broadcast("describe").results(timeout_s=5.0, return_exceptions=True)
         return [each["address"] for each in described if isinstance(each, dict)]
 

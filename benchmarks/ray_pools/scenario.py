@@ -28,14 +28,14 @@ LOW, HIGH = 3, 12
 """Requests at once. TARGET_SEQUENCES a replica: they ask for one and for three replicas."""
 TARGET_SEQUENCES = 4
 MAX_SEQUENCES_PER_REPLICA = 6
-"""So that requests wait in line until the target pool has grown."""
+"""Places of a replica: so few that requests wait in line until the target pool has grown."""
 NUM_ORCHESTRATORS, QUICK_NUM_ORCHESTRATORS = 2, 1
 TARGETS_PER_NODE = 2
-"""Of the GPUs that a target node has."""
+"""Targets on one node, by its GPUs."""
 SCALED: tuple[Pool, ...] = ("target", "draft")
 MAX_REPLICAS, QUICK_MAX_REPLICAS = 3, 2
 AFTERMATH_S = 1.0
-"""Of traffic after each event."""
+"""Time of traffic after each event."""
 
 
 def config(max_replicas: int = MAX_REPLICAS, num_orchestrators: int = NUM_ORCHESTRATORS) -> Config:

@@ -23,7 +23,7 @@ GIVE_UP_S = 30.0
 """A request that no orchestrator accepts for so long has failed."""
 RETRY_S = 0.1
 REFRESH_S = 0.5
-"""Between looks at which orchestrators there are."""
+"""Time between looks at which orchestrators there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Answer:
     end_s: float
     """time.monotonic()"""
     longest_pause_s: float
-    """Between two messages, the first one included."""
+    """The longest pause between two messages, the wait for the first one included."""
     num_retries: int
     """Refused before its first token, as by an orchestrator that stops, and asked again elsewhere."""
     problem: str
@@ -67,7 +67,7 @@ class Traffic:
             thread.join()
 
     def since(self, start_s: float) -> list[Answer]:
-        """Those that ended since then, by time.monotonic()."""
+        """Answers that ended since then, by time.monotonic()."""
         return [answer for answer in list(self._answers) if answer.end_s >= start_s]
 
     def _refresh(self) -> None:

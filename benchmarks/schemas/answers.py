@@ -14,9 +14,9 @@ _EVENT = "data: {"
 class FormAnswer:
     token_ids: list[int] = field(default_factory=list)
     first_s: float = 0.0
-    """From asking to the first tokens."""
+    """Time from asking to the first tokens."""
     total_s: float = 0.0
-    """To the last ones."""
+    """Time from asking to the last tokens."""
     report: dict[str, Any] = field(default_factory=dict)
 
 

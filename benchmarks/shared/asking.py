@@ -34,7 +34,7 @@ class Arrival:
     time_s: float
     num_tokens: int
     num_plain: int
-    """Of them, those decoded without a draft."""
+    """The part of num_tokens that was decoded without a draft."""
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ async def ask(
 
 @asynccontextmanager
 async def connected(address: str) -> AsyncIterator[pb_grpc.InferenceStub]:
-    """To the orchestrator at an address."""
+    """A connection to the orchestrator at this address."""
     async with grpc.aio.insecure_channel(address, options=PUBLIC_CHANNEL_OPTIONS) as channel:
         yield pb_grpc.InferenceStub(channel)
 
@@ -107,9 +107,9 @@ class Heard:
     num_tokens: int = 0
     num_messages: int = 0
     first_token_s: list[float] = field(default_factory=list)
-    """Of each stream: from asking to its first message."""
+    """Time from asking to the first message, of each stream."""
     total_s: list[float] = field(default_factory=list)
-    """Of each stream: to its end."""
+    """Time from asking to the end, of each stream."""
 
 
 async def listen(

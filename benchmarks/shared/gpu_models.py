@@ -60,7 +60,7 @@ class Bench:
     samples: int
 
     def floor_ms(self, num_bytes: int) -> float:
-        """To read so many bytes."""
+        """Time to read so many bytes."""
         return num_bytes / (self.bandwidth_gb_s * 1e6)
 
     def engine(self, **others: Any) -> EngineConfig:
@@ -83,7 +83,7 @@ class Bench:
         torch.cuda.empty_cache()
 
     def decoder(self, model: PreTrainedModel, **engine: Any) -> TransformersDecoder:
-        """With a cache for all sequences; recorded unless the engine says otherwise."""
+        """A decoder with a cache for all sequences; recorded unless the engine says otherwise."""
         config = self.engine(**engine)
         decoder = build_gpu_decoder(model, config, self.device, max_context_tokens=MAX_CONTEXT)
         decoder.allocate(config.kv_cache_tokens // BLOCK_SIZE + 1)

@@ -14,7 +14,7 @@ from pilotfish.bench.measurement import Measurement
 from pilotfish.errors import UnavailableError
 
 SEED = 0
-"""Of sampled answers. It means something else to each peer, so their texts differ."""
+"""Seed of sampled answers. It means something else to each peer, so their texts differ."""
 START_TIMEOUT_S = 900.0
 """vLLM compiles when it starts."""
 ANSWER_TIMEOUT_S = 900.0
@@ -36,12 +36,12 @@ class Batch(msgspec.Struct, frozen=True):
 
     @property
     def num_tokens(self) -> int:
-        """Of all answers together."""
+        """Tokens of all answers together."""
         return sum(answer.num_tokens for answer in self.answers)
 
     @property
     def token_ids(self) -> list[tuple[int, ...]]:
-        """Of each answer."""
+        """Tokens of each answer."""
         return [answer.token_ids for answer in self.answers]
 
 

@@ -56,7 +56,7 @@ class Planting:
 
     @property
     def probabilities(self) -> tuple[float, ...]:
-        """Of a drafter's candidates. [C]"""
+        """Probability of each of a drafter's candidates. [C]"""
         rest = [(1 - self.acceptance) * 0.5**rank for rank in range(1, NUM_CANDIDATES)]
         return (self.acceptance, *rest)
 

@@ -43,13 +43,13 @@ from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
 from pilotfish.types import SamplingParams
 
 PLANTED = "planted.json"
-"""In the model's folder: acceptance; draft lengths, loads and numbers of samples that are timed; together_s."""
+"""File in the model's folder: acceptance; draft lengths, loads and numbers of samples that are timed; together_s."""
 OTHER_TIMEOUT_S = 240.0
 """Until the other engine is built and timed."""
 
 
 def random_model(name_or_path: str, *, dtype: torch.dtype, device: torch.device | str, **_: Any) -> LoadedModel:
-    """In place of load_model."""
+    """Stands in for load_model."""
     silence_transformers()
     folder = Path(name_or_path)
     metadata = read_metadata(folder)
@@ -97,7 +97,7 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def build_engine(config: Config, role: Role, *, rank_folder: Path | None = None) -> ModelEngine:
-    """In place of factory.build_engine, which it calls."""
+    """Stands in for factory.build_engine, which it calls."""
     service = config.target if role == "target" else config.draft
     folder = Path(service.model)
     wanted = read_json(folder / PLANTED)

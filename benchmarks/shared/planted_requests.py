@@ -1,4 +1,4 @@
-"""So many requests at a time for some seconds, and what the orchestrator counted meanwhile."""
+"""Requests, so many at a time for some seconds, and what the orchestrator counted meanwhile."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class PlantedStack(LocalStack):
 
     @property
     def steps(self) -> dict[str, dict[str, Any]]:
-        """By role."""
+        """What the engine of each role has written."""
         folder = Path(self.config.target.model).parent
         return {role: json.loads((folder / f"steps-{role}.json").read_text()) for role in ("target", "draft")}
 
@@ -67,7 +67,8 @@ def write_models(folder: Path, target: str, planted: dict[str, Any]) -> None:
 
 
 def stack_config(folder: Path, device: str, *, head: bool, extra: Sequence[str] = ()) -> Config:
-    """Of the models that write_models has written there, on one device. extra: settings that come on top."""
+    """Configuration of the models that write_models has written there, on one device. extra: settings that come on
+    top."""
     on_gpu = device.startswith("cuda")
     engine = {
         "device": device,

@@ -19,7 +19,7 @@ CONTEXT = 400
 @dataclass(slots=True)
 class Formulas:
     steps: Mapping[str, Mapping[str, Any]]
-    """By role, what shared.planted_engine has written."""
+    """Steps of each role, as shared.planted_engine has written them."""
     acceptance: float
 
     def model(self, num_draft_tokens: int, *, ahead: bool) -> DecodingModel:
@@ -77,7 +77,7 @@ class Formulas:
 
 
 def _cost(values: Mapping[str, Any]) -> MeasuredCost:
-    """From JSON, which knows no tuples."""
+    """A cost from JSON, which knows no tuples."""
     lines = tuple(tuple(line) for line in values["step_times_s"])
     axes = {name: tuple(values[name]) for name in ("num_sequences", "num_tokens")}
     return MeasuredCost(**axes, step_times_s=lines, context_token_s=values["context_token_s"])

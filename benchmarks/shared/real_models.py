@@ -57,6 +57,6 @@ def target_folder(config: Config) -> Path:
 
 
 def report_of(question: str, result: Result) -> Report:
-    """With the rows, which are shown here; checks are still to come."""
+    """A report with the rows, which are shown here; checks are still to come."""
     show(result, Console())
     return Report(question, dict(result.conditions), rows=msgspec.to_builtins(result.rows))

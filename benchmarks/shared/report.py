@@ -123,6 +123,11 @@ def parser(description: str | None, *, dataset: bool = False) -> argparse.Argume
     return result
 
 
+def dataset_name(options: argparse.Namespace) -> str:
+    """Where the prompts came from, of a `parser` with `dataset`."""
+    return options.dataset.name if options.dataset else "our own set"
+
+
 def median_ms(run: Callable[[], object], samples: int, warm_up: int = 3) -> float:
     """Median wall time of run() in milliseconds."""
     return statistics.median(times_ms(run, samples, warm_up))

@@ -29,29 +29,28 @@ from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.types import SamplingParams
 from vocabularies.kinds import END, Kind, tokenizer_of
 
-_MAX_TOKENS = 160
-"""Of an answer that are learned."""
 _CONTEXT_TOKENS = 4096
 _HIDDEN, _LAYERS, _BATCH = 128, 3, 8
 _GOOD_LOSS, _LIMIT_S = 0.02, 120.0
 
 
-def answers_of(config: Config, prompts: Sequence[Prompt]) -> list[tuple[str, str]]:
+def answers_of(config: Config, prompts: Sequence[Prompt], max_tokens: int) -> list[tuple[str, str]]:
     """The prompts as config's target reads them, each with its greedy answer."""
     core = build_engine(config, "target")
     tokenizer = Tokenizer.load(core.model.tokenizer_path)
     sampling = SamplingParams(temperature=0, stop_token_ids=tuple(sorted(tokenizer.eos_token_ids)))
     texts = [tokenizer.apply_chat_template((ChatMessage("user", prompt.text),)) for prompt in prompts]
     questions = [Question(prompt.category, tuple(text), sampling) for prompt, text in zip(prompts, texts, strict=True)]
-    answers = answer_all(core, questions, _MAX_TOKENS, 0)
+    answers = answer_all(core, questions, max_tokens, 0)
     return [
         (tokenizer.decode(text, skip_special=False), tokenizer.decode(list(answer.token_ids)))
         for text, answer in zip(texts, answers, strict=True)
     ]
 
 
-def make_target(kind: Kind, folder: Path, texts: Sequence[tuple[str, str]], template: Path) -> float:
-    """A model folder; the loss at the end. texts: prompts as they are read, with their answers."""
+def make_target(kind: Kind, folder: Path, texts: Sequence[tuple[str, str]], max_tokens: int, template: Path) -> float:
+    """A model folder; the loss at the end. texts: prompts as they are read, with their answers. max_tokens: of its own
+    that it learns of each answer, which is all that it is asked for."""
     folder.mkdir(parents=True, exist_ok=True)
     made = tokenizer_of(kind)
     made.save(str(folder / "tokenizer.json"))
@@ -59,7 +58,7 @@ def make_target(kind: Kind, folder: Path, texts: Sequence[tuple[str, str]], temp
     settings = {"bos_token": None, "eos_token": END, "tokenizer_class": "PreTrainedTokenizerFast"}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     shutil.copy(template, folder / "chat_template.jinja")
-    learned = [_rows(made, prompt, answer, end) for prompt, answer in texts]
+    learned = [_rows(made, prompt, answer, max_tokens, end) for prompt, answer in texts]
     config = LlamaConfig(
         vocab_size=made.get_vocab_size(),
         hidden_size=_HIDDEN,
@@ -79,12 +78,12 @@ def make_target(kind: Kind, folder: Path, texts: Sequence[tuple[str, str]], temp
     return loss
 
 
-def _rows(made: tokenizers.Tokenizer, prompt: str, answer: str, end: int) -> tuple[list[int], int]:
+def _rows(made: tokenizers.Tokenizer, prompt: str, answer: str, max_tokens: int, end: int) -> tuple[list[int], int]:
     """Token ids, and how many of them are the prompt's."""
     begun = made.encode(prompt).ids
     whole = made.encode(prompt + answer).ids
     added = whole[len(begun) :] if whole[: len(begun)] == begun else made.encode(answer).ids
-    return [*begun, *added[:_MAX_TOKENS], *([end] if len(added) <= _MAX_TOKENS else [])], len(begun)
+    return [*begun, *added[:max_tokens], *([end] if len(added) <= max_tokens else [])], len(begun)
 
 
 def _trained(config: LlamaConfig, texts: Sequence[tuple[list[int], int]]) -> tuple[dict[str, Tensor], float]:

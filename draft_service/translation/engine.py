@@ -45,7 +45,7 @@ class TranslatingEngine:
         self._families = {family.model.tokenizer_fingerprint: family for family in families}
         self._vocabulary = vocabulary
         self._family_of: dict[int, Family] = {}
-        """Of sequences that are about to be opened, as they were assigned."""
+        """Families of the sequences that are about to be opened."""
         self._own = set[int]()
         """Sequences of the drafter's own tokens."""
         self._sequences: dict[int, TranslatedSequence] = {}
@@ -113,7 +113,7 @@ class TranslatingEngine:
             self._queue.put([self._too_long(command.sequence_id)])
             return
         self._sequences[command.sequence_id] = sequence
-        with suppress(UnavailableError):  # `receive` tells
+        with suppress(UnavailableError):  # `receive` reports it
             self._engine.send([sequence.opening(), *(own for each in waiting for own in self._translate(each))])
 
     def _translated(self, command: OpenSequence, vocabularies: Vocabularies) -> TranslatedSequence:
@@ -123,7 +123,7 @@ class TranslatingEngine:
         return TranslatedSequence(command, prompt, vocabularies, method)
 
     def _translate(self, command: EngineCommand) -> Iterator[EngineCommand]:
-        """What the engine is told."""
+        """Commands for the engine."""
         sequence = self._sequences.get(command.sequence_id)
         if isinstance(command, CloseSequence):
             self._sequences.pop(command.sequence_id, None)

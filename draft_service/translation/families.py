@@ -22,7 +22,7 @@ class Family:
     model: ModelInfo
     """The drafter, as they see it."""
     vocabularies: Vocabularies | None = None
-    """None: they have the drafter's own tokenizer, and nothing is translated."""
+    """How their tokens are translated; None: they have the drafter's own tokenizer."""
 
     @classmethod
     def translated(cls, drafter: ModelInfo, vocabularies: Vocabularies) -> Family:
@@ -40,7 +40,8 @@ class Family:
 
 
 def families_of(drafter: ModelInfo, config: Config) -> Iterator[Family]:
-    """That of target.model first, then those of draft.targets; the drafter's own wherever it was not among them.
+    """The family of target.model first, then those of draft.targets; the drafter's own last, where it is not among
+    them.
 
     Raises ModelError kinds for a tokenizer that cannot be had.
     """

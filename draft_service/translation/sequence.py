@@ -72,7 +72,8 @@ class TranslatedSequence:
             base_length=self.num_drafter_tokens,
             new_token_ids=tuple(self._tokens.token_ids[num_known:]),
             num_draft_tokens=command.num_draft_tokens if is_mapped else min(self._num_wanted(), max_draft_tokens),
-            tree=command.tree if is_mapped else None,
+            # Among the tokens of both vocabularies the drafter is surer than it should be.
+            tree=command.unpriced_tree if is_mapped else None,
             ahead=command.ahead if is_mapped else None,
         )
 

@@ -29,10 +29,14 @@ class ChunkBuffer:
         self._num_tokens += len(chunk.token_ids)
 
     @property
+    def is_complete(self) -> bool:
+        """Whether the answer's last chunk is there: nothing comes behind it."""
+        return bool(self._chunks) and self._chunks[-1].finish_reason is not None
+
+    @property
     def is_due(self) -> bool:
         """Whether to send what is there."""
-        is_last = bool(self._chunks) and self._chunks[-1].finish_reason is not None
-        return is_last or self._num_tokens >= self._num_tokens_due
+        return self.is_complete or self._num_tokens >= self._num_tokens_due
 
     def take(self) -> OutputChunk:
         """All chunks as one; there must be some."""
@@ -73,7 +77,7 @@ async def write_chunks(
             if not has_turn and not turns.take_free():
                 await turns.take()
                 has_turn = True
-                if answer.has_more_at_hand:
+                if answer.has_more_at_hand and not buffer.is_complete:
                     continue  # what came meanwhile goes with it
             await write(buffer.take())
             has_turn = False

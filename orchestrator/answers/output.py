@@ -44,12 +44,15 @@ def join_chunks(chunks: Sequence[OutputChunk]) -> OutputChunk:
     )
 
 
-class OutputText:
+class AnswerText:
     """Detokenises one answer and looks for its stop strings."""
 
     def __init__(self, tokenizer: Tokenizer, request: GenerationRequest) -> None:
         self._detokenizer = Detokenizer(tokenizer.bytes_by_token(skip_special=request.skip_special_tokens))
         self._matcher = StopStringMatcher(request.stop, keeps_match=request.include_stop) if request.stop else None
+        hidden = request.stop if request.skip_special_tokens else ()
+        self._special_stops = {tokenizer.special_token_id(stop): stop for stop in hidden}
+        """Stop strings that are special tokens, which are not in the text."""
         self._min_tokens = request.sampling.min_tokens
         """A stop string counts if it ends behind so many tokens."""
         self._num_tokens = 0
@@ -102,11 +105,21 @@ class OutputText:
         for index, token_id in enumerate(token_ids):
             text = self._detokenizer.add((token_id,))
             self._num_tokens += 1
+            if token_id in self._special_stops and not self._is_too_short:
+                text, stopped_by = self._end_at(self._special_stops[token_id])
+                return "".join(pieces) + text, index + 1, stopped_by
             safe_text, matched = (self._matcher.pass_by(text), None) if self._is_too_short else self._matcher.push(text)
             pieces.append(safe_text)
             if matched is not None:
                 return "".join(pieces), index + 1, matched
         return "".join(pieces), len(verdict.token_ids), None
+
+    def _end_at(self, special_stop: str) -> tuple[str, str]:
+        """(the rest of the text, the stop string that ends it)."""
+        tail, matched = self._flush()
+        if matched is not None:
+            return tail, matched
+        return tail + special_stop if self._includes_stop else tail, special_stop
 
     @property
     def _is_too_short(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 
-from orchestrator.answers.output import OutputChunk, OutputText
+from orchestrator.answers.output import AnswerText, OutputChunk
 from orchestrator.requests.request import GenerationRequest
 from pilotfish.errors import InternalError
 from pilotfish.messages import OpenSequence, Verdict
@@ -15,7 +15,7 @@ from pilotfish.types import FinishReason, Limits, ModelInfo, TokenOrigin
 class Sequence:
     """Prompt plus committed output. Only `commit` changes it."""
 
-    def __init__(self, request: GenerationRequest, output: OutputText) -> None:
+    def __init__(self, request: GenerationRequest, output: AnswerText) -> None:
         self.request = request
         self.finish_reason: FinishReason | None = None
         self.stopped_by: str | int | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from orchestrator.control.round_costs import Average
 from orchestrator.control.version_history import VersionHistory
 from pilotfish.speculation.statistics import DecayedAcceptance
 
@@ -38,8 +39,8 @@ class ProposerAcceptance:
         """Share of the proposer's proposals that are empty."""
         self.empty_run_tokens = 1.0
         """Tokens decoded plainly after an empty proposal, on average."""
-        self.tokens_per_level = 1.0
-        """Draft tokens of the latest draft over its depth: more than 1 for trees."""
+        self._lengths: dict[int, Average] = {}
+        """Tokens of a draft by those in a row that were asked for."""
         self.versions = VersionHistory()
         self.num_swaps = 0
         """Times that drafts were of other weights than those before."""
@@ -58,6 +59,17 @@ class ProposerAcceptance:
     def add(self, depth: int, num_accepted: int, num_rounds: float) -> None:
         """A draft of this depth was verified, which stands for num_rounds."""
         self._positions.add(depth, num_accepted, num_rounds)
+
+    def add_length(self, num_requested_tokens: int, num_draft_tokens: int) -> None:
+        """A draft came, of so many tokens: all nodes of a tree."""
+        self._lengths.setdefault(num_requested_tokens, Average()).add(num_draft_tokens, 1.0)
+
+    def draft_length(self, k: int) -> float:
+        """Tokens of a draft for which k in a row are asked, on average: like the nearest k that was asked for."""
+        if not self._lengths:
+            return k
+        nearest = min(self._lengths, key=lambda requested: abs(requested - k))
+        return self._lengths[nearest].value * k / nearest
 
     def add_proposal(self, num_empty_run_tokens: int, *, is_probe: bool = False) -> None:
         """num_empty_run_tokens: tokens decoded after an empty proposal; 0: the proposal was not empty."""
@@ -83,11 +95,15 @@ class RequestAcceptance:
         """Conditional acceptance by position. shared: that of all requests now."""
         return self._positions.probabilities(len(shared), shared)
 
-    def note(self, version: int, num_accepted: int, now_s: float) -> None:
-        """A step verified drafts of this version of the drafter's weights."""
+    def note(self, version: int, num_accepted: int, now_s: float, in_target_depth: int = 0) -> None:
+        """A step verified drafts of this version of the drafter's weights. in_target_depth: of a draft that the target
+        made, as its runs say nothing of their rounds; 0: another drafted."""
         self.drafter_version = version
-        if not self._is_lossy:
-            self._shared.note(version, num_accepted, now_s)
+        if self._is_lossy:
+            return
+        self._shared.note(version, num_accepted, now_s)
+        if in_target_depth:
+            self._shared.add(in_target_depth, num_accepted, 1.0)
 
     def add(self, depth: int, num_accepted: int, *, is_probe: bool, is_shared: bool = True) -> None:
         """A draft of this depth was verified. is_shared: it says something about those of all requests."""

@@ -18,8 +18,8 @@ from orchestrator.control.replica_state import (
     SAME_SPEED,
     SHARED_STEPS,
     ControlState,
-    Plan,
     ProposerState,
+    ReplicaPlan,
     ReplicaState,
 )
 from orchestrator.control.sequence_load import SequenceLoad
@@ -59,7 +59,7 @@ class Controller:
         self._kind = request.kind
         self._last_s = 0.0
         self._time = AnswerTime(self._kind, self._proposer_name)
-        self._plan: Plan | None = None
+        self._plan: ReplicaPlan | None = None
         self._k = 0
         """This request's own best K under the plan."""
         self._is_on = False
@@ -182,7 +182,7 @@ class Controller:
 
     def _follow_draft(self, proposer: ProposerState, result: RoundResult, depth: int) -> None:
         """What the draft that was verified says of the next ones."""
-        self._shared.tokens_per_level = result.num_draft_tokens / depth
+        self._shared.add_length(result.num_requested_tokens or depth, result.num_draft_tokens)
         if result.num_accepted_tokens:
             self._empty_run_tokens = 1
         if self._probe_k and result.num_accepted_tokens >= depth:
@@ -280,7 +280,7 @@ class Controller:
             return Decision(min(self._probe_k, limit, plan.seconds[-1][0]), 1, Reason.PROBE)
         return Decision(0, run_tokens, reason)
 
-    def _follow(self, plan: Plan, proposer: ProposerState) -> None:
+    def _follow(self, plan: ReplicaPlan, proposer: ProposerState) -> None:
         """What the new plan is for this request's own drafts."""
         self._plan = plan
         own = self.acceptance.probabilities(plan.probabilities)

@@ -34,7 +34,7 @@ class RoundResult:
     num_committed_tokens: int = 0
     """All tokens of the round."""
     num_forced_tokens: int = 0
-    """Those of them that a grammar drafted, as it does however the rest is decoded."""
+    """Committed tokens that a grammar drafted, as it does however the rest is decoded."""
     propose_s: float = 0.0
     """What the round waited for its proposal."""
     draft_compute_s: float = 0.0

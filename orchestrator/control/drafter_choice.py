@@ -63,10 +63,12 @@ class DrafterChoice:
 
 
 class AnswerTime:
-    """What one answer takes: told to the choice of the replica where it went by, when it ends or moves."""
+    """Time of one answer, for the choice of the replica where it was spent, which gets it when the answer ends or
+    moves."""
 
     def __init__(self, kind: Kind, proposer: str) -> None:
-        self._kind, self._proposer = kind, proposer
+        self._kind = kind
+        self._proposer = proposer
         self._choice = DrafterChoice()
         self._plain_s = self._seconds = 0.0
 

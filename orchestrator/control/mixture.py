@@ -27,15 +27,22 @@ class Decoding:
     """Token rows of theirs in a step."""
     num_speculating: int = 0
     """Sequences that ask a drafter."""
+    num_requested_tokens: int = 0
+    """Draft tokens in a row that all of those together ask for."""
 
     def __sub__(self, part: Decoding) -> Decoding:
-        rows, num_speculating = self.num_rows - part.num_rows, self.num_speculating - part.num_speculating
-        return Decoding(self.num - part.num, rows, num_speculating)
+        return Decoding(
+            self.num - part.num,
+            self.num_rows - part.num_rows,
+            self.num_speculating - part.num_speculating,
+            self.num_requested_tokens - part.num_requested_tokens,
+        )
 
     def add(self, change: Decoding) -> None:
         self.num += change.num
         self.num_rows += change.num_rows
         self.num_speculating += change.num_speculating
+        self.num_requested_tokens += change.num_requested_tokens
 
 
 class Mixture:
@@ -58,7 +65,7 @@ class Mixture:
         """Duration of their rounds while the gate is closed."""
         if self._others.num_speculating:
             drafting_rows = self._others.num_rows - self._num_plain
-            self.other_k = max(1, round(drafting_rows / self._others.num_speculating - 1))
+            self.other_k = round(self._others.num_requested_tokens / self._others.num_speculating)
             self._other_s = costs.seconds(load, self.other_k, self.plain_rows)
             share = min(1.0, costs.interval_s(load, self.plain_rows) / self._other_s)
             self.plain_rows -= (1 - share) * self._scale * drafting_rows

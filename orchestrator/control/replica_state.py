@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from orchestrator.control.acceptance import ProposerAcceptance
 from orchestrator.control.answer_lengths import AnswerLengths
+from orchestrator.control.contention import FOLLOWING_STEPS, ContentionMeter
 from orchestrator.control.drafter_choice import DrafterChoice
 from orchestrator.control.gate import NEW_LOAD, Gate
 from orchestrator.control.mixture import Decoding, Mixture, expected_tokens
@@ -29,12 +30,14 @@ SHARED_STEPS = 1.05
 """A K unlike that of the sequences that draft anyway must be faster by this factor: one K shares steps."""
 _GOOD_ACCEPTANCE = 0.9
 """If drafting would not pay even with this acceptance, rejected drafts are not the reason."""
+_TRIAL_STEPS = 1.2 * FOLLOWING_STEPS
+"""Least length of a trial: contention is seen only once the target's costs have followed, by the plan after that."""
 FIRST_PROBE_TOKENS = 32
 """Plain tokens of each sequence before one of them tries drafts, while off for acceptance."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReplicaPlan:
     """What all do until the next plan."""
 
     load: int
@@ -113,6 +116,7 @@ class ProposerState:
         self.acceptance = acceptance
         self.costs = RoundCosts(replica.table)
         self.gate = Gate(num_switches)
+        self._contention = ContentionMeter(self.costs)
         self.governed = Decoding()
         """The sequences that the gate decides for: those of mode auto."""
         self.num_plain_tokens = 0
@@ -126,10 +130,10 @@ class ProposerState:
         self._empty_s = 0.0
         self._losses: dict[int, float] = {}
         """What others lose by rounds of each K: see Mixture.loss."""
-        self._plan: Plan | None = None
+        self._plan: ReplicaPlan | None = None
         self._k = 0
 
-    def plan(self, now_s: float, rules: SpeculationConfig) -> Plan:
+    def plan(self, now_s: float, rules: SpeculationConfig) -> ReplicaPlan:
         """What holds now."""
         plan, replica = self._plan, self.replica
         load = replica.load(now_s)
@@ -139,7 +143,7 @@ class ProposerState:
         self._plan = self._make_plan(now_s, load, limit, replica.max_draft_tokens(load, limit, rules))
         return self._plan
 
-    def _make_plan(self, now_s: float, load: int, max_draft_tokens: int, limit: int) -> Plan:
+    def _make_plan(self, now_s: float, load: int, max_draft_tokens: int, limit: int) -> ReplicaPlan:
         """max_draft_tokens: the most of any round. limit: the same by operators' rules; 0: speculation is off."""
         costs = self.costs
         self.mixture = mixture = Mixture(load, self.replica.own, self.governed, costs)
@@ -165,8 +169,10 @@ class ProposerState:
         can_steps_pay = any(self.gain(beliefs, k, steps[k]) > SAME_SPEED for k in choices)
         # While it is off, probes measure acceptance: a trial measures the rounds' overhead.
         can_trial_pay = can_pay and (can_steps_pay or self.gate.is_open is not False)
-        is_open = self.gate.update(now_s, load, gain, can_pay=can_trial_pay, trial_s=8 * seconds[self._k]) and limit > 0
+        trial_s = max(8 * seconds[self._k], _TRIAL_STEPS * step_s)
+        is_open = self.gate.update(now_s, load, gain, can_pay=can_trial_pay, trial_s=trial_s) and limit > 0
         is_trial = self.gate.is_trial
+        self._contention.note(now_s, load, is_drafting=is_open)
         if limit == 0:
             reason = Reason.BATCH_SIZE
         elif is_trial and not is_open:
@@ -176,7 +182,7 @@ class ProposerState:
         else:
             reason = Reason.ACCEPTANCE if can_pay else Reason.LOAD
         k = self._k if limit else 0
-        return Plan(
+        return ReplicaPlan(
             load,
             now_s + _PLAN_S,
             is_open,
@@ -194,6 +200,19 @@ class ProposerState:
         """What a round costs others, by the plan."""
         return self._losses.get(self._k, 0.0)
 
+    @property
+    def expected_gain(self) -> float | None:
+        """Speed over plain decoding that is expected of drafts: by the last plan, or where the target drafts, by what
+        its tokens took. None: nothing is known, or an operator's rule forbids drafts."""
+        if self._plan is not None:
+            return self._plan.gain if self._plan.num_draft_tokens else None
+        return self.costs.in_target_gain(self.replica.num_decoding) if self.costs.has_in_target else None
+
+    @property
+    def num_draft_tokens(self) -> int:
+        """K of the last plan; 0: there is none."""
+        return 0 if self._plan is None else self._plan.num_draft_tokens
+
     def note_speed(self, now_s: float, num_tokens: int, elapsed_s: float) -> None:
         """A round or drafted run took elapsed_s."""
         load = self.replica.load(now_s)
@@ -201,7 +220,7 @@ class ProposerState:
 
     def num_rows(self, k: int) -> float:
         """Token rows that a sequence which asks for K has in a step, on average."""
-        return 1 + (1 - self.acceptance.empty_share) * self.acceptance.tokens_per_level * k
+        return 1 + (1 - self.acceptance.empty_share) * self.acceptance.draft_length(k)
 
     def gain(self, probabilities: Sequence[float], k: int, round_s: float) -> float:
         """Speed of rounds of K over plain decoding; empty proposals and the runs after them are among them."""

@@ -1,7 +1,10 @@
 """What rounds and plain tokens take on one target replica: its step-cost table, and the overheads measured on top.
 
     plain_s(load)    = table(load rows) * plain ratio(load)
-    seconds(load, K) = table(load * (K + 1) rows) + K * draft token(load) + overhead(load, K) + lost(load)
+    seconds(load, K) = table(load * (1 + drafts of K) rows) + K * draft token(load) + overhead(load, K) + lost(load)
+
+The table is that of the state of now: where drafting makes steps longer, plain_s is divided by that contention while
+drafts are made, and the steps of rounds are multiplied by it while none are.
 
 The overhead is what the orchestrator alone can see: the network, waiting for a step under way, sequences that take
 turns in the target. It is learned by load and K, shrunk towards the load's common overhead.
@@ -26,6 +29,8 @@ still worth when the drafter there gets new weights."""
 _UNMEASURED = 0.5
 """Share of the common overhead that an untried K is charged, so that it is tried. Charged all of it, 4 of 96 simulated
 loads are slower than 0.95 of the better of off and on; with half, 2."""
+_REMEMBERED_SWITCHES = 16.0
+"""Comparisons that contention is the average of: a drafter that has moved to a machine of its own is believed soon."""
 _SAMPLES_PER_STEP = 3.0
 """The sequences of one step all measure the same step."""
 
@@ -65,6 +70,8 @@ class _Level:
     """Cost of an empty proposal, over the steps of the run that follows it."""
     interval: Average = field(default_factory=Average)
     """Time from step to step beside rounds, over the table's step of all their rows."""
+    contention: Average = field(default_factory=Average)
+    """Logarithm of the time of a step while drafts are made over that while none are: noise adds up to nothing."""
     in_target: Average = field(default_factory=Average)
     """Time of a token over the table's plain step, where the drafter is in the target."""
 
@@ -75,6 +82,8 @@ class RoundCosts:
     def __init__(self, table: StepTable) -> None:
         self.table = table
         """The step costs that the replica published last."""
+        self.is_drafting: bool | None = None
+        """Whether drafts are made while the table is measured; None: nobody looked for a while."""
         self._levels: dict[int, _Level] = defaultdict(_Level)
         self._num_swaps = 0
 
@@ -84,15 +93,16 @@ class RoundCosts:
 
     def plain_s(self, load: int, rows: float) -> float:
         """A token of plain decoding in steps of so many rows."""
-        return self.step_s(rows) * self._ratio(load, "plain_ratio")
+        longer = self._contention(load) if self.is_drafting else 1.0
+        return self.step_s(rows) * self._ratio(load, "plain_ratio") / longer
 
     def interval_s(self, load: int, rows: float) -> float:
         """Time from step to step beside rounds: shorter than a step of all their rows where these take turns."""
-        return self.step_s(rows) * self._ratio(load, "interval")
+        return self._drafting_step_s(load, rows) * self._ratio(load, "interval")
 
     def seconds(self, load: int, k: int, rows: float) -> float:
         """A round of K draft tokens, in steps of so many rows."""
-        return max(1e-6, self.step_s(rows) + self._overhead_s(load, k) + self._level(load).lost.value)
+        return max(1e-6, self._drafting_step_s(load, rows) + self._overhead_s(load, k) + self._level(load).lost.value)
 
     def empty_s(self, load: int) -> float:
         """What an empty proposal costs beside the plain tokens that follow it."""
@@ -103,7 +113,7 @@ class RoundCosts:
         self._level(load).plain_ratio.add(token_s / self.step_s(rows), _weight(load))
 
     def add_interval(self, load: int, rows: float, interval_s: float) -> None:
-        """Beside rounds steps followed each other in interval_s."""
+        """Record that beside rounds, steps followed each other in interval_s."""
         self._level(load).interval.add(interval_s / self.step_s(rows), _weight(load))
 
     def add_round(self, load: int, k: int, rows: float, elapsed_s: float, draft_s: float) -> None:
@@ -125,6 +135,12 @@ class RoundCosts:
         """An empty proposal and the run after it took elapsed_s."""
         self._level(load).empty.add(elapsed_s - num_run_tokens * self.step_s(rows), _weight(load))
 
+    def add_contention(self, load: int, longer: float) -> None:
+        """Steps were so many times as long while drafts were made as while none were."""
+        contention = self._level(load).contention
+        contention.doubt(_REMEMBERED_SWITCHES - 1)
+        contention.add(math.log(longer), 1.0)
+
     def add_in_target(self, load: int, token_s: float, num_swaps: int = 0) -> None:
         """A token of a run that the target drafted for took token_s. num_swaps: of the drafter's weights so far; with
         new ones, what was measured before says less."""
@@ -133,6 +149,11 @@ class RoundCosts:
             for level in self._levels.values():
                 level.in_target.doubt(_SHRINKAGE)
         self._level(load).in_target.add(token_s / self.step_s(load), _weight(load))
+
+    @property
+    def has_in_target(self) -> bool:
+        """Whether a run that the target drafted for was measured."""
+        return any(level.in_target.weight for level in self._levels.values())
 
     def in_target_gain(self, load: int) -> float:
         """Speed over plain decoding's where the drafter is in the target; as long as that is unknown, worth a try."""
@@ -143,6 +164,15 @@ class RoundCosts:
         """The measured ratio to the table; towards 1 as long as little was measured."""
         ratio = self._nearest(load, name)
         return 1 + ratio.weight / (ratio.weight + 1) * (ratio.value - 1)
+
+    def _drafting_step_s(self, load: int, rows: float) -> float:
+        return self.step_s(rows) * (self._contention(load) if self.is_drafting is False else 1.0)
+
+    def _contention(self, load: int) -> float:
+        """Ratio of at least 1, as drafts make no step shorter. It is cut off only here, so that noise weighs both
+        ways."""
+        contention = self._level(load).contention  # of another load it says nothing: one request waits for its drafts
+        return math.exp(max(0.0, contention.weight / (contention.weight + 1) * contention.value))
 
     def _overhead_s(self, load: int, k: int) -> float:
         """Overhead as measured for this K; with few measurements, mostly a part of other Ks', so that it is tried."""

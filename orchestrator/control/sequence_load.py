@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from orchestrator.control.decision import Decision, RoundResult
 from orchestrator.control.mixture import Decoding
 from orchestrator.control.reasons import Reason
 from orchestrator.control.replica_state import ControlState, ProposerState
 from orchestrator.requests.request import GenerationRequest
 from pilotfish.drafter_registry import DRAFTERS, Needs
-from pilotfish.speculation.trees.tree import MAX_TREE_NODES
-from pilotfish.step_table import StepTable, num_free_nodes
 from pilotfish.types import ModelInfo
 
-
-@lru_cache(maxsize=256)
-def _num_free_nodes(table: StepTable, num_sequences: int, depth: int) -> int:
-    return num_free_nodes(table.step_s, num_sequences, depth, MAX_TREE_NODES)
+_LEAST_PRICE = 0.005
+"""Least price of a row, however free it is in the target's steps: growing and sending trees takes time as well."""
 
 
 class SequenceLoad:
@@ -31,7 +25,8 @@ class SequenceLoad:
         self.proposer: ProposerState | None = None
         """What is known of its drafter on the replica where it decodes; None: it does not decode yet."""
         self._num_rows = 1.0
-        self._is_speculating = False
+        self._k = 0
+        """Draft tokens that it asks for."""
 
     def take(self, result: RoundResult, drafter: str) -> None:
         """Count it where it is now, with those of its drafter."""
@@ -55,31 +50,35 @@ class SequenceLoad:
         state.num_rounds_by_k[k] += 1
         if decision.reason not in (Reason.FIRST_TOKEN, Reason.LAST_TOKEN):
             state.latest_reason = decision.reason
-        self._compute(self.proposer.num_rows(k) if k and self.proposer else 1.0, is_speculating=k > 0)
+        self._compute(self.proposer.num_rows(k) if k and self.proposer else 1.0, k)
 
-    def num_free_nodes(self, drafter: ModelInfo, depth: int) -> int:
-        """Nodes of a tree of this depth by that drafter that lengthen the target's steps only a little; no more than
-        the depth where it shall be a chain."""
+    def row_price(self, drafter: ModelInfo, max_nodes: int) -> float:
+        """What a row of the target's step costs each sequence, in tokens of plain decoding, on average up to trees of
+        max_nodes for all of them. 0.0: it is not known, or that drafter gives no trees by confidence."""
         kind = DRAFTERS.get(drafter.proposer)
         if self.proposer is None or kind is None or not kind.gives_trees or kind.needs is Needs.TEXT:
-            return depth
-        replica = self.proposer.replica
-        return _num_free_nodes(replica.table, replica.num_decoding, depth) if replica.table.rows else depth
+            return 0.0
+        table, num_sequences = self.proposer.replica.table, self.proposer.replica.num_decoding
+        plain_s = table.step_s(num_sequences)
+        if plain_s <= 0:
+            return 0.0
+        longer = table.step_s(num_sequences * (1 + max_nodes)) / plain_s - 1
+        return min(max(longer / max_nodes, _LEAST_PRICE), 1.0)
 
     def leave(self) -> None:
         """Idempotent."""
-        self._compute(0.0, is_speculating=False)
+        self._compute(0.0, 0)
         if self.proposer is not None:
             self._count(Decoding(-1))
             self.proposer.replica.draft_limits[self._max_draft_tokens] -= 1
         self.proposer = None
         self._num_rows = 1.0
 
-    def _compute(self, num_rows: float, *, is_speculating: bool) -> None:
+    def _compute(self, num_rows: float, k: int) -> None:
         if self.proposer is not None:
-            self._count(Decoding(0, num_rows - self._num_rows, is_speculating - self._is_speculating))
+            self._count(Decoding(0, num_rows - self._num_rows, (k > 0) - (self._k > 0), k - self._k))
             self._num_rows = num_rows
-            self._is_speculating = is_speculating
+            self._k = k
 
     def _count(self, change: Decoding) -> None:
         assert self.proposer is not None

@@ -48,7 +48,7 @@ class VersionHistory:
         return bool(recent) and version not in recent
 
     def _recent(self) -> dict[int, VersionPoint]:
-        """By version the newest points, of the last two minutes in which there are any."""
+        """The newest point of each version, within the last two minutes that have any."""
         found: dict[int, VersionPoint] = {}
         minutes: set[float] = set()
         for point in reversed(self.points):
@@ -59,7 +59,7 @@ class VersionHistory:
         return found
 
     def acceptance_lengths(self, num_versions: int) -> dict[int, float]:
-        """By version, the newest num_versions of those that are remembered."""
+        """Acceptance length of each of the newest num_versions versions that are remembered."""
         sums: dict[int, VersionPoint] = {}
         for point in self.points:
             total = sums.setdefault(point.version, VersionPoint(0.0, point.version))

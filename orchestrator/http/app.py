@@ -28,7 +28,7 @@ from orchestrator.http.operations.pages import playground_routes
 from orchestrator.http.operations.tokenization import TokenizationApi
 from orchestrator.http.routes import OPERATIONS, Apis
 from orchestrator.inference import InferenceService
-from orchestrator.requests.body_budget import BodyBudget
+from orchestrator.requests.body_budget import UNCOUNTED_BYTES, BodyBudget
 from orchestrator.requests.identity import REQUEST_ID_HEADER, TRACE_ID_HEADER
 from pilotfish.config import OrchestratorConfig
 
@@ -51,7 +51,7 @@ def build_app(
 
     def route(method: str, path: str, handler: Handler) -> Route:
         refuses = is_draining if method == "POST" else lambda: False
-        max_bytes = config.max_prompt_bytes if method == "POST" else 0
+        max_bytes = config.max_prompt_bytes if method == "POST" else UNCOUNTED_BYTES  # which nobody looks at
         return Route(path, Endpoint(handler, max_bytes, budget, refuses), methods=[method])
 
     routes = [

@@ -59,7 +59,8 @@ class Flow(FlowControl):
     def accept(self) -> None:
         """A request was accepted."""
         self._share.spend(-self._unproven_s)
-        self._unproven_s, self._is_accepted = 0.0, True
+        self._unproven_s = 0.0
+        self._is_accepted = True
         if self._is_waiting:
             self._share.leave(self._address, self._resume)
             self._go_on()

@@ -26,12 +26,12 @@ _READ_BYTES = 512
 """Bytes read of one connection at a time: with 2048, 64 connections that send only the smallest chunks held the loop
 for 85 ms (measured), with 512 for 20."""
 _BODY_READ_BYTES = 65_536
-"""The same of what has little to parse: a body whose length is known, or whose chunks are long. Over TLS a read is a
-turn of the loop."""
+"""Bytes read at a time of what has little to parse: a body whose length is known, or whose chunks are long. Over TLS a
+read is a turn of the loop."""
 _DISCARD_BYTES = 8192
-"""The same of what is thrown away."""
+"""Bytes of a read of what is thrown away."""
 _MIN_BODY_SHARE = 7 / 8
-"""Of what was read last, for the next read to be twice as long."""
+"""A read that a body fills to this share makes the next read twice as long."""
 _MAX_PIPELINED = 16
 """Requests of one connection that wait for the answers to earlier ones."""
 
@@ -87,7 +87,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._num_body_bytes_left = 0
         """What is to come of a body whose length is known."""
         self._num_chunk_bytes = _READ_BYTES
-        """To read of what else is to come."""
+        """Bytes of the next read, where the length of what is to come is not known."""
         self._is_in_head = False
         self._may_stay = False
         self._is_refused = False

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 from orchestrator.http.protocol import LimitedConfig
 from orchestrator.requests.stranger_share import StrangerShare
 from pilotfish.config import PublicSecurityConfig
+from pilotfish.config.fields import address_of
 from pilotfish.errors import UnavailableError
 from pilotfish.rpc.server import explain
 from pilotfish.security.certificates import CertificateSource, ReloadingContext
@@ -26,7 +27,7 @@ class HttpServer:
 
     def __init__(self, server: _Server, listener: socket.socket, scheme: str) -> None:
         host, port = listener.getsockname()[:2]
-        self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self.address = address_of(host, port)
         """The `host:port`, with the port that was taken."""
         self.url = f"{scheme}://{self.address}"
         self._server = server
@@ -143,7 +144,8 @@ def _limit_stalls(listener: socket.socket, timeout_s: float) -> None:
 def _listen(host: str, port: int, port_setting: str) -> socket.socket:
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        return socket.create_server((str(address[0]), port), family=family, backlog=_BACKLOG)
+        is_any = str(address[0]) == "::" and socket.has_dualstack_ipv6()  # of IPv4 as well, as gRPC has it
+        return socket.create_server((str(address[0]), port), family=family, backlog=_BACKLOG, dualstack_ipv6=is_any)
     except OSError as error:
         reason = explain(error, host, port, port_setting)
         raise UnavailableError(f"{reason} (-1: no HTTP)") from None

@@ -48,7 +48,7 @@ class TargetPool(Protocol):
     def remember(self, link: Link, token_ids: Sequence[int]) -> None: ...
 
 
-class Exchange:
+class ReplicaExchange:
     """One per request, on its event loop. Close it: every mailbox that it opens is freed then."""
 
     def __init__(
@@ -145,9 +145,9 @@ class Exchange:
         self.hurry()
 
     @property
-    def has_events(self) -> bool:
-        """Whether events have come that `next` has not returned."""
-        return bool(self._events)
+    def has_verdicts(self) -> bool:
+        """Whether tokens have come that `next` has not returned."""
+        return any(isinstance(event, Arrived) and isinstance(event.message, Verdict) for event in self._events)
 
     def hurry(self) -> None:
         """Let `next` return what has come, as soon as anything has."""

@@ -37,8 +37,9 @@ class RequestTotals:
     num_rounds: int = 0
     """Verifications of a draft."""
     num_draft_tokens: Counter[Kind] = field(default_factory=Counter)
-    """By kind of request."""
+    """Draft tokens that were verified, by kind of request."""
     num_accepted_tokens: Counter[Kind] = field(default_factory=Counter)
+    """Draft tokens that were accepted, by kind of request."""
     num_grammar_draft_tokens: int = 0
     """Draft tokens that only a request's grammar drafted; in the counts by kind, too."""
     num_grammar_accepted_tokens: int = 0
@@ -57,7 +58,8 @@ class RequestTotals:
         sequence, target, statistics = session.sequence, session.target, session.sequence.statistics
         if target.has_answered:
             self.num_prompt_tokens += len(sequence.request.prompt_token_ids)
-            self.num_cached_tokens += target.num_cached_tokens
+            if sequence.request.num_prompt_logprobs is None:  # else scoring has just computed it
+                self.num_cached_tokens += target.num_cached_tokens
         self.num_output_tokens += sequence.num_output_tokens
         self.num_steps += session.steps.num_steps
         self.num_accepted_steps += session.steps.num_accepted_steps

@@ -11,8 +11,9 @@ MAX_BAD_WORDS = 128
 """Each is looked for at every position."""
 MAX_BAD_WORD_CHARS = 256
 MAX_BAD_WORD_BYTES = 4096
-"""Of all of them in UTF-8. They are tokenised on the event loop, and every answer of a request sends their tokens to a
-replica: 128 words of 256 emoji held the loop for 84 ms, and the steps of others for 0.9 s where 16 answers had them."""
+"""All bad words of a request together, in UTF-8. They are tokenised on the event loop, and every answer of a request
+sends their tokens to a replica: 128 words of 256 emoji held the loop for 84 ms, and the steps of others for 0.9 s where
+16 answers had them."""
 
 
 def bad_word_tokens(words: Sequence[str], tokenizer: Tokenizer) -> tuple[tuple[int, ...], ...]:

@@ -21,9 +21,10 @@ from pilotfish.errors import DeadlineExceededError, InvalidRequestError, Pilotfi
 Context = grpc.aio.ServicerContext[Any, Any]
 
 _PLACES = 4
-"""Each may take a message of the largest size, whose copies hold the event loop for 5 ms when it is complete."""
+"""Messages that are taken at once. Each may be of the largest size, whose copies hold the event loop for 5 ms when it
+is complete."""
 _STRANGER_PLACES = 2
-"""The same for clients of which nothing was accepted, beside those."""
+"""Messages that are taken at once, beside those, of clients of which nothing was accepted."""
 _PLACE_S = 0.02
 """How long a message has a place that another waits for: up to 64 KiB come with their call, before it is looked at."""
 _MAX_WAITING = 512

@@ -28,7 +28,7 @@ as a request may for its turn (max_queue_time_s)."""
 @dataclass(frozen=True, slots=True)
 class _GrammarVerdict:
     refusal: InvalidRequestError | None
-    """None: the grammar can be used."""
+    """Why the grammar cannot be used; None: it can."""
     took_s: float
     num_bytes: int
     """Bytes that a replica keeps for the compiled grammar."""

@@ -11,9 +11,9 @@ import re
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from orchestrator.requests.json_object_end import JsonObjectEnd
-from orchestrator.requests.tool_calls import ToolAnswer, num_held
-from orchestrator.requests.tool_forms.gpt_oss import CALL_END, GPT_OSS, MESSAGE
+from orchestrator.requests.tools.json_object_end import JsonObjectEnd
+from orchestrator.requests.tools.tool_calls import ToolAnswer, num_held
+from orchestrator.requests.tools.tool_forms.gpt_oss import CALL_END, GPT_OSS, MESSAGE
 from pilotfish.chat import ToolCall
 from pilotfish.models.tokens.tokenizer import Tokenizer
 

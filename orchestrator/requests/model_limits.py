@@ -15,13 +15,13 @@ class ServedModel:
     vocab_size: int
     max_context_tokens: int
     max_draft_tokens: int
-    """Draft tokens in one round at most."""
+    """The most draft tokens in one round."""
     default_draft_tokens: int
     """Draft tokens in one round where the request does not say."""
     measured_draft_tokens: int
-    """The same at most, with the draft pool in mode `auto`, whose drafts are measured."""
+    """The most draft tokens in one round with the draft pool in mode `auto`, whose drafts are measured."""
     max_draft_depths: Mapping[str, int] = field(default_factory=dict)
-    """By proposer, the most draft tokens in a row that it can make, where that is bounded."""
+    """The most draft tokens in a row that each proposer can make; one that is not here has no bound."""
     eos_token_ids: frozenset[int]
     default_proposer: str = "draft"
     """What `auto` means, the drafter in the target included."""

@@ -14,7 +14,7 @@ from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.types import MAX_SEED, SamplingParams
 
 _SEED_BITS = 63
-"""Of a seed that is drawn, so that it fits the API's int64."""
+"""A drawn seed has so many bits: it fits the API's int64."""
 _ANSWER = ["ignore_eos", *(each.name for each in dataclasses.fields(AnswerOptions))]
 _SPECULATION = [each.name for each in dataclasses.fields(SpeculationOptions)]
 
@@ -25,7 +25,7 @@ class RequestDefaults:
 
     speculation: SpeculationConfig
     sampling: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    """By the names of SamplingParams: the model's own (orchestrator.generation_config)."""
+    """The model's own defaults (orchestrator.generation_config), by their names in SamplingParams."""
 
 
 def options_of(given: Mapping[str, Any], defaults: RequestDefaults, tokenizer: Tokenizer) -> GenerationOptions:

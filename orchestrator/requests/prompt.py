@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeVar, assert_never
 
-from orchestrator.requests.request import check_token_ids
+from orchestrator.requests.token_checks import check_token_ids
 from pilotfish.chat import ChatMessage
-from pilotfish.errors import InvalidRequestError, PromptTooLongError
+from pilotfish.errors import PromptTooLongError
 from pilotfish.models.tokens.chat_template import DEFAULT_OPTIONS, TemplateOptions
 from pilotfish.models.tokens.tokenizer import Tokenizer
 
@@ -23,6 +23,8 @@ class TextPrompt:
 
     is_chat: ClassVar = False
     text: str
+    add_special_tokens: bool = True
+    """Whether it gets the tokens that the model's tokenizer adds around a text."""
 
 
 @dataclass(frozen=True)
@@ -61,20 +63,21 @@ class Run(Protocol):
 
 
 async def token_ids_of(prompt: Prompt, tokenizer: Tokenizer, max_context_tokens: int, run: Run) -> Sequence[int]:
-    """Token ids of the prompt, which may be more than the context has room for.
+    """Token ids of the prompt, which may be none, or more than the context has room for.
 
-    Raises InvalidRequestError for an empty text or chat, PromptTooLongError for one that is far beyond the context.
+    Raises InvalidRequestError for an empty chat, PromptTooLongError for a prompt that is far beyond the context.
     """
     match prompt:
         case TokenPrompt():
             return prompt.token_ids
         case TextPrompt():
-            if not prompt.text:
-                raise InvalidRequestError("the prompt is empty; it must have at least one character")
-            if len(prompt.text) <= _MAX_INLINE_CHARS:
-                return tokenizer.encode(prompt.text)
-            encode = functools.partial(tokenizer.encode, prompt.text, max_tokens=max_context_tokens)
-            return await run(encode)
+            encode = functools.partial(
+                tokenizer.encode,
+                prompt.text,
+                max_tokens=max_context_tokens,
+                add_special_tokens=prompt.add_special_tokens,
+            )
+            return encode() if len(prompt.text) <= _MAX_INLINE_CHARS else await run(encode)
         case ChatPrompt():
             # Always on a thread: a template may do anything.
             encode = functools.partial(

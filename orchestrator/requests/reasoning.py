@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple, Protocol
 
-from orchestrator.requests.tool_calls import ToolAnswer, ToolCallParser, num_held
+from orchestrator.requests.tools.tool_calls import ToolAnswer, ToolCallParser, num_held
 
 MAX_MARK_TOKENS = 64
 """Tokens looked at at the end of a prompt, for a mark that it ends with; a byte each at worst."""

@@ -11,15 +11,21 @@ import msgspec
 
 from orchestrator.requests.kind import Kind
 from orchestrator.requests.model_limits import ServedModel
+from orchestrator.requests.token_checks import (
+    check_allowed_tokens,
+    check_grammar_ends,
+    check_prompt,
+    check_token_lists,
+)
 from pilotfish.drafter_registry import IN_TARGET_DRAFTERS, LOOKUPS
-from pilotfish.errors import InvalidRequestError, PromptTooLongError, RequestTooLargeError
+from pilotfish.errors import InvalidRequestError, RequestTooLargeError
 from pilotfish.types import SamplingParams
 
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARS = 512
-"""Each is looked for in every piece of text."""
+"""A stop string is looked for in every piece of text."""
 MAX_SALT_CHARS = 512
-"""It goes to a replica with every answer, and is hashed there: 4 MB of 16 answers held up others for 0.9 s."""
+"""A salt goes to a replica with every answer, and is hashed there: 4 MB of 16 answers held up others for 0.9 s."""
 Mode = Literal["auto", "off", "on"]
 PROPOSERS = ("auto", "draft", *LOOKUPS, *IN_TARGET_DRAFTERS)
 """Proposers that a request may name. `auto`: ServedModel.default_proposer; `draft`: the draft pool; lookups in the
@@ -193,9 +199,9 @@ def bind_request(
 
     Raises InvalidRequestError (PromptTooLongError for a prompt that fills the context).
     """
-    _check_prompt(prompt_token_ids, model)
+    check_prompt(prompt_token_ids, model)
     sampling = options.sampling
-    _check_token_lists(sampling, model)
+    check_token_lists(sampling, model)
     speculation = options.speculation
     if speculation.proposer == "auto":
         speculation = replace(speculation, proposer=model.default_proposer)
@@ -210,8 +216,8 @@ def bind_request(
     num_draft_tokens = min(num_draft_tokens, model.max_draft_depths.get(speculation.proposer, num_draft_tokens))
     eos_token_ids = frozenset() if options.ignore_eos else model.eos_token_ids
     stop_token_ids = eos_token_ids.union(sampling.stop_token_ids)
-    _check_allowed_tokens(sampling, stop_token_ids)
-    _check_grammar_ends(sampling, model)
+    check_allowed_tokens(sampling, stop_token_ids)
+    check_grammar_ends(sampling, model)
     lossy_by = lossy_by_of(options)
     if lossy_by and not model.allow_lossy:
         param = "level" if lossy_by == "step" else "acceptance"
@@ -220,11 +226,13 @@ def bind_request(
             "orchestrator.speculation.allow_lossy",
             param=param,
         )
+    max_tokens = min(sampling.max_tokens, model.max_context_tokens - len(prompt_token_ids))
     return GenerationRequest(
         prompt_token_ids=tuple(prompt_token_ids),
         sampling=msgspec.structs.replace(
             sampling,
-            max_tokens=min(sampling.max_tokens, model.max_context_tokens - len(prompt_token_ids)),
+            max_tokens=max_tokens,
+            min_tokens=min(sampling.min_tokens, max_tokens),
             stop_token_ids=tuple(sorted(stop_token_ids)),
         ),
         speculation=speculation,
@@ -237,65 +245,3 @@ def bind_request(
         client=client,
         learns=learns,
     )
-
-
-def _check_prompt(prompt_token_ids: Sequence[int], model: ServedModel) -> None:
-    if not prompt_token_ids:
-        raise InvalidRequestError("the prompt is empty; it must have at least one token", param="prompt")
-    if len(prompt_token_ids) >= model.max_context_tokens:
-        raise PromptTooLongError(
-            f"the prompt has {len(prompt_token_ids)} tokens and the context {model.max_context_tokens}; "
-            "it must leave room for at least one output token",
-            param="prompt",
-        )
-    check_token_ids("the prompt", prompt_token_ids, model.vocab_size)
-
-
-def _check_token_lists(sampling: SamplingParams, model: ServedModel) -> None:
-    """Lists of tokens cost every step of the sequence, and those of others beside it."""
-    biased = [token_id for token_id, _ in sampling.logit_bias]
-    if len(set(biased)) < len(biased):
-        raise InvalidRequestError("logit_bias holds a token twice; add its biases up", param="logit_bias")
-    for name, token_ids in (
-        ("logit_bias", biased),
-        ("stop_token_ids", sampling.stop_token_ids),
-        ("allowed_token_ids", sampling.allowed_token_ids),
-    ):
-        if len(token_ids) > model.max_listed_tokens:
-            raise InvalidRequestError(
-                f"{name} holds {len(token_ids)} tokens; this service takes at most {model.max_listed_tokens} "
-                "(orchestrator.max_listed_tokens)",
-                param=name,
-            )
-        check_token_ids(name, token_ids, model.vocab_size)
-
-
-def _check_allowed_tokens(sampling: SamplingParams, stop_token_ids: frozenset[int]) -> None:
-    """Something has to be left for the first token."""
-    left = set(sampling.allowed_token_ids).difference(word[0] for word in sampling.bad_words if len(word) == 1)
-    if sampling.min_tokens:
-        left -= stop_token_ids
-    if sampling.allowed_token_ids and not left:
-        raise InvalidRequestError(
-            "allowed_token_ids holds no token that bad_words and min_tokens leave", param="allowed_token_ids"
-        )
-
-
-def _check_grammar_ends(sampling: SamplingParams, model: ServedModel) -> None:
-    if sampling.grammar is None:
-        return
-    rule = "an answer that follows a grammar must be able to end"
-    if not model.eos_token_ids:
-        raise InvalidRequestError(f"the model has no token that ends an answer, and {rule}", param="grammar")
-    if sampling.allowed_token_ids and model.eos_token_ids.isdisjoint(sampling.allowed_token_ids):
-        end = min(model.eos_token_ids)
-        raise InvalidRequestError(f"allowed_token_ids: {rule}; allow token {end}", param="allowed_token_ids")
-
-
-def check_token_ids(name: str, token_ids: Sequence[int], vocab_size: int) -> None:
-    """Raises InvalidRequestError for a token that does not exist. name: the parameter, perhaps with an article."""
-    if token_ids and max(token_ids) >= vocab_size:
-        raise InvalidRequestError(
-            f"{name} holds token id {max(token_ids)}; the vocabulary ends at {vocab_size - 1}",
-            param=name.removeprefix("the "),
-        )

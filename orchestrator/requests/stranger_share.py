@@ -14,7 +14,8 @@ _TURN_S = 0.0001
 """What a turn costs beside what is spent in it."""
 
 _TURNS_PER_PASS = 8
-"""Of the loop: what they cost is known after them. Eight that send the smallest requests hold it for some 15 ms."""
+"""Turns in one pass of the event loop: their cost is known only after them. Eight that send the smallest requests hold
+the loop for some 15 ms."""
 
 Resume = Callable[[], None]
 

@@ -123,7 +123,7 @@ class StepWritten(msgspec.Struct, frozen=True):
     """A step of reasoning was written and judged."""
 
     step: AcceptedStep | None
-    """None: the target goes on by itself."""
+    """The step that stands; None: the target writes the next one."""
 
 
 Event = Arrived | Lost | Acquired | NotAcquired | Woken | StepWritten

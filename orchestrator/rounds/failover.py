@@ -9,7 +9,6 @@ from typing import Protocol
 from orchestrator.rounds.commands import Report
 from orchestrator.rounds.peer import Replica
 from pilotfish.errors import PilotfishError, ResourceExhaustedError
-from pilotfish.types import BLOCK_SIZE
 
 _log = logging.getLogger(__name__)
 
@@ -69,7 +68,7 @@ class Failover:
         """
         if self._refused_until_s is None:
             self._refused_until_s = now_s + self._acquire_timeout_s
-        capacity = replica.load.num_kv_blocks_total * BLOCK_SIZE
+        capacity = replica.load.num_kv_tokens
         is_too_late = now_s >= self._refused_until_s and not has_answered
         if (capacity and num_tokens >= capacity) or is_too_late:
             raise error

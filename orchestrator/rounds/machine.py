@@ -1,4 +1,4 @@
-"""One request from its first token to its last, without I/O. This page explains the system.
+"""One request from its first token to its last, without I/O, as h11 does it for HTTP. This page explains the system.
 
 A drafter guesses the next few tokens, the target decides in one step which of them stand and adds one of its own, and
 the controller learns from every round how far to guess. The machine gets events with their time, and answers with
@@ -151,7 +151,8 @@ class RoundMachine:
 
     def _verify(self, draft: Draft, now_s: float) -> None:
         """Have the target verify the draft, or decode a run where it is empty."""
-        self._draft, length, decision = draft, self.sequence.length, self._decision
+        self._draft = draft
+        length, decision = self.sequence.length, self._decision
         # Under an operator's rule for the batch size nothing is drafted.
         takes_forced = self._has_grammar and decision.reason is not Reason.BATCH_SIZE
         if draft.token_ids:
@@ -185,13 +186,16 @@ class RoundMachine:
         assert asked is not None
         if not verdict.is_plain_or_forced and not asked.spared_drafter:
             version = verdict.drafter_version or self._draft.drafter_version
-            controller.acceptance.note(version, verdict.num_accepted_drafts, now_s)
+            # What a grammar drafts is right nearly always, and would be counted as the drafter's.
+            by_target = self.drafter.is_in_target and not verdict.num_grammar_tokens
+            depth = verdict.depth if by_target else 0
+            controller.acceptance.note(version, verdict.num_accepted_drafts, now_s, depth)
         if sequence.is_finished:
             controller.end(self._result(verdict))
             return
         is_step_due = self.steps.is_due(sequence) and self.target.can_move
         is_welcome = self.target.is_welcome
-        if not asked.is_over(sequence.length) and not is_step_due and is_welcome:
+        if isinstance(asked, PlainRun) and not asked.is_over(sequence.length) and not is_step_due and is_welcome:
             self._look_ahead(asked, verdict)
             return
         asked.leave(sequence.length)
@@ -215,10 +219,8 @@ class RoundMachine:
         self._draft = draft
         self.target.follow(Verification(draft, self.sequence.length))
 
-    def _look_ahead(self, run: Verification | PlainRun, verdict: Verdict) -> None:
+    def _look_ahead(self, run: PlainRun, verdict: Verdict) -> None:
         """End a run with a draft, or extend it before it ends."""
-        if not isinstance(run, PlainRun):
-            return
         length, decision = self.sequence.length, self._decision
         had_no_idea = decision.num_draft_tokens > 0 and not self.drafter.is_in_target
         if (had_no_idea or decision.reason in LOOKUP_GOES_ON) and run.takes_drafts(self.sequence):

@@ -71,6 +71,7 @@ class Peer:
         "cut_in_lengths",
         "features_end",
         "is_lost",
+        "is_opened",
         "known_length",
         "limits",
         "load",
@@ -94,6 +95,8 @@ class Peer:
         """When the last message came."""
         self.load = replica.load
         """The replica's report as of the last message."""
+        self.is_opened = False
+        """Whether the replica has taken the sequence, as far as it says."""
         self.is_lost = False
 
     @property

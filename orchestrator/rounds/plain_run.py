@@ -15,9 +15,9 @@ _MIN_EXTENDED_TOKENS = 8
 _EARLY_TOKENS, _EARLY_S = 16, 0.05
 """Extend a run when 16 tokens or 50 ms are left; earlier decides on stale data."""
 _LAST_PART = 4
-"""It is extended in its last quarter at the earliest."""
+"""A run is extended in its last quarter at the earliest."""
 _MAX_IDLE_TOKENS = 32
-"""At most so many tokens come before the request looks whether its replica drains."""
+"""The most tokens before the request looks whether its replica drains."""
 
 
 def nears_end(num_run_tokens: int, num_coming_tokens: int, token_s: float = 0.0) -> bool:
@@ -64,14 +64,13 @@ class PlainRun:
         self._tree = tree if num_in_target_drafts else None
         self._is_cut = False
         """Whether a draft has ended it."""
-        self._cut_in: tuple[int, tuple[int, ...]] | None = None
-        """The draft on its way into the run: committed tokens that it stands on, and its tokens."""
-        self._cut_in_spared_drafter = False
+        self._cut_in: tuple[int, Draft] | None = None
+        """The draft on its way into the run, and the committed tokens that it stands on."""
 
     @property
     def spared_drafter(self) -> bool:
         """Whether a draft has ended it that says nothing of the drafter."""
-        return self._is_cut and self._cut_in_spared_drafter
+        return self._is_cut and self._cut_in is not None and self._cut_in[1].spared_drafter
 
     def is_over(self, length: int) -> bool:
         return self._is_cut or length >= self._goal_length
@@ -114,9 +113,9 @@ class PlainRun:
         """Whether a draft that still may hold is on its way into it."""
         if self._cut_in is None:
             return False
-        length, token_ids = self._cut_in
+        length, draft = self._cut_in
         decoded = text.tokens_since(length)
-        return len(decoded) < len(token_ids) and decoded == token_ids[: len(decoded)]
+        return len(decoded) < len(draft.token_ids) and decoded == draft.token_ids[: len(decoded)]
 
     def takes_drafts(self, text: Text) -> bool:
         """Whether a draft may end it now: none that still may hold is on its way, and more than a token is to come."""
@@ -130,8 +129,7 @@ class PlainRun:
         """
         if len(draft.token_ids) < 2:  # the first token is being decoded already
             return False
-        self._cut_in = length, draft.token_ids
-        self._cut_in_spared_drafter = draft.spared_drafter
+        self._cut_in = length, draft
         return True
 
     def leave(self, length: int) -> None:

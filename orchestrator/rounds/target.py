@@ -73,8 +73,6 @@ class Target:
         self._num_forced_tokens = 0
         """Committed tokens that a grammar drafted."""
         self._acquiring_since_s = 0.0
-        self._is_opened = False
-        """Whether the replica has taken the sequence."""
 
     @property
     def num_failovers(self) -> int:
@@ -187,7 +185,6 @@ class Target:
             self._failover.leave(error, replica)
             self._acquire(now_s)
             return
-        self._is_opened = False
         self._out.append(Open(self.peer, self.peer.opening(self._sequence)))
         if self.round is not None:
             self.round.timing = RoundTiming(self._mark(now_s), is_known=self.round.timing.is_known)
@@ -213,7 +210,7 @@ class Target:
                 self.round.take(message, after)
                 return message
             case Opened():
-                self._is_opened = True
+                peer.is_opened = True
                 self._failover.opened()
                 if not self.has_answered:
                     self.num_cached_tokens = message.num_cached_tokens
@@ -271,7 +268,7 @@ class Target:
         """Leave the replica that failed. Raises `error` when trying elsewhere is no use."""
         self.peer = None
         self._out.append(Close(peer))
-        if isinstance(error, ResourceExhaustedError) and not self._is_opened:
+        if isinstance(error, ResourceExhaustedError) and not peer.is_opened:
             length, has_answered = self._sequence.length, self.has_answered
             report = self._failover.wait_for_place(error, peer.replica, length, now_s, has_answered=has_answered)
             self._out.append(report)

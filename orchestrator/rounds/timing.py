@@ -63,7 +63,7 @@ class RoundTiming(msgspec.Struct, frozen=True):
 
     @property
     def plain_token_s(self) -> float:
-        """The same, prefills taken off."""
+        """`token_s` without what prefills added."""
         if self.first is None or self.last is None or not (token_s := self.token_s):
             return 0.0
         prefill_s = _prefill_s(self.first, self.last)

@@ -23,7 +23,7 @@ _MAX_WORDS = 8
 
 
 def is_right(answer: str, references: Sequence[str]) -> bool | None:
-    """By any of the references; None: they grade nothing."""
+    """Whether any of the references says so; None: they grade nothing."""
     graded = [right for reference in references if (right := _is_right(answer, reference)) is not None]
     return any(graded) if graded else None
 
@@ -83,5 +83,5 @@ def accuracy_of(ours: Sequence[float], baseline: Sequence[float]) -> Accuracy | 
 
 
 def _error(values: Sequence[float]) -> float:
-    """Of their mean."""
+    """Standard error of the mean of these values."""
     return statistics.stdev(values) / math.sqrt(len(values))

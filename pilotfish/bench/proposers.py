@@ -31,6 +31,8 @@ class Proposer:
 
 
 _CHAIN, _TREE = ("orchestrator.speculation.tree_nodes=0",), ("orchestrator.speculation.tree_nodes=16",)
+_PRICED = ("orchestrator.speculation.tree_nodes=auto",)
+"""Trees of drafters in the draft service that know how likely their tokens are."""
 _SUFFIXES = {Location.ORCHESTRATOR: "", Location.DRAFT_SERVICE: "-remote", Location.TARGET: "-in-target"}
 """Suffix of a drafter's name where it runs elsewhere than at its first place."""
 _WEIGHTS = {Needs.MODEL: "draft.model", Needs.FEATURES: "draft.head"}
@@ -41,7 +43,7 @@ def _placed(drafter: str, kind: DrafterKind, location: Location) -> Proposer:
     if location is Location.ORCHESTRATOR:
         return Proposer(name, drafter)
     if location is Location.DRAFT_SERVICE:
-        return Proposer(name, "draft", (f"draft.proposer={drafter}",), _WEIGHTS.get(kind.needs, ""))
+        return Proposer(name, "draft", (f"draft.proposer={drafter}", *_CHAIN), _WEIGHTS.get(kind.needs, ""))
     if kind.needs is Needs.TEXT:
         return Proposer(name, drafter, ("target.drafter.proposer=none", f"target.drafter.lookup={drafter}", *_CHAIN))
     return Proposer(name, drafter, (f"target.drafter.proposer={drafter}", *_CHAIN), "target.drafter.model")
@@ -52,8 +54,10 @@ def _after_suffix(proposer: Proposer) -> Proposer:
     return replace(proposer, name=f"{proposer.name}-suffix", overrides=(*proposer.overrides, f"{key}=suffix"))
 
 
-def _as_tree(proposer: Proposer) -> Proposer:
-    return replace(proposer, name=f"{proposer.name}-tree", overrides=(*proposer.overrides, *_TREE))
+def _as_tree(proposer: Proposer, kind: DrafterKind) -> Proposer:
+    is_priced = proposer.request_name == "draft" and kind.needs is not Needs.TEXT
+    tree = _PRICED if is_priced else _TREE
+    return replace(proposer, name=f"{proposer.name}-tree", overrides=(*proposer.overrides, *tree))
 
 
 def _proposers() -> Iterator[Proposer]:
@@ -68,7 +72,7 @@ def _proposers() -> Iterator[Proposer]:
             placed += map(_after_suffix, tuple(placed))
         yield from placed
         if kind.gives_trees:
-            yield from map(_as_tree, placed)
+            yield from (_as_tree(each, kind) for each in placed)
 
 
 PROPOSERS: Mapping[str, Proposer] = MappingProxyType({proposer.name: proposer for proposer in _proposers()})

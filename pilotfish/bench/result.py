@@ -12,7 +12,7 @@ from pilotfish.bench.machine import Machine, this_machine
 from pilotfish.bench.metrics import Row, rows_of
 from pilotfish.bench.quality import Quality
 from pilotfish.bench.suite import Run, Settings
-from pilotfish.bench.verdicts import Verdict, arm_verdicts_of, verdicts_of
+from pilotfish.bench.verdicts import ArmVerdict, arm_verdicts_of, verdicts_of
 from pilotfish.client.answer import GenerateOptions, ServiceInfo
 
 
@@ -25,9 +25,9 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     conditions: dict[str, str | int | float | bool]
     """Model, prompts, lengths, sampling: what the figures hold for."""
     rows: list[Row]
-    verdicts: list[Verdict]
+    verdicts: list[ArmVerdict]
     """One for each category, of its fastest exact arm."""
-    arm_verdicts: list[Verdict]
+    arm_verdicts: list[ArmVerdict]
     """One for each arm that drafts, over all categories."""
     qualities: dict[str, Quality] = {}
     """Qualities by arm, where texts may differ."""

@@ -107,7 +107,7 @@ class Run:
     """Qualities of our own arms, where texts may differ."""
 
 
-class Progress:
+class SuiteProgress:
     """Hears how a suite gets on; this one does not care."""
 
     def begin(self, num_answers: int) -> None:
@@ -136,13 +136,13 @@ def run_stations(
     prompts: Sequence[Prompt],
     settings: Settings,
     *,
-    progress: Progress | None = None,
+    progress: SuiteProgress | None = None,
 ) -> Run:
     """Measure every station's variants against plain decoding there.
 
     Raises PilotfishError for what cannot be had, where possible before anything is measured.
     """
-    progress = progress or Progress()
+    progress = progress or SuiteProgress()
     run = Run()
     num_arms = sum(1 + len(settings.variants(station.proposers)) for station in stations)
     progress.begin(num_arms * len(prompts) * settings.num_repeats)
@@ -171,7 +171,7 @@ def run_stations(
 
 
 @contextmanager
-def station_address(station: Station, progress: Progress) -> Iterator[str]:
+def station_address(station: Station, progress: SuiteProgress) -> Iterator[str]:
     """Where its orchestrator answers, for as long as the block lasts. Raises UnavailableError."""
     if station.config is None:
         yield station.address

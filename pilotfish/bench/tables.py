@@ -11,7 +11,7 @@ from rich.table import Table
 from pilotfish.bench.grading import Accuracy
 from pilotfish.bench.metrics import ALL, DraftMetrics, Row
 from pilotfish.bench.result import Result
-from pilotfish.bench.verdicts import Verdict
+from pilotfish.bench.verdicts import ArmVerdict
 
 STYLES = {
     "pays": "green",
@@ -95,7 +95,7 @@ def _opinion(result: Result, row: Row, name: Literal["mean_logprob", "other_toke
     return MISSING if quality is None else format(getattr(quality, name), form)
 
 
-def verdict_line(verdict: Verdict) -> str:
+def verdict_line(verdict: ArmVerdict) -> str:
     """The sentence, coloured."""
     style = STYLES.get(verdict.conclusion, "")
     return f"[{style}]{escape(verdict.sentence)}[/]" if style else escape(verdict.sentence)

@@ -18,13 +18,13 @@ Conclusion = Literal[
 ]
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class ArmVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """What to do in one category, or what to think of one arm over all."""
 
     category: str
     conclusion: Conclusion
     arm: str
-    """Of a category: the fastest one; where no answer has a speed, the first."""
+    """The fastest arm of a category; where no answer has a speed, the first."""
     proposer: str
     """The proposer to use; empty: leave speculation off."""
     num_speculative_tokens: int | None
@@ -33,7 +33,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str
 
 
-def verdicts_of(rows: Sequence[Row], variants: Mapping[str, Variant], *, must_be_identical: bool) -> list[Verdict]:
+def verdicts_of(rows: Sequence[Row], variants: Mapping[str, Variant], *, must_be_identical: bool) -> list[ArmVerdict]:
     """One for each category, then one over all.
 
     variants: what each of our own arms is, by its name. must_be_identical: every output must equal plain
@@ -54,7 +54,9 @@ def verdicts_of(rows: Sequence[Row], variants: Mapping[str, Variant], *, must_be
     return verdicts
 
 
-def arm_verdicts_of(rows: Sequence[Row], variants: Mapping[str, Variant], *, must_be_identical: bool) -> list[Verdict]:
+def arm_verdicts_of(
+    rows: Sequence[Row], variants: Mapping[str, Variant], *, must_be_identical: bool
+) -> list[ArmVerdict]:
     """One for each arm that drafts, the lossy ones included, over all categories. See verdicts_of."""
     *_, last = dict.fromkeys(row.category for row in rows)
     verdicts = []
@@ -66,10 +68,10 @@ def arm_verdicts_of(rows: Sequence[Row], variants: Mapping[str, Variant], *, mus
     return verdicts
 
 
-def _judge(best: Row, variant: Variant, differing: Sequence[Row]) -> Verdict:
+def _judge(best: Row, variant: Variant, differing: Sequence[Row]) -> ArmVerdict:
     conclusion = _conclusion(best, differing)
     use = conclusion in ("pays", "unclear")
-    return Verdict(
+    return ArmVerdict(
         category=best.category,
         conclusion=conclusion,
         arm=best.arm,

@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
-from pilotfish.bench.suite import Progress
+from pilotfish.bench.suite import SuiteProgress
 
 
-class BenchProgress(Progress):
+class BenchProgress(SuiteProgress):
     """One bar over all answers, with what is going on beside it; plain lines where there is no terminal."""
 
     def __init__(self, console: Console) -> None:

@@ -19,11 +19,12 @@ EXIT_INTERRUPTED = 130
 """128 + SIGINT, what shells report for a program that Ctrl-C ended."""
 
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_NOT_ALLOWED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
 @contextmanager
 def fail_on_error() -> Iterator[None]:
-    """Turn a PilotfishError and a full disk into one red line and exit code 1, Ctrl-C into exit code 130.
+    """Turn a PilotfishError, a full disk and another user's file into one red line and exit code 1, Ctrl-C into 130.
 
     Works as a context manager and as a decorator. Any other exception is a fault of ours and keeps
     its traceback.
@@ -36,10 +37,13 @@ def fail_on_error() -> Iterator[None]:
         _report(str(error) or type(error).__name__)
         raise typer.Exit(EXIT_FAILURE) from None
     except OSError as error:
-        if error.errno not in _NO_SPACE:
+        if error.errno in _NO_SPACE:
+            _discard_output()
+            _report(f"cannot write {error.filename or 'the output'}: {error.strerror}")
+        elif error.errno in _NOT_ALLOWED and error.filename:
+            _report(f"cannot use {error.filename}: {error.strerror}")
+        else:
             raise
-        _discard_output()
-        _report(f"cannot write {error.filename or 'the output'}: {error.strerror}")
         raise typer.Exit(EXIT_FAILURE) from None
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None

@@ -8,6 +8,7 @@ import socket
 from pilotfish.client.access import Access
 from pilotfish.client.answer import ServiceInfo
 from pilotfish.client.inference import InferenceClient
+from pilotfish.config.fields import address_of
 from pilotfish.errors import ConfigError, PilotfishError, UnavailableError
 
 PROBE_TIMEOUT_S = 1.0
@@ -26,7 +27,7 @@ def require_free(host: str, port: int) -> None:
     """Raise UnavailableError if the public address is taken, ConfigError if it is not this machine's."""
     if port == 0 or _is_free(host, port, "orchestrator.port"):
         return
-    address, other = f"{host}:{port}", _other_port("orchestrator.port", port)
+    address, other = address_of(host, port), _other_port("orchestrator.port", port)
     running = find_running(address)
     if running is not None:
         raise UnavailableError(f"Pilotfish already serves {running.model_id} on {address}: use it, stop it, or {other}")
@@ -37,7 +38,9 @@ def require_free_http(host: str, port: int) -> None:
     """As require_free, for the HTTP API's address."""
     if not _is_free(host, port, "orchestrator.http.port"):
         other = _other_port("orchestrator.http.port", port)
-        raise UnavailableError(f"another program listens on {host}:{port}: stop it, or {other} (-1: no HTTP API)")
+        raise UnavailableError(
+            f"another program listens on {address_of(host, port)}: stop it, or {other} (-1: no HTTP API)"
+        )
 
 
 def _other_port(setting: str, port: int) -> str:
@@ -56,5 +59,5 @@ def _is_free(host: str, port: int, setting: str) -> bool:
         raise ConfigError(f"port {port} needs privileges: {other}") from None
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
-            raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}") from None
+            raise ConfigError(f"cannot listen on {address_of(host, port)}: {error.strerror}") from None
         return False

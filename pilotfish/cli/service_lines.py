@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 
 from rich.console import Console
@@ -59,5 +60,6 @@ class Printer:
         self._print(Text("stopped"))
 
     def _print(self, text: Text) -> None:
-        self._console.print(text, soft_wrap=True)
-        self._console.file.flush()
+        with contextlib.suppress(OSError):  # a full disk takes a line, not the services
+            self._console.print(text, soft_wrap=True)
+            self._console.file.flush()

@@ -17,7 +17,13 @@ from pilotfish.config.deployment import (
 from pilotfish.config.draft import DraftConfig
 from pilotfish.config.emulation import EmulationConfig
 from pilotfish.config.engine import DEFAULT_KV_CACHE_TOKENS, AttentionKernels, CpuKernels, EngineConfig, Quantization
-from pilotfish.config.environment import default_cache_dir, default_config_file, environment, setting_variables
+from pilotfish.config.environment import (
+    default_cache_dir,
+    default_config_file,
+    environment,
+    service_environment,
+    setting_variables,
+)
 from pilotfish.config.learning import LearningConfig
 from pilotfish.config.orchestrator import HttpConfig, OrchestratorConfig, RoutingConfig
 from pilotfish.config.paths import with_absolute_paths
@@ -61,6 +67,7 @@ __all__ = [
     "default_config_file",
     "environment",
     "load_config",
+    "service_environment",
     "setting_variables",
     "with_absolute_paths",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -67,6 +68,15 @@ class Config:
         )
 
     @property
+    def heads(self) -> tuple[str, ...]:
+        """Heads and trained exits that the services load, by their names or folders."""
+        if self.emulation.is_on:
+            return ()
+        draft = self.draft
+        is_pools = draft.num_replicas > 0 and draft.proposer in drafters_of(Needs.FEATURES, Location.DRAFT_SERVICE)
+        return tuple(filter(None, (self.target.drafter.model, draft.head if is_pools else "")))
+
+    @property
     def learning_head(self) -> str:
         """The EAGLE-3 head that drafts, in the target or in the draft service, by its name or folder; empty: none."""
         if self.emulation.is_on:
@@ -85,7 +95,7 @@ class Config:
         """What engines and the trainer share (draft.learning.folder)."""
         if self.draft.learning.folder:
             return Path(self.draft.learning.folder).expanduser()
-        names = (Path(name).expanduser().name for name in (self.target.model, self.learning_head))
+        names = map(_folder_name, (self.target.model, self.learning_head))
         return Path(self.cache_dir).expanduser() / "learning" / "--".join(names)
 
     @property
@@ -130,6 +140,12 @@ class Config:
 
 
 _ADAPTER = TypeAdapter(Config)
+
+
+def _folder_name(model: str) -> str:
+    """The last part of a model's name; where it has more, a digest tells it from others that end alike."""
+    path = Path(model).expanduser()
+    return path.name if path.name == model else f"{path.name}-{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
 
 
 def config_from_dict(values: dict[str, Any], source: str = "the configuration") -> Config:
@@ -213,7 +229,9 @@ def override_value(values: dict[str, Any], key: str, text: str, source: str) -> 
         if not isinstance(node, dict):
             raise ConfigError(f"{source}: {section} is not a section")
     try:
-        node[last] = yaml.safe_load(text)
+        value = yaml.safe_load(text)
+        is_text = isinstance(value, dict) and not text.lstrip().startswith("{")  # such as the address `::`
+        node[last] = text if is_text else value
     except yaml.YAMLError:
         raise ConfigError(f"{source}: {text!r} is not a YAML value; quote it: {key}='...'") from None
 

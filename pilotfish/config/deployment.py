@@ -22,11 +22,9 @@ class AutoscalingConfig:
     min_replicas: PositiveInt = 1
     """Minimum replicas, at least 1."""
     target_sequences: PositiveFloat = 32.0
-    """Open sequences per replica to aim at. In the target pool, requests queued at the orchestrators count too. The
-    default is half of engine.max_sequences."""
+    """Open sequences per replica to aim at, queued requests included in the target pool."""
     target_kv_usage: PositiveShare = 0.8
-    """Share of KV blocks in use to aim at. The pool gets the larger of the sizes that this and
-    target_sequences ask for."""
+    """Share of KV blocks in use to aim at. The larger of the two sizes counts."""
     look_back_s: float = 30.0
     """Window over which load is averaged; longer than report_interval_s."""
     report_interval_s: PositiveFloat = 10.0
@@ -62,15 +60,15 @@ class PoolConfig:
     num_cpus: NonNegativeFloat = 0.1
     """CPUs reserved per replica; engine.num_threads sets its threads."""
     num_gpus: NonNegativeFloat | None = None
-    """GPUs reserved per replica, or per rank of a tensor-parallel target; below 1 shares a GPU. null: 1 if the engine
-    uses one; under `pilotfish serve`, an equal share."""
+    """GPUs reserved per replica, or per rank; below 1 shares a GPU. null: 1 if the engine uses one; under `pilotfish
+    serve`, an equal share."""
     resources: Mapping[str, PositiveFloat] = field(default_factory=dict)
     """Custom Ray resources reserved per replica."""
     max_replicas_per_node: NonNegativeInt = 0
     """Maximum replicas on a node; 0: no limit. Not for tensor-parallel replicas."""
     surge_percent: Annotated[int, Field(ge=0, le=100)] = 0
-    """Percent of replicas that a rolling update starts before it stops old ones. 0 needs no spare GPU, but a pool of
-    one replica is down meanwhile."""
+    """Percent of replicas that a rolling update starts before it stops old ones. With 0 a pool of one replica is down
+    meanwhile."""
 
     def __post_init__(self) -> None:
         gpus = self.num_gpus
@@ -93,8 +91,8 @@ class OrchestratorPoolConfig(PoolConfig):
     """Resources and nodes of an orchestrator. With a fixed port, a node runs at most one."""
 
     drain_s: NonNegativeFloat = 30.0
-    """Time for open requests to end when a service of any pool stops, with Ray or without; new ones are refused. A
-    second SIGTERM or Ctrl-C ends it at once."""
+    """Time for open requests to end when a service of any pool stops, with Ray or without. A second SIGTERM or Ctrl-C
+    ends it at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,3 +107,11 @@ class DeploymentConfig:
     """The draft pool."""
     orchestrator: OrchestratorPoolConfig = field(default_factory=OrchestratorPoolConfig)
     """The orchestrators."""
+    trainer: PoolConfig = field(default_factory=PoolConfig)
+    """The trainer of `draft.learning`."""
+
+    def __post_init__(self) -> None:
+        require(
+            not self.trainer.surge_percent,
+            "deployment.trainer.surge_percent must be 0: a trainer does not start beside another one",
+        )

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, NonNegativeFloat, NonNegativeInt
 
 from pilotfish.config.engine import EngineConfig
-from pilotfish.config.fields import STRICT, OptionalPort, Port, Share, require
+from pilotfish.config.fields import STRICT, Host, OptionalPort, Port, Share, require
 from pilotfish.config.learning import LearningConfig
 from pilotfish.config.paths import HeadOrPath, ModelOrPath
 from pilotfish.messages import MAX_DRAFT_CANDIDATES
@@ -21,25 +21,21 @@ class DraftConfig:
     __pydantic_config__ = STRICT
 
     proposer: str = "auto"
-    """`suffix` (suffix decoding), `ngram` (prompt lookup), `model` (a causal LM), `eagle3`
-    or `medusa` (heads on the target's hidden states). `auto`: `suffix`, which needs no draft service where there is
-    one orchestrator (see [proposers](proposers.md#choosing-one))."""
+    """`suffix`, `ngram` (lookups), `model` (a causal LM), `eagle3` or `medusa` (heads);
+    [which](proposers.md#choosing-one). `auto`: `suffix`, which needs no draft service where there is one
+    orchestrator."""
     model: ModelOrPath = ""
-    """Draft model of proposer `model`: catalogue name, hub id, folder or GGUF file. Empty: the target's, whose
-    tokenizer the other proposers need."""
+    """Draft model of proposer `model`: catalogue name, hub id, folder or GGUF file. Empty: the target's."""
     vocabulary: Literal["same", "auto", "intersection", "text"] = "same"
-    """How a draft model drafts that has another tokenizer than target.model
-    ([proposers](proposers.md#another-vocabulary)). `same`: not at all. `intersection`: with the tokens that both have.
-    `text`: as text, tokenised anew. `auto`: the first where each has 0.6 of the other's tokens of a text, else the
-    second."""
+    """How a draft model with [another tokenizer](proposers.md#another-vocabulary) than target.model drafts. `same`: not
+    at all."""
     targets: tuple[ModelOrPath, ...] = ()
-    """Models beside target.model whose tokenizers the draft model is translated to, so that one pool drafts for targets
-    of several families: a peer is known by its tokenizer. Those with the draft model's own are served in any case.
-    Needs a `vocabulary` other than `same`."""
+    """Models beside target.model to whose tokenizers the draft model is translated. Needs a `vocabulary` other than
+    `same`."""
     head: HeadOrPath = ""
-    """Heads of `eagle3` or `medusa`: a folder, or the name of one that comes with Pilotfish. Empty: the one for the
+    """Heads of `eagle3` or `medusa`: a folder, or the name of one that comes with Pilotfish. Empty: those for the
     target."""
-    host: str = "127.0.0.1"
+    host: Host = "127.0.0.1"
     """As target.host."""
     port: Port = 50062
     """As target.port."""
@@ -48,16 +44,16 @@ class DraftConfig:
     num_replicas: NonNegativeInt = 1
     """Replicas under Ray Serve; 0: no draft pool."""
     prompt_lookup_min: int = 2
-    """Shortest n-gram looked up, in tokens (vLLM's name)."""
+    """Shortest n-gram looked up, in tokens."""
     prompt_lookup_max: int = 4
-    """Longest n-gram looked up, tried first (vLLM's name)."""
+    """Longest n-gram looked up, tried first."""
     lookup_min_probability: Share = 0.08
-    """A lookup extends its draft while the estimated probability that all of it is accepted is at least this."""
+    """A lookup extends its draft while all of it is accepted with at least this probability."""
     suffix_shared_tokens: int = 65536
-    """Tokens of other requests' recent outputs that `suffix` searches, some 500 bytes each. 0 isolates requests;
-    with sharing, timing can reveal that another request of the same `cache_salt` got a similar answer."""
+    """Tokens of other requests' recent outputs that `suffix` searches, some 500 bytes each. [0 isolates
+    requests](proposers.md#outputs-of-other-requests)."""
     lookup_min_accepted_tokens: NonNegativeFloat = 1.0
-    """A lookup before another drafter is used if it expects at least this many accepted tokens, else the other is."""
+    """A lookup before another drafter is used if it expects so many accepted tokens."""
     top_m: Annotated[int, Field(ge=1, le=MAX_DRAFT_CANDIDATES)] = 32
     """Candidates kept per draft token, for rejection sampling; at most 1024."""
     engine: EngineConfig = field(default_factory=EngineConfig)

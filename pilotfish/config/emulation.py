@@ -21,16 +21,14 @@ class EmulationConfig:
     """Hardware profile: `a100-70b`, `h100-70b-tp4`, `cpu`, `instant`, or a file written by `pilotfish profile`. Empty:
     real engines."""
     acceptance: Share | Annotated[tuple[Share, ...], Field(min_length=1)] = 0.8
-    """Probability that a draft token is accepted if all before it were. A list has one per position, the last for all
-    further ones."""
+    """Probability that a draft token is accepted if all before it were; a list has one per position."""
     drafter: str = ""
-    """One of the profile's `drafters` in the draft pool, with the acceptance that it has there instead of `acceptance`;
-    a head gets features of the same size. If `target.drafter.proposer` is `eagle3`, the head that is in the target.
-    Empty: the profile's draft model, and its first head."""
+    """One of the profile's `drafters`, with its own acceptance: in the draft pool or, if `target.drafter.proposer` is
+    `eagle3`, in the target. Empty: its draft model, or first head."""
     step_acceptance: Share = 0.8
-    """Probability that a step of reasoning ([lossy](lossy.md)) gets the best score, else it gets the worst."""
+    """Probability that a [step of reasoning](lossy.md) gets the best score, else it gets the worst."""
     time_scale: PositiveFloat = 1.0
-    """Factor on every step's time. If speed-ups at 1 and 5 differ, this machine's CPU limits the result."""
+    """Factor on every step's time."""
     seed: NonNegativeInt = 0
     """Decides which tokens and steps are accepted; does not change the target's own text."""
     max_sequences: NonNegativeInt = 0

@@ -12,7 +12,7 @@ from pilotfish.config.fields import STRICT, PositiveShare, require
 
 Quantization = Literal["auto", "none", "lossless", "int8", "int4", "fp8"]
 AttentionKernels = Literal["auto", "triton", "sdpa"]
-CpuKernels = Literal["auto", "avx512", "avx2"]
+CpuKernels = Literal["auto", "amx", "avx512", "avx2"]
 
 DEFAULT_KV_CACHE_TOKENS = 32768
 _MAX_LOGIT_ROWS = 512
@@ -28,50 +28,44 @@ class EngineConfig:
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     """Type of weights, activations and KV cache."""
     quantization: Quantization = "none"
-    """Weight format. CPU: `int8`, `int4` (weights and 8-bit activations in blocks of 32) or `lossless` (packs weights
-    that come from GGUF's Q8_0 or Q4_1, same outputs). GPU: `int8` or `fp8` (weights per output channel, activations
-    per token). `auto`: the least lossy in which weights, the drafter beside them, KV cache and kept features fit the
-    memory that is free at start (on a CPU `lossless` comes right after `none`, with what the weights' first rows say
-    that it saves); the log says which. It cannot know what another service on the same host is about to take:
-    where both start there, name a format for one of them, or start them one after the other."""
+    """Weight format. CPU: [`int8`, `int4`, `lossless`](decisions/0004-quantised-weights.md). GPU: [`int8`,
+    `fp8`](gpu.md#8-bit-weights). `auto`: the least lossy that fits the memory that is free at start, drafter and KV
+    cache included; where two services start on one host, name a format."""
     device: str = "cpu"
-    """`cpu`, `cuda`, `cuda:N`, or `auto` (the first visible GPU, else the CPU). Under Ray use `cuda`: `auto` reserves
-    no GPU."""
+    """`cpu`, `cuda`, `cuda:N`, or `auto` (the first visible GPU, else the CPU). Under Ray `cuda`: `auto` reserves no
+    GPU."""
     attention: AttentionKernels = "auto"
-    """Attention on a GPU: `triton` (our kernels), `sdpa` (torch's, without graphs), or `auto` (triton where it can)."""
+    """On a GPU: our kernels, torch's (without graphs), or ours where they can."""
     cuda_graphs: bool = True
     """GPU: record the usual step shapes at start-up and replay them."""
     gpu_memory_utilization: PositiveShare = 0.9
-    """Share of a GPU's memory for this engine (vLLM's name), if kv_cache_tokens is 0. Engines on one GPU must split
-    it."""
+    """Share of a GPU's memory for this engine, if kv_cache_tokens is 0. Engines on one GPU must split it."""
     num_threads: NonNegativeInt = 0
     """Compute threads; 0: the cores that this process may use."""
     deterministic: bool = True
-    """CPU: logits do not depend on the batch, which is checked at start-up. Prefill is slower. No effect on a GPU."""
+    """CPU: logits do not depend on the batch. Prefill is slower. No effect on a GPU."""
     compile: bool = True
-    """CPU: compile the native kernels with the system's C++ compiler (some seconds, cached). GPU: torch.compile fuses
-    the small kernels of a model's layers (a longer start; needs a C compiler and Python's headers)."""
+    """CPU: compile the native kernels (some seconds, cached). GPU: torch.compile of a model's layers (a longer start).
+    Both need a compiler."""
     kernels: CpuKernels = "auto"
-    """CPU: what the native kernels are compiled for. `auto`: all that the processor has; `avx512` (with its products of
-    bfloat16 and 8-bit integers, if it has both) or `avx2`: no more than that, to compare. Logits differ between them;
-    an engine whose processor lacks them does not start."""
+    """CPU: use all that the processor has, or no more than this, to compare. `amx` sums in another order than the
+    others, so the targets of a pool must agree on it: `avx512` where only some have it."""
     max_context_tokens: NonNegativeInt = 0
     """Maximum tokens of prompt plus output; 0: the model's limit."""
     kv_cache_tokens: int = DEFAULT_KV_CACHE_TOKENS
-    """Capacity of the KV cache in tokens, over all sequences. 0: on a GPU, what gpu_memory_utilization leaves (with
-    several ranks, on the GPU with the least room); on the CPU, the default."""
+    """Capacity of the KV cache, over all sequences. 0: on a GPU, what gpu_memory_utilization leaves; on the CPU, the
+    default."""
     max_sequences: PositiveInt = 64
     """Maximum open sequences; further requests queue."""
     max_batch_tokens: int = 512
-    """Maximum tokens per step. While others decode, prefills in a target take fewer: as many as make a step twice as
-    long for each prompt that waits."""
+    """Maximum tokens per step. While others decode, prefills in a target take fewer."""
     prefix_caching: bool = True
     """Share the KV blocks of equal prefixes."""
     step_timeout_s: NonNegativeFloat = 0.0
-    """Time without a sign of life after which an engine counts as hung and is ended, so that requests go on elsewhere;
-    0: 60 s for ranks and on a GPU, never in one process on the CPU. Must exceed the longest step."""
+    """An engine without a sign of life for so long is ended; 0: 60 s for ranks and on a GPU, never in one process on
+    the CPU. Must exceed the longest step."""
     max_draft_tokens: PositiveInt = 32
-    """Maximum draft tokens per round, all branches of a tree together. Where targets differ, the least counts."""
+    """Maximum draft tokens per round, all branches of a tree together."""
 
     @property
     def max_logit_rows(self) -> int:

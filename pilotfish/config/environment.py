@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from pilotfish.errors import ConfigError
 
@@ -13,6 +14,9 @@ CONFIG_FILE = "PILOTFISH_CONFIG"
 SETTING_PREFIX = "PILOTFISH__"
 """PILOTFISH__TARGET__ENGINE__DEVICE=cuda is target.engine.device. Two underscores, because Kubernetes puts
 PILOTFISH_PORT and the like into every container beside a Service named `pilotfish`."""
+_SERVICE_VARIABLES = MappingProxyType({"GRPC_EXPERIMENTS": "-event_engine_client,-event_engine_listener"})
+"""Have gRPC wait for messages on the thread that tells asyncio of them. Its event engine wakes two threads more for
+each: a round in which nothing is computed takes 0.75 ms with it and 0.53 without (grpcio 1.85, two cores)."""
 
 
 def default_config_file() -> str:
@@ -47,3 +51,9 @@ def environment(variables: Mapping[str, str] | None = None, *, without: Collecti
     """This process's environment for a child: with `variables` set and those named in `without` left out."""
     kept = {name: value for name, value in os.environ.items() if name not in without}
     return {**kept, **(variables or {})}
+
+
+def service_environment(*, without: Collection[str] = ()) -> dict[str, str]:
+    """As `environment`, for a child that is a service: gRPC reads its variables when it is imported. What is set stays
+    as it is."""
+    return {**_SERVICE_VARIABLES, **environment(without=without)}

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 from pilotfish.errors import ConfigError
 
 STRICT = ConfigDict(extra="forbid")
 """Unknown keys are errors."""
 
+Host = Annotated[str, AfterValidator(lambda text: text.strip("[]"))]
+"""An address or a name to listen on; of IPv6 also in brackets."""
 Port = Annotated[int, Field(ge=0, le=65535)]
 """0: a free one."""
 OptionalPort = Annotated[int, Field(ge=-1, le=65535)]
 """-1: none."""
 Share = Annotated[float, Field(ge=0, le=1)]
 PositiveShare = Annotated[float, Field(gt=0, le=1)]
+
+
+def address_of(host: str, port: int) -> str:
+    """`host:port`, with an IPv6 address in brackets."""
+    host = host.strip("[]")
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def yaml_word(value: object) -> object:

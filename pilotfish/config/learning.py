@@ -19,7 +19,7 @@ class LearningConfig:
 
     enabled: bool = False
     """Keep verified text of requests that allow it, and train the head that drafts on it (`pilotfish service trainer`).
-    For proposer `eagle3`, in the target or in the draft service."""
+    For proposer `eagle3`."""
     folder: PathText = ""
     """Folder that engines and the trainer share. Empty: in the cache, by target and head."""
     max_bytes: PositiveInt = 256_000_000
@@ -27,19 +27,18 @@ class LearningConfig:
     max_age_s: PositiveFloat = 3600.0
     """Maximum age of a text."""
     key_file: PathText = ""
-    """File with 32 random bytes, as they are or in base64: texts are encrypted with them. Empty: they are not."""
+    """File with 32 random bytes, raw or in base64, that texts are encrypted with. Empty: they are not."""
     salted: bool = False
     """Learn from requests with a `cache_salt` as well."""
     data: PathText = ""
-    """Folder of features that `pilotfish train` has kept of the head's own data; mixed in, so that it is not forgotten.
-    Empty: none."""
+    """Folder of features that `pilotfish train` has kept of the head's own data; mixed in. Empty: none."""
     data_share: Share = 0.5
     """Share of `data` among the tokens of a candidate's training."""
     min_tokens: PositiveInt = 8192
     """Answer tokens that a candidate is trained on; so many must be new."""
     max_minutes: PositiveFloat = 3.0
     """Maximum time of a candidate's training."""
-    learning_rate: PositiveFloat = 1e-4
+    learning_rate: PositiveFloat = 5e-4
     """Peak of a candidate's learning rate."""
     held_out_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """Share of prompts whose texts are only judged by."""

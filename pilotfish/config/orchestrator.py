@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
-from pilotfish.config.fields import STRICT, OptionalPort, Port, PositiveShare, Share, require
+from pilotfish.config.fields import STRICT, Host, OptionalPort, Port, PositiveShare, Share, require
 from pilotfish.config.paths import PathText
 from pilotfish.config.speculation import SpeculationConfig
 
@@ -20,8 +20,7 @@ class RoutingConfig:
     __pydantic_config__ = STRICT
 
     policy: Literal["prefix_aware", "least_loaded"] = "prefix_aware"
-    """`prefix_aware`: the replica that has most of the prompt cached, while loads stay even ([routing](routing.md)).
-    `least_loaded`: by load alone."""
+    """Replicas are chosen by [cached prefix](routing.md) while loads stay even, or by load alone."""
     cache_threshold: Share = 0.3
     """Share of the prompt that must be cached; below it, load decides."""
     balance_abs_threshold: NonNegativeInt = 8
@@ -35,6 +34,8 @@ class RoutingConfig:
     """Prefix blocks of 16 tokens remembered per replica, at some 100 bytes each."""
 
 
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#\s]+")
+"""What a browser says: a scheme, a host and perhaps a port."""
 DEFAULT_HTTP_PORT = 8000
 """Where clients of vLLM and others look."""
 
@@ -45,38 +46,46 @@ class HttpConfig:
 
     __pydantic_config__ = STRICT
 
-    host: str = ""
+    host: Host = ""
     """Address to listen on; empty: orchestrator.host."""
     port: OptionalPort | None = None
     """Port; 0: a free one, -1: no HTTP. null: 8000, or a free one if orchestrator.port is 0."""
     probe_port: OptionalPort = -1
-    """Port of `/health` and `/ready` alone, for Kubernetes' probes: without TLS, and whatever the API's connections are
-    at. -1: none."""
+    """Port of `/health` and `/ready` alone, for Kubernetes' probes, without TLS. -1: none."""
     allowed_hosts: tuple[str, ...] = ()
-    """Names that clients may call the server by if no API keys are set, such as `models.example` or `*.example`; `*`:
-    any. IP addresses and localhost need no entry. Against DNS rebinding ([SECURITY.md](../SECURITY.md))."""
+    """Names (`models.example`, `*.example`; `*`: any) that clients may call the server by if no API keys are set
+    ([SECURITY.md](../SECURITY.md))."""
     cors_origins: tuple[str, ...] = ()
-    """Origins whose pages may call the API, such as `https://chat.example`; `*`: all. The playground needs none."""
+    """Origins whose pages may call the API, such as `https://chat.example`; `*`: all."""
     max_held_body_bytes: PositiveInt = 64_000_000
-    """Maximum bytes of HTTP bodies and gRPC messages in memory, from their reading to the answer's end, but for the
-    first 64 KiB of each; at least four of the largest. An API key, without keys an address, may hold as much as
-    is free, thus half of all if it is alone; beyond, requests get 429, calls RESOURCE_EXHAUSTED."""
+    """Maximum bytes of HTTP bodies and gRPC messages in memory, but for the first 64 KiB of each; beyond, requests get
+    429, calls RESOURCE_EXHAUSTED."""
     max_choices: PositiveInt = 128
-    """Maximum answers per request (`n` times prompts). Each answer queues as a request."""
+    """Maximum answers per request (`n` times prompts)."""
     strict_fields: bool = False
-    """Refuse unknown fields with 400. Otherwise they are ignored and named in the header
-    `x-pilotfish-ignored-fields`."""
+    """Refuse unknown fields with 400, instead of naming them in the header `x-pilotfish-ignored-fields`."""
     reasoning_parser: Literal[
         "auto", "none", "deepseek_r1", "qwen3", "glm45", "mistral", "seed_oss", "openai_gptoss", "granite"
     ] = "auto"
-    """Marks of reasoning in answers (vLLM's names). `auto`: from the chat template. `none`: reasoning stays in the
-    answer."""
+    """Marks of reasoning in answers. `auto`: from the chat template. `none`: reasoning stays in the answer."""
     tool_call_parser: Literal["auto", "hermes", "llama3_json", "mistral", "deepseek_v3", "deepseek_v31", "openai"] = (
         "auto"
     )
-    """Format of tool calls (vLLM's names). `auto`: from the chat template."""
+    """Format of tool calls. `auto`: from the chat template."""
     keep_alive_timeout_s: PositiveInt = 75
     """Idle connections are closed after this. Keep it above the clients' own."""
+
+    def __post_init__(self) -> None:
+        for name in self.allowed_hosts:
+            require(
+                not set("/: ") & set(name),
+                f"orchestrator.http.allowed_hosts: {name!r} is not a name alone, such as models.example",
+            )
+        for origin in self.cors_origins:
+            require(
+                origin == "*" or _ORIGIN.fullmatch(origin) is not None,
+                f"orchestrator.http.cors_origins: {origin!r} is not an origin alone, such as https://chat.example",
+            )
 
 
 DNS_PREFIX = "dns:///"
@@ -96,55 +105,51 @@ class OrchestratorConfig:
 
     __pydantic_config__ = STRICT
 
-    host: str = "127.0.0.1"
+    host: Host = "127.0.0.1"
     """Address of gRPC and, by default, HTTP."""
     port: Port = 50051
     """Port of the gRPC API; 0: a free one."""
     num_replicas: PositiveInt = 1
     """Replicas under Ray Serve."""
     served_model_name: tuple[str, ...] = ()
-    """Names of the model in requests; answers carry the first (vLLM's name). Empty: the target's own."""
+    """Names of the model in requests; answers carry the first. Empty: the target's own."""
     chat_template: PathText = ""
     """Jinja file in place of the model's chat template."""
     generation_config: Literal["auto", "none"] = "auto"
-    """Sampling of requests that leave a field out: `auto`: what the model's generation_config.json sets (temperature,
-    top_p, top_k, min_p, repetition_penalty), as vLLM does. `none`: temperature 1 and nothing else (vLLM's `vllm`). The
-    file's end tokens count with either."""
+    """[Sampling](models.md#sampling-defaults) of requests that leave a field out. `auto`: the model's
+    generation_config.json. `none`: temperature 1 (vLLM's `vllm`)."""
     target_addresses: tuple[str, ...] = ()
-    """The `host:port` of each target replica; `dns:///NAME:PORT` is every address of a name. Leave empty under Ray and
+    """The `host:port` of each target replica; `dns:///NAME:PORT` is every address of a name. Empty under Ray and
     `pilotfish up`."""
     draft_addresses: tuple[str, ...] = ()
-    """The same for draft replicas; empty: none."""
+    """The `host:port` of each draft replica, as for target replicas; empty: none."""
     resolve_interval_s: PositiveFloat = 2.0
-    """How often names are looked up, and so how soon a new replica is found."""
+    """How often names are looked up."""
     max_concurrent_requests: PositiveInt = 256
-    """Maximum requests served at once, fewer if the target replicas hold fewer (engine.max_sequences). Others queue."""
+    """Maximum requests served at once, fewer if the target replicas hold fewer. Others queue."""
     max_queued_requests: NonNegativeInt = 1024
-    """Maximum queued requests. Others are refused with RESOURCE_EXHAUSTED and a retry hint. 0: no queue."""
+    """Maximum queued requests. Others get RESOURCE_EXHAUSTED and a retry hint. 0: no queue."""
     max_queued_requests_per_client: PositiveInt = 512
-    """The same per client. A client is its API key, else its `x-client-id`, else its address."""
+    """Maximum queued requests per [client](routing.md#who-is-next)."""
     max_queue_time_s: PositiveFloat = 60.0
-    """Maximum time in the queue, then RESOURCE_EXHAUSTED. A call's deadline may be sooner."""
+    """Maximum time in the queue, then RESOURCE_EXHAUSTED."""
     max_prompt_bytes: PositiveInt = 4_000_000
-    """Maximum size of a request, over gRPC at least 4 MiB; larger ones are refused before they are read."""
+    """Maximum size of a request (over gRPC at least 4 MiB)."""
     max_listed_tokens: PositiveInt = 1024
-    """Maximum entries of `logit_bias`, `stop_token_ids` and `allowed_token_ids`, each (OpenAI allows 300). Every step
-    pays for them."""
+    """Maximum entries of `logit_bias`, `stop_token_ids` and `allowed_token_ids`, each."""
     connect_timeout_s: PositiveFloat = 60.0
     """How long a request waits for a target replica (then UNAVAILABLE) and for room on one (then
     RESOURCE_EXHAUSTED)."""
     silence_timeout_s: Annotated[float, Field(ge=1)] = 3.0
-    """A replica silent for this long is lost, and its requests move. Replicas report twice a second."""
+    """A replica silent for this long is lost, and its requests move."""
     slow_reader_tokens: PositiveInt = 1024
     """Output tokens buffered for a slow client before its sequence pauses."""
     stream_interval_tokens: PositiveInt = 1
-    """Minimum tokens per message (vLLM's stream_interval), except at an answer's start and end."""
+    """Minimum tokens per message, except at an answer's start and end."""
     num_threads: PositiveInt = 2
-    """Threads that read large bodies and prompts and write long log-probabilities, in turns fair to clients by the time
-    it takes."""
+    """Threads that read large bodies and prompts and write long log-probabilities."""
     max_prompt_logprobs: PositiveInt = 131_072
-    """Maximum log-probabilities of prompt tokens a request may ask for: tokens, times one more than the likeliest that
-    are returned, times answers."""
+    """Maximum log-probabilities of prompt tokens of a request: tokens times (likeliest + 1) times answers."""
     http: HttpConfig = field(default_factory=HttpConfig)
     """The OpenAI-compatible HTTP API."""
     routing: RoutingConfig = field(default_factory=RoutingConfig)
@@ -161,12 +166,12 @@ class OrchestratorConfig:
 
     @property
     def http_host(self) -> str:
-        """Where the HTTP API listens."""
+        """Address at which the HTTP API listens."""
         return self.http.host or self.host
 
     @property
     def http_port(self) -> int:
-        """The same; 0: on a free port, -1: nowhere."""
+        """Port on which the HTTP API listens; 0: a free one, -1: none."""
         if self.http.port is not None:
             return self.http.port
         return DEFAULT_HTTP_PORT if self.port else 0

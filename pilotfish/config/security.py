@@ -28,13 +28,12 @@ class InternalSecurityConfig:
     private_key: PathText = ""
     """PEM file: the certificate's key, without a pass phrase."""
     ca: PathText = ""
-    """PEM file: the authority of all link certificates. Use it for nothing else, because its certificates grant
-    access."""
+    """PEM file: the authority of all link certificates, and of nothing else: its certificates grant access."""
     server_name: str = ""
     """Name in every replica's certificate. Empty: the host dialled, an IP address under Ray."""
     token_file: PathText = ""
-    """File with random tokens of at least 32 characters, one a line. Replicas accept all, orchestrators send the first.
-    `pilotfish serve` creates one if nothing is configured."""
+    """File with random tokens of at least 32 characters, one a line. Replicas accept all, orchestrators send the
+    first."""
     allow_unauthenticated: bool = False
     """Allow replicas to listen beyond loopback without certificate or token. Only for private networks."""
 
@@ -72,31 +71,29 @@ class PublicSecurityConfig:
     client_ca: PathText = ""
     """PEM file: the authority of client certificates. Empty: clients need none."""
     api_keys_file: PathText = ""
-    """API keys, hashed, with limits, written by `pilotfish keys`."""
+    """API keys, hashed, with limits, written by `pilotfish keys`. Without keys, everybody may ask."""
     api_key_sha256: tuple[str, ...] = ()
-    """SHA-256 of further API keys, without limits. Without this and `api_keys_file` no key is needed."""
+    """SHA-256 of further API keys, without limits."""
     request_read_timeout_s: PositiveFloat = 30.0
-    """An HTTP connection whose request is incomplete after this is closed; a gRPC call whose message is, ended."""
+    """An HTTP request, or a gRPC call's message, that is incomplete after this is ended."""
     max_header_bytes: Annotated[int, Field(ge=4096)] = 32 * 1024
     """Maximum size of an HTTP request's line, headers and trailers, or of a gRPC call's metadata."""
     max_connections: PositiveInt = 8192
-    """Maximum connections, of HTTP and of gRPC each. One more over HTTP takes the place of the one that has waited
-    longest for its client; if all are being answered, or over gRPC, it is closed."""
+    """Maximum connections, of HTTP and of gRPC each."""
     max_connections_per_address: PositiveInt = 4096
-    """The same for one client address over HTTP (IPv6: a /64 network). A proxy before the API is one address."""
+    """Maximum connections of one client address over HTTP (IPv6: a /64 network). A proxy before the API is one
+    address."""
     max_stranger_share: Annotated[float, Field(gt=0, le=1)] = 0.1
-    """Share of the event loop's time for reading what connections send of which no request was accepted, or whose last
-    one was refused, and for refusing it. Beyond, they wait in turns fair to addresses; accepted requests do not
-    count."""
+    """Share of the event loop's time for connections of which no request was accepted, or whose last one was
+    refused."""
     grpc_max_streams: PositiveInt = 4096
-    """Maximum calls at once on one gRPC connection. The client's library keeps more back; of a connection's first burst
-    they are UNAVAILABLE."""
+    """Maximum calls at once on one gRPC connection."""
     grpc_max_connection_age_s: PositiveFloat = 3600.0
     """A gRPC connection takes no new calls after this; the client's library opens another."""
     grpc_max_connection_idle_s: PositiveFloat = 300.0
-    """The same for one without calls, which is closed."""
+    """A gRPC connection without calls is closed after this."""
     response_write_timeout_s: PositiveFloat = 60.0
-    """An HTTP connection whose client takes nothing of its answer for this long is closed (on Linux)."""
+    """An HTTP connection whose client takes nothing for this long is closed (on Linux)."""
 
     def __post_init__(self) -> None:
         require(

@@ -36,7 +36,7 @@ def head_folder(name_or_path: str) -> Path:
         shipped = sorted({path.parent.name for folder in _FOLDERS for path in folder.glob("*/config.json")})
         raise ModelNotFoundError(
             f"{name_or_path!r} is no folder of a draft head; the heads that come with Pilotfish: "
-            f"{', '.join(shipped) or 'none'}"
+            f"{', '.join(shipped) or 'none'}. Download one of the hub first: hf download ORG/HEAD --local-dir FOLDER"
         )
     return found
 

@@ -26,57 +26,48 @@ class SpeculationConfig:
     mode: Annotated[Literal["auto", "off", "on"], BeforeValidator(yaml_word)] = "auto"
     """`auto`: draft while that is measured to be faster. `on`: in every round. `off`: never."""
     num_speculative_tokens: Literal["auto"] | PositiveInt = "auto"
-    """Draft tokens per round, or depth of a draft tree (vLLM's name). The maximum in mode `auto`. `auto`: 5, and with
-    the draft pool in mode `auto` as many as 8, where that is measured to be faster."""
+    """Draft tokens per round, or depth of a draft tree; the maximum in mode `auto`. `auto`: 5, with the draft pool as
+    many as 8."""
     proposer: str = "auto"
-    """`auto`: the drafter in the target (`target.drafter`), or the draft pool if that does more than look up; of both,
-    the [faster](controller.md#which-drafter); without them what `draft.proposer` says. `draft`: the pool. `ngram`,
-    `suffix`: a lookup in the orchestrator. `eagle3`, `medusa`, `early_exit`: the drafter in the target."""
+    """`auto`: the drafter in the target, or the draft pool if that does more than look up; of both, the
+    [faster](controller.md#which-drafter). `draft`: the pool. `ngram`, `suffix`: a lookup in the orchestrator. Others:
+    the drafter in the target."""
     lookup: LookupName = "none"
-    """A lookup in the orchestrator before the draft pool, which is asked only where the lookup expects fewer than
-    `draft.lookup_min_accepted_tokens` ([proposers](proposers.md#a-lookup-before-another-drafter)). In the target:
-    `target.drafter.lookup`."""
+    """A lookup in the orchestrator [before the draft pool](proposers.md#a-lookup-before-another-drafter). In the
+    target: `target.drafter.lookup`."""
     lookup_tokens: NonNegativeInt = 524288
-    """Maximum prompt and output tokens that lookups in the orchestrator index at once, of all requests, some 500 bytes
-    each. A request that would take more has no lookup. Outputs of ended requests (`draft.suffix_shared_tokens`) come on
-    top."""
-    tree_nodes: Literal["auto", "free"] | Annotated[int, Field(ge=0, le=63)] = "auto"
-    """Maximum draft tokens in a tree, num_speculative_tokens deep (SGLang's speculative_num_draft_tokens). 0: chains.
-    `auto`: for drafters in the target as many as lengthen its step only a little, and chains for others. `free`: so for
-    models and heads in the draft pool as well, in rounds that do not [draft ahead](drafting-ahead.md)."""
+    """Maximum tokens that lookups in the orchestrator [index at once](proposers.md#memory)."""
+    tree_nodes: Literal["auto"] | Annotated[int, Field(ge=0, le=63)] = "auto"
+    """Maximum draft tokens in a tree (SGLang's speculative_num_draft_tokens). 0: chains. `auto`: in the target as many
+    as cost little, in the pool [those that are worth their rows](proposers.md#trees-from-the-pool)."""
     tree_branching: PositiveInt = 4
     """Candidates per node, and nodes expanded per level (SGLang's speculative_eagle_topk)."""
     draft_ahead: Annotated[Literal["auto", "off", "on"], BeforeValidator(yaml_word)] = "auto"
-    """Draft for the likeliest outcomes while the target verifies ([drafting ahead](drafting-ahead.md)). `auto`: if that
-    shortens rounds. Only for chains of proposers `model` and `eagle3`."""
+    """[Draft for the likeliest outcomes](drafting-ahead.md) while the target verifies. `auto`: if that shortens
+    rounds."""
     draft_ahead_tokens: Annotated[int, Field(ge=0, le=256)] = 60
-    """Maximum draft tokens made ahead per round, over all outcomes; 0: off. At acceptance 0.8 the default covers some
-    80 % of rounds."""
+    """Maximum draft tokens made ahead per round, over all outcomes; 0: off."""
     draft_deadline_ms: NonNegativeFloat = 0
-    """How long a round waits for a proposal. 0: one decode step per draft token (as measured; 50 ms before that) and at
-    least 10 ms, or three times what drafts take at present if that is longer, but no more than eight times the
-    former."""
+    """How long a round waits for a proposal. 0: as long as the drafts may save ([rule](failures.md))."""
     decode_run_tokens: PositiveInt = 16
-    """Plain tokens between two decisions while speculation is off. Doubled at 64 sequences per replica, tripled at
-    96 and so on."""
+    """Plain tokens between two decisions while speculation is off; more from 64 sequences per replica on."""
     num_speculative_tokens_per_batch_size: tuple[tuple[int, int, int], ...] = ()
-    """[first, last, K] allows at most K draft tokens while first to last sequences decode on a replica (vLLM's name).
-    Not for a request that itself says `on`."""
+    """[first, last, K] allows at most K draft tokens while first to last sequences decode on a replica. Not for a
+    request that itself says `on`."""
     disable_by_batch_size: NonNegativeInt = 0
-    """No speculation while this many sequences decode on a replica (vLLM's name); 0: no limit. Not for a request that
-    itself says `on`."""
+    """No speculation while this many sequences decode on a replica; 0: no limit. Not for a request that itself says
+    `on`."""
     disable_by_batch_size_hysteresis: Literal["auto"] | NonNegativeInt = "auto"
-    """After disable_by_batch_size, speculation resumes below that number minus this. `auto`: a quarter of it, so that
-    8 resumes below 6."""
+    """Speculation resumes below disable_by_batch_size minus this. `auto`: a quarter of it, so that 8 resumes below
+    6."""
     first_chunk_tokens: PositiveInt = 1
-    """Tokens of an answer that are decoded plainly before speculation begins, in every mode: they wait for no
-    drafter."""
+    """Tokens of an answer that are decoded plainly before speculation begins, in every mode."""
     min_acceptance_rate: Share = 0.0
     """For `auto`: no speculation, except probes, while a smaller share of first draft tokens is accepted. Not for
     drafters in the target."""
     min_output_tokens: PositiveInt = 10
-    """For `auto`: no speculation for requests with a smaller max_tokens; and where half of the latest answers of a kind
-    were shorter, none by the draft service before so many tokens."""
+    """For `auto`: no speculation for requests with a smaller max_tokens, and [less](controller.md#operators-rules)
+    where answers are short."""
     allow_lossy: bool = False
     """Requests may ask for [lossy](lossy.md) answers, which need not be the target's own."""
     steps: StepsConfig = field(default_factory=StepsConfig)

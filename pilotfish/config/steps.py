@@ -14,19 +14,18 @@ Text = Annotated[str, Field(min_length=1)]
 
 @dataclass(frozen=True, kw_only=True)
 class StepsConfig:
-    """Steps of reasoning that a draft model writes and the target judges ([lossy](lossy.md)): how this target is asked
-    about one, and where one ends."""
+    """How [steps of reasoning](lossy.md) are judged, and where one ends."""
 
     __pydantic_config__ = STRICT
 
     question: Text = "\n\nHow correct and useful is the last step, from 0 (wrong) to 9 (right)? \\boxed{"
     """What the judge `score` puts behind a step; the next token is the target's answer."""
     scale: Annotated[tuple[Text, ...], Field(min_length=2)] = tuple("0123456789")
-    """The answers it chooses from, from worst to best, a token each. A step's score is its answer's place, from 0."""
+    """The answers it chooses from, worst first, a token each. A step's score is its answer's place, from 0."""
     least_score: NonNegativeInt = 7
     """Steps are kept from this score on, where a request has no `step_threshold`."""
     ends: Annotated[tuple[Text, ...], Field(min_length=1)] = ("\n\n",)
-    """A step ends behind the first of these, and behind the mark that ends reasoning (`http.reasoning_parser`)."""
+    """A step ends behind the first of these, and behind the mark that ends reasoning."""
 
     def __post_init__(self) -> None:
         name = "speculation.steps"

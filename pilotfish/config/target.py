@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from pydantic import NonNegativeInt, PositiveInt
 
 from pilotfish.config.engine import EngineConfig
-from pilotfish.config.fields import STRICT, OptionalPort, Port, require
+from pilotfish.config.fields import STRICT, Host, OptionalPort, Port, require
 from pilotfish.config.paths import HeadOrPath, ModelOrPath
 from pilotfish.drafter_registry import IN_TARGET_DRAFTERS, Location, Needs, drafters_of
 
@@ -30,19 +30,18 @@ class InTargetDrafterConfig:
 
     proposer: ProposerName = "auto"
     """`eagle3`, `medusa`: heads trained for this target. `early_exit`: its own first layers. `auto`: the head that
-    comes with Pilotfish. It is `none` if there is no such head, `draft.proposer` or `feature_layers` is set, or engines
-    are emulated."""
+    comes with Pilotfish, if there is one and no other drafter is configured."""
     lookup: LookupName = "auto"
-    """A lookup before the proposer, which drafts only where the lookup expects fewer than
-    `draft.lookup_min_accepted_tokens`. `auto`: `suffix` if proposer `auto` found a head, else `none`."""
+    """A lookup [before the proposer](proposers.md#a-lookup-before-another-drafter). `auto`: `suffix` if proposer `auto`
+    found a head, else `none`."""
     model: HeadOrPath = ""
-    """The head: a folder, or the name of a head that comes with Pilotfish. Empty: the one for the target. Of
-    `early_exit`: a trained exit; empty: bare, for targets trained for it (LayerSkip)."""
+    """The head or trained exit: a folder, or the name of a head that comes with Pilotfish. Empty: the head for the
+    target, or a bare exit."""
     exit_layer: NonNegativeInt = 0
-    """Layers that `early_exit` runs. 0: those that the trained exit was made for; bare, half of them."""
+    """Layers that `early_exit` runs. 0: as trained; bare, half of them."""
     grammar: bool = True
     """Draft what a request's [grammar](structured-output.md#drafts-of-the-grammar) leaves no choice about, beside any
-    other drafter, wherever that is."""
+    other drafter."""
 
     def __post_init__(self) -> None:
         require(
@@ -66,25 +65,23 @@ class TargetConfig:
     model: ModelOrPath = "smollm2-135m-instruct"
     """Catalogue name, hub id, folder or GGUF file."""
     lora: ModelOrPath = ""
-    """LoRA adapter (peft's folder, or a hub id), merged into the model at start ([models](models.md#lora-adapters))."""
-    host: str = "127.0.0.1"
+    """LoRA adapter (peft's folder, or a hub id), [merged](models.md#lora-adapters) at start."""
+    host: Host = "127.0.0.1"
     """Address to listen on. Other than loopback needs `security.internal`."""
     port: Port = 50061
-    """Port to listen on; 0 takes a free one, as always under Ray."""
+    """Port to listen on; 0: a free one, as always under Ray."""
     metrics_port: OptionalPort = -1
-    """Port of Prometheus' /metrics. 0: a free one, as always under Ray; -1: none. The orchestrator's /metrics covers
-    replicas, too."""
+    """Port of Prometheus' /metrics. 0: a free one; -1: none. The orchestrator's covers replicas, too."""
     num_replicas: PositiveInt = 1
     """Replicas under Ray Serve."""
     tensor_parallel_size: PositiveInt = 1
-    """Processes of one machine that share a replica's model, on CUDA with one GPU each (vLLM's name). It must divide
-    heads, key/value heads and MLP neurons."""
+    """Processes of one machine, on CUDA with one GPU each, that share a replica's model ([which
+    sizes](tensor-parallel.md#which-sizes-and-models-work))."""
     drafter: InTargetDrafterConfig = field(default_factory=InTargetDrafterConfig)
     """A drafter inside the target's engine."""
     feature_layers: FeatureLayers | tuple[int, ...] = "auto"
-    """Layers whose inputs are kept for a head in the draft service, at some 15 % of the KV cache's memory. `eagle3`:
-    the usual three; `medusa`: what leaves the last layer. `auto`: those of `draft.proposer`. `[]`: none. A head in the
-    target has to take the same ones."""
+    """Layers whose inputs are kept for a head in the draft service, at some 15 % of the KV cache's memory. `auto`:
+    those of `draft.proposer`. `[]`: none."""
     engine: EngineConfig = field(default_factory=EngineConfig)
     """Engine of the target model."""
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, NonNegativeInt
 
-from pilotfish.config.fields import STRICT, Share, require
+from pilotfish.config.fields import STRICT, Host, Share, require
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,12 +39,12 @@ class TelemetryConfig(TracingConfig):
     """Traces, metrics and logs ([observability](observability.md))."""
 
     max_round_spans: NonNegativeInt = 16
-    """Maximum rounds of a traced request that get spans, three or four each; of more rounds, evenly spread ones."""
+    """Maximum rounds of a traced request that get spans, four each."""
     metrics_prefix: Annotated[str, Field(pattern="^[a-zA-Z_:][a-zA-Z0-9_:]*$"), BeforeValidator(_yaml_prefix)] = (
         "pilotfish_"
     )
     """Prefix of metric names. With `vllm:`, vLLM's dashboards and the Gateway API's endpoint picker work."""
-    metrics_host: str = "127.0.0.1"
+    metrics_host: Host = "127.0.0.1"
     """Address of `target.metrics_port` and `draft.metrics_port`."""
     log_format: Literal["human", "json"] = "human"
     """`human`: a line of text. `json`: an object per line."""

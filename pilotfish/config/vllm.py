@@ -53,9 +53,9 @@ class RemoteProposerConfig:
     silence_timeout_s: Annotated[float, Field(ge=1)] = 3.0
     """As orchestrator.silence_timeout_s, for draft replicas."""
     security: InternalSecurityConfig = field(default_factory=InternalSecurityConfig)
-    """As security.internal of the draft pool."""
+    """The draft pool's security.internal."""
     telemetry: TracingConfig = field(default_factory=TracingConfig)
-    """As of the services; their other keys of this section do nothing here and are refused."""
+    """Tracing, as the services have it; their other keys of this section do nothing here and are refused."""
 
     def __post_init__(self) -> None:
         require(bool(self.draft_addresses), "draft_addresses must name a draft replica (host:port)")

@@ -6,7 +6,7 @@ from pilotfish.config import Config
 from pilotfish.emulation.engine import EmulatedEngine
 from pilotfish.emulation.head import EmulatedHead
 from pilotfish.emulation.language_model import HashLanguageModel
-from pilotfish.emulation.profiles import DrafterKind, HardwareProfile, ProfiledDrafter, ScaledCost, load_profile
+from pilotfish.emulation.profiles import DrafterForm, HardwareProfile, ProfiledDrafter, ScaledCost, load_profile
 from pilotfish.emulation.tokenizer import emulated_tokenizer_folder, spoken_tokens
 from pilotfish.engine.process.process_engine import ProcessEngine
 from pilotfish.engine.process.wire import Role
@@ -81,7 +81,7 @@ def head_in_target(config: Config, profile: HardwareProfile) -> ProfiledDrafter 
         raise ConfigError(
             f"target.drafter.proposer {proposer} is not emulated: set it to {EmulatedHead.name}, or to none"
         )
-    heads = [one for one in profile.drafters if one.kind is DrafterKind.HEAD and name in ("", one.name)]
+    heads = [one for one in profile.drafters if one.kind is DrafterForm.HEAD and name in ("", one.name)]
     if not heads:
         raise ConfigError(
             f"target.drafter.proposer is {proposer}, and {name or 'no drafter'} of profile {profile.name} is a head: "

@@ -114,7 +114,7 @@ class _Tree:
 
     @property
     def num_rows(self) -> int:
-        """Of the next pass: a node each of its newest level."""
+        """Rows of the next pass: a row for each node of the newest level."""
         return self._proposal.num_logit_rows
 
     def extend(self, drafter: EmulatedDrafter) -> None:

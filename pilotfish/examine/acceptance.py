@@ -14,7 +14,7 @@ from pilotfish.examine.drafted_answer import DraftedAnswer
 
 
 class Acceptance(msgspec.Struct, frozen=True):
-    """Of some answers."""
+    """How a drafter's tokens fare in some answers."""
 
     num_answers: int
     num_positions: int
@@ -31,7 +31,7 @@ class Acceptance(msgspec.Struct, frozen=True):
 
 
 def acceptance_of(answers: Sequence[DraftedAnswer], max_draft_tokens: int) -> Acceptance:
-    """Over all places of the answers; rounds are those that would have followed each other."""
+    """Acceptance over all places of the answers; rounds are those that would have followed each other."""
     places = [(answer, place) for answer in answers for place in range(1, len(answer.token_ids))]
     lengths = [(answer.num_accepted(place), len(answer.token_ids) - place) for answer, place in places]
     rounds = [replay(answers, length) for length in range(max_draft_tokens + 1)]

@@ -10,7 +10,7 @@ from pilotfish.speculation.common_prefix import num_common_tokens
 
 
 @dataclass(frozen=True)
-class Draft:
+class RehearsedDraft:
     """A chain."""
 
     token_ids: tuple[int, ...] = ()
@@ -35,14 +35,15 @@ class DraftedAnswer:
     is_whole: bool
     """Whether it ended by itself: nothing comes after its last token."""
     shaped: tuple[bool, ...] = ()
-    """Of each token, whether the model's likeliest one was another: with a greedy answer, before penalties and grammar.
+    """Whether each token is another than the model's likeliest one: in a greedy answer, before penalties and grammar.
     Empty: nobody looked."""
-    drafts: Mapping[int, Draft] = field(default_factory=dict)
-    """By how many of the answer's tokens stood before the draft, from 1 on: the first comes from the prompt's step."""
+    drafts: Mapping[int, RehearsedDraft] = field(default_factory=dict)
+    """Drafts by the number of the answer's tokens before them, from 1 on: the first token comes from the prompt's
+    step."""
 
-    def draft_after(self, num_tokens: int) -> Draft:
+    def draft_after(self, num_tokens: int) -> RehearsedDraft:
         """What was drafted after so many of its tokens."""
-        return self.drafts.get(num_tokens, Draft())
+        return self.drafts.get(num_tokens, RehearsedDraft())
 
     def num_accepted(self, num_tokens: int) -> int:
         """Tokens of the draft after so many that are the answer's own, up to the first that is not."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from pilotfish.engine.core.draft_costs import Thresholds
+from pilotfish.speculation.trees.growth import least_log_prob
 from pilotfish.speculation.trees.tree import ROOT, DraftTree
 
 
@@ -19,11 +20,11 @@ class DraftedTree:
     parents: tuple[int, ...]
     """ROOT for the first tokens."""
     log_probs: tuple[float, ...]
-    """Of the path to each node, as the drafter sees it."""
+    """Log-probability of the path to each node, as the drafter sees it."""
 
     @cached_property
     def _children(self) -> tuple[tuple[int, ...], ...]:
-        """Of the root, then of each node."""
+        """Children of the root, then of each node."""
         return DraftTree(self.parents).children
 
     @cached_property
@@ -52,14 +53,17 @@ class DraftedTree:
         seen: list[int] = []
         passes: list[int] = []
         frontier: list[int] = []
+        least = least_log_prob(thresholds.node)
         for level in self._levels[: min(depth, max_nodes)]:
+            grown = level
             if seen:
-                passes.append(min(branching, len(frontier)))
-            seen += level
-            frontier = self._best(level, branching)
-            if sum(math.exp(self.log_probs[node]) for node in frontier) < thresholds.round:
+                passes.append(len(frontier))
+                grown = [node for node in level if self.parents[node] in frontier]
+            seen += grown
+            best = self._best(grown, branching)
+            frontier = [node for node in best if self.log_probs[node] >= least]
+            if not frontier or sum(math.exp(self.log_probs[node]) for node in best) < thresholds.round:
                 break
-        least = math.log(thresholds.node) if thresholds.node > 0 else -math.inf
         kept = [node for node in self._best(seen, max_nodes) if self.log_probs[node] >= least]
         return frozenset(kept or self._best(seen, 1)), passes
 

@@ -11,21 +11,32 @@ from draft_service.translation.vocabularies import Vocabularies
 from pilotfish.bench.machine import this_machine
 from pilotfish.config import Config
 from pilotfish.drafter_registry import DRAFTERS, Needs
+from pilotfish.emulation.cost_measurement import ShapeTimes
+from pilotfish.emulation.profiles.step_cost import MeasuredCost
 from pilotfish.engine.core.engine import Engine
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.in_target_drafting import InTargetDrafter
 from pilotfish.engine.process.calibration import calibrate
 from pilotfish.engine.process.factory import build_engine
 from pilotfish.examine.acceptance import acceptance_of
-from pilotfish.examine.costs import RoundCosts, measure_draft_model, measure_in_target
-from pilotfish.examine.diagnosis import diagnose, template_fault
+from pilotfish.examine.costs import (
+    DrafterPlace,
+    MeasuredRoundCosts,
+    context_tokens_of,
+    loads_of,
+    measure_draft_model,
+    measure_in_target,
+)
 from pilotfish.examine.drafted_answer import DraftedAnswer
 from pilotfish.examine.drafters import NamedDrafter, configured_for
+from pilotfish.examine.faults.diagnosis import diagnose, template_fault
 from pilotfish.examine.prediction import advise, predict
-from pilotfish.examine.questions import Order, questions_of
+from pilotfish.examine.processors import shares_processors
+from pilotfish.examine.questions import Order, questions_of, recent_questions
 from pilotfish.examine.rehearsal import DraftEngine, DraftWatch, FreeRows, Question, answer_all, draft_all
 from pilotfish.examine.result import DrafterResult, Examination, Finding
 from pilotfish.examine.translated_drafter import TranslatedDrafter
+from pilotfish.examine.verification import measure_verification
 from pilotfish.examine.virtual_target import BRANCHING
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.speculation.trees.tree import MAX_TREE_NODES
@@ -41,9 +52,9 @@ Report = Callable[[str, int, int], None]
 @dataclass(frozen=True)
 class _Measured:
     answers: Sequence[DraftedAnswer]
-    costs: RoundCosts
+    costs: MeasuredRoundCosts
     max_context_tokens: int = 0
-    """Of a draft model."""
+    """The draft model's longest context; 0: it is no model."""
     findings: Sequence[Finding] = ()
 
 
@@ -55,9 +66,11 @@ class _Examiner:
     answers: Sequence[DraftedAnswer] = ()
     """The target's own, as soon as there are any."""
     steps: StepTable = field(default_factory=StepTable)
+    verification: MeasuredCost | None = None
     fingerprint: str = ""
+    """Fingerprint of the target's tokenizer."""
     tokenizer_path: str = ""
-    """Of the target's tokenizer, both."""
+    """Folder of the target's tokenizer."""
 
     def examine(self, drafter: NamedDrafter) -> DrafterResult:
         """Raises PilotfishError kinds of loading and ConfigError."""
@@ -73,7 +86,7 @@ class _Examiner:
             measured.max_context_tokens,
             is_explained=bool(measured.findings),
         )
-        return _result(drafter, config, measured, [*measured.findings, *findings], self.order.num_draft_tokens)
+        return _result(drafter, config, measured, [*measured.findings, *findings], self.order)
 
     def _in_target(self, config: Config, drafter: NamedDrafter) -> _Measured:
         watches: list[DraftWatch] = []
@@ -90,7 +103,10 @@ class _Examiner:
         max_rows, is_trained = config.target.engine.max_batch_tokens, kind.needs is not Needs.TEXT
         num_draft_tokens = self.order.num_draft_tokens
         costs = measure_in_target(core, watches[0], num_draft_tokens, self.steps, max_rows, grows=is_trained)
-        fault = self._template_fault(core, watches[0], answers, drafter.name) if is_trained else None
+        place = DrafterPlace.EITHER if kind.needs is Needs.FEATURES else DrafterPlace.TARGET
+        costs = self._with_services(replace(costs, place=place), config)
+        asks_anew = is_trained and not self.order.recent
+        fault = self._template_fault(core, watches[0], answers, drafter.name) if asks_anew else None
         return _Measured(answers, costs, findings=[fault] if fault else [])
 
     def _template_fault(
@@ -119,10 +135,20 @@ class _Examiner:
         answers = draft_all(drafting, self.questions, self.answers, self.order.num_draft_tokens, progress)
         self.report(f"{drafter.name}: timing", 0, 0)
         costs = measure_draft_model(drafts, self.steps, config.target.engine.max_batch_tokens)
+        costs = self._with_services(costs, config)
         return _Measured(answers, costs, max_context_tokens=drafts.model.max_context_tokens)
 
+    def _with_services(self, costs: MeasuredRoundCosts, config: Config) -> MeasuredRoundCosts:
+        """The costs completed by the target's steps, and by what a draft service is to it."""
+        return replace(
+            costs,
+            verification=self.verification,
+            round_trip_s=self.order.round_trip_s,
+            shares_processors=shares_processors(config),
+        )
+
     def _translated(self, drafts: Engine, config: Config) -> DraftEngine:
-        """In the target's vocabulary: itself where it has the same."""
+        """The drafter in the target's vocabulary: itself where it has the same."""
         if drafts.model.tokenizer_fingerprint == self.fingerprint:
             return drafts
         vocabularies = Vocabularies(Tokenizer.load(self.tokenizer_path), Tokenizer.load(drafts.model.tokenizer_path))
@@ -133,16 +159,22 @@ class _Examiner:
         self.report(f"{name}: the target loads", 0, 0)
         core = build_engine(config, "target", watch=watch)
         assert isinstance(core, EngineCore)
-        self.fingerprint, self.tokenizer_path = core.model.tokenizer_fingerprint, core.model.tokenizer_path
+        self.fingerprint = core.model.tokenizer_fingerprint
+        self.tokenizer_path = core.model.tokenizer_path
         template = self.order.config.orchestrator.chat_template
-        self.questions = self.questions or questions_of(core, self.order, template=template)
+        if not self.questions:
+            order, recent = self.order, self.order.recent
+            self.questions = (
+                recent_questions(core, order, recent) if recent else questions_of(core, order, template=template)
+            )
         return core
 
     def _answer(
         self, core: EngineCore, name: str, watch: DraftWatch | None, tree: TreeRequest | None = None
     ) -> Sequence[DraftedAnswer]:
         order = self.order
-        progress = self._progress(f"{name}: answers", len(self.questions) * order.max_tokens)
+        num_tokens = sum(question.num_tokens(order.max_tokens) for question in self.questions)
+        progress = self._progress(f"{name}: answers", num_tokens)
         answers = answer_all(core, self.questions, order.max_tokens, order.num_draft_tokens, watch, progress, tree=tree)
         self.answers = self.answers or answers
         return answers
@@ -151,7 +183,12 @@ class _Examiner:
         """Anew beside each drafter: the machine may be busier than it was, and figures of one drafter are compared with
         each other."""
         self.report(f"{name}: timing", 0, 0)
-        self.steps = calibrate(core, config.target.engine.max_batch_tokens).table
+        max_rows = config.target.engine.max_batch_tokens
+        self.steps = calibrate(core, max_rows).table
+        timer, context_tokens = ShapeTimes(core, time.perf_counter), context_tokens_of(core)
+        self.verification = measure_verification(
+            timer, loads_of(core), context_tokens, max_rows, core.limits.max_draft_tokens
+        )
 
     def _progress(self, what: str, total: int) -> Callable[[int], None]:
         done = 0
@@ -177,6 +214,7 @@ def examine(order: Order, report: Report = lambda *_: None) -> Examination:
         num_tokens=sum(len(answer.token_ids) for answer in examiner.answers),
         temperature=order.temperature,
         took_s=time.monotonic() - start_s,
+        is_recent=order.recent is not None,
         plain_tokens_per_s={each.num_requests: each.by_draft_tokens[0] for each in results[0].speeds},
         drafters=results,
         advice=advise({result.name: result.speeds for result in results}),
@@ -188,9 +226,9 @@ def _result(
     config: Config,
     measured: _Measured,
     findings: Sequence[Finding],
-    num_draft_tokens: int,
+    order: Order,
 ) -> DrafterResult:
-    answers = measured.answers
+    answers, num_draft_tokens = measured.answers, order.num_draft_tokens
     greedy = [answer for answer in answers if answer.temperature == 0]
     sampled = [answer for answer in answers if answer.temperature > 0]
     categories = dict.fromkeys(answer.category for answer in answers)
@@ -200,7 +238,7 @@ def _result(
         name=drafter.name,
         model=weights,
         overall=overall,
-        greedy=acceptance_of(greedy, num_draft_tokens),
+        greedy=None if order.recent else acceptance_of(greedy, num_draft_tokens),
         sampled=acceptance_of(sampled, num_draft_tokens) if sampled else None,
         by_category={
             category: acceptance_of([answer for answer in answers if answer.category == category], num_draft_tokens)
@@ -209,4 +247,6 @@ def _result(
         speeds=predict(overall, measured.costs, answers),
         steps=measured.costs.steps,
         findings=findings,
+        passes=measured.costs.passes,
+        shares_processors=measured.costs.shares_processors and measured.costs.place is not DrafterPlace.TARGET,
     )

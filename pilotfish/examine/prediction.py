@@ -1,7 +1,7 @@
 """What a drafter makes of a target's speed, before anybody has run it: rounds by their measured parts. Pure.
 
 In the target rounds are played in virtual time, with as many of K drafts as the target would find worth their rows.
-From a draft service a round is what `pilotfish plan` computes, with the way there and back.
+From a draft service a round is what `pilotfish plan` computes, with the way there and back. A head may be in either.
 """
 
 from __future__ import annotations
@@ -16,34 +16,36 @@ import msgspec
 from pilotfish.emulation.profiles import HardwareProfile
 from pilotfish.emulation.profiles.step_cost import MeasuredCost
 from pilotfish.examine.acceptance import Acceptance
-from pilotfish.examine.costs import RoundCosts
+from pilotfish.examine.costs import DrafterPlace, MeasuredRoundCosts
 from pilotfish.examine.drafted_answer import DraftedAnswer
 from pilotfish.examine.virtual_target import Way, play
 from pilotfish.planning.decoding import TOLERANCE, DecodingModel
-from pilotfish.planning.draft_assumptions import DraftAssumptions
-from pilotfish.planning.planner import HANDLING_S, ROUND_TRIP_S
+from pilotfish.planning.draft_assumptions import DraftAssumptions, Placement
+from pilotfish.planning.planner import HANDLING_S
 
 
 class Speed(msgspec.Struct, frozen=True):
-    """Of one drafter at one load, with the best draft length; K = 0 decodes plainly."""
+    """Speed with one drafter at one load, with the best draft length; K = 0 decodes plainly."""
 
     num_requests: int
     num_draft_tokens: int
     tokens_per_round: float
     tokens_per_s: float
-    """Of all requests together."""
+    """Tokens a second of all requests together."""
     speed_up: float
-    """Over plain decoding."""
+    """Tokens a second over those of plain decoding."""
     by_draft_tokens: tuple[float, ...]
     """Tokens a second for each K from 0 on, in chains; as far as a step has room for its rows."""
     by_depth_of_trees: tuple[float, ...] = ()
-    """The same in trees of this depth; empty: the drafter makes none."""
+    """Tokens a second for each depth of trees; empty: the drafter makes none."""
     is_tree: bool = False
     """Whether the best one is a tree."""
     tokens_by_draft_tokens: tuple[float, ...] = ()
     """Tokens a round for each K, in chains."""
     tokens_by_depth_of_trees: tuple[float, ...] = ()
-    """The same in trees."""
+    """Tokens a round for each depth of trees."""
+    by_remote_draft_tokens: tuple[float, ...] = ()
+    """Tokens a second for each K, if the head were in a draft service; the best K is not chosen among them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,38 +60,48 @@ class _Replayed(DraftAssumptions):
 
 
 class _Rates(NamedTuple):
-    """By draft length, from 0 on."""
+    """Rates by draft length, from 0 on."""
 
     tokens_per_s: Sequence[float] = ()
     tokens_per_round: Sequence[float] = ()
 
     @property
     def best(self) -> int:
-        """As a plan has it: among lengths that differ by less than noise, the shortest."""
+        """The best draft length, as a plan has it: the shortest of those that differ by less than noise."""
         least = max(self.tokens_per_s) / (1 + TOLERANCE)
         return next(k for k, rate in enumerate(self.tokens_per_s) if rate >= least)
 
 
-def predict(acceptance: Acceptance, costs: RoundCosts, answers: Sequence[DraftedAnswer] = ()) -> list[Speed]:
+def predict(acceptance: Acceptance, costs: MeasuredRoundCosts, answers: Sequence[DraftedAnswer] = ()) -> list[Speed]:
     """A row for each load that was measured. answers: those of the acceptance, of a drafter in the target."""
-    if costs.is_remote:
-        return [_remote_speed(acceptance, costs, load) for load in costs.loads]
-    return [_played_speed(acceptance, costs, answers, load) for load in costs.loads]
+    if costs.place is DrafterPlace.DRAFT_SERVICE:
+        return [_speed(load, _remote_rates(acceptance, costs, load)) for load in costs.loads]
+    speeds = [_played_speed(acceptance, costs, answers, load) for load in costs.loads]
+    if costs.place is DrafterPlace.TARGET:
+        return speeds
+    remote = (tuple(_remote_rates(acceptance, costs, load).tokens_per_s) for load in costs.loads)
+    return [
+        msgspec.structs.replace(speed, by_remote_draft_tokens=rates)
+        for speed, rates in zip(speeds, remote, strict=True)
+    ]
 
 
-def _remote_speed(acceptance: Acceptance, costs: RoundCosts, load: int) -> Speed:
-    lengths, model = _lengths(acceptance, costs, load), _remote(acceptance, costs)
-    rates = [load * acceptance.tokens_per_round[k] / model.round_s(load, k) for k in lengths]
-    return _speed(load, _Rates(rates, acceptance.tokens_per_round[: len(rates)]))
+def _remote_rates(acceptance: Acceptance, costs: MeasuredRoundCosts, load: int) -> _Rates:
+    tokens = acceptance.tokens_per_round
+    lengths = _lengths(acceptance, costs, load)
+    rates = [load * tokens[k] / _remote_round_s(acceptance, costs, load, k) for k in lengths]
+    return _Rates(rates, tokens[: len(rates)])
 
 
-def _played_speed(acceptance: Acceptance, costs: RoundCosts, answers: Sequence[DraftedAnswer], load: int) -> Speed:
+def _played_speed(
+    acceptance: Acceptance, costs: MeasuredRoundCosts, answers: Sequence[DraftedAnswer], load: int
+) -> Speed:
     lengths = _lengths(acceptance, costs, load)[1:]
 
     def rates(num_nodes: int) -> _Rates:
         played = (play(answers, costs, load, Way(k, num_nodes)) for k in lengths)
         runs = list(takewhile(lambda run: run.num_rounds, played))  # no answer is long enough for longer ones
-        plain = load / costs.steps.step_s(load)
+        plain = load / costs.step_s(load, load)
         return _Rates([plain, *(run.tokens_per_s for run in runs)], [1.0, *(run.tokens_per_round for run in runs)])
 
     has_trees = any(draft.tree is not None for answer in answers for draft in answer.drafts.values())
@@ -113,19 +125,30 @@ def _speed(load: int, chains: _Rates, trees: _Rates = _Rates()) -> Speed:
     )
 
 
-def _lengths(acceptance: Acceptance, costs: RoundCosts, load: int) -> list[int]:
+def _lengths(acceptance: Acceptance, costs: MeasuredRoundCosts, load: int) -> list[int]:
     """Draft lengths that a step has room for, from 0 on."""
     drafted = acceptance.drafts_per_round[1:]
     return [0, *takewhile(lambda k: load * (drafted[k - 1] + 1) <= costs.max_rows, range(1, len(drafted) + 1))]
 
 
-def _remote(acceptance: Acceptance, costs: RoundCosts) -> DecodingModel:
-    table = MeasuredCost(
+def _remote_round_s(acceptance: Acceptance, costs: MeasuredRoundCosts, load: int, num_draft_tokens: int) -> float:
+    """Where processors are shared, drafts, verification and messages follow each other; else they overlap."""
+    round_s = _remote(acceptance, costs, num_draft_tokens).round_s(load, num_draft_tokens)
+    if costs.shares_processors and num_draft_tokens:
+        round_s += 2 * (costs.round_trip_s + load * HANDLING_S)
+    return round_s
+
+
+def _remote(acceptance: Acceptance, costs: MeasuredRoundCosts, num_draft_tokens: int) -> DecodingModel:
+    """Rounds of so many drafts, whose passes take the same time each: the first one may be longer than the others."""
+    num_passes = max(1, num_draft_tokens)
+    passes_s = tuple(costs.passes_s(load, [load] * (num_passes - 1)) / num_passes for load in costs.loads)
+    table = costs.verification or MeasuredCost(
         num_sequences=(1,),
         num_tokens=costs.steps.rows,
         step_times_s=(tuple(ns / 1e9 for ns in costs.steps.step_ns),),
     )
-    drafts = MeasuredCost(num_sequences=(1,), num_tokens=costs.loads, step_times_s=(costs.further_s,))
+    drafts = MeasuredCost(num_sequences=(1,), num_tokens=costs.loads, step_times_s=(passes_s,))
     profile = HardwareProfile(
         name="measured",
         description="",
@@ -139,7 +162,8 @@ def _remote(acceptance: Acceptance, costs: RoundCosts) -> DecodingModel:
     )
     most = len(acceptance.tokens_per_round) - 1
     drafting = _Replayed(max_draft_tokens=most, tokens_per_round=acceptance.tokens_per_round)
-    return DecodingModel(profile, drafting, round_trip_s=ROUND_TRIP_S, handling_s=HANDLING_S)
+    placement = Placement.COLOCATED if costs.shares_processors else Placement.SEPARATE
+    return DecodingModel(profile, drafting, placement=placement, round_trip_s=costs.round_trip_s, handling_s=HANDLING_S)
 
 
 class Advice(msgspec.Struct, frozen=True):

@@ -14,9 +14,11 @@ from pilotfish.config import Config
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.errors import ConfigError
 from pilotfish.examine.drafters import NamedDrafter
+from pilotfish.examine.recent import RecentRequests
 from pilotfish.examine.rehearsal import Question
 from pilotfish.models.store.generation_config import sampling_defaults
 from pilotfish.models.tokens.tokenizer import Tokenizer
+from pilotfish.planning.planner import ROUND_TRIP_S
 from pilotfish.types import Grammar, GrammarKind, SamplingParams
 
 
@@ -33,9 +35,25 @@ class Order:
     num_draft_tokens: int = 8
     """Tokens of a draft, at most."""
     temperature: float = 0.7
-    """Of a second answer to each prompt; 0: there is none."""
+    """Temperature of a second answer to each prompt; 0: there is none."""
+    recent: RecentRequests | None = None
+    """What services were asked and answered of late, in place of the prompts; None: the target answers the prompts."""
+    round_trip_s: float = ROUND_TRIP_S
+    """See MeasuredRoundCosts."""
     schema: str = ""
     """JSON schema that every answer follows; empty: none."""
+
+
+def recent_questions(core: EngineCore, order: Order, recent: RecentRequests) -> list[Question]:
+    """The questions that the target has room for. Raises ConfigError if there is none."""
+    limit = core.model.max_context_tokens - order.max_tokens - order.num_draft_tokens - 1
+    fitting = [each for each in recent.questions if len(each.token_ids) <= limit]
+    if not fitting:
+        raise ConfigError(
+            f"the target takes prompts of {max(0, limit)} tokens beside answers of {order.max_tokens}, and those of "
+            "all recent requests are longer: give it the services' max_context_tokens, or take a smaller --max-tokens"
+        )
+    return fitting
 
 
 def questions_of(core: EngineCore, order: Order, *, template: str, uses_template: bool = True) -> list[Question]:

@@ -19,11 +19,12 @@ import msgspec
 from pilotfish.engine.batching.step_costs import StepCosts
 from pilotfish.engine.core.draft_costs import PATIENT
 from pilotfish.engine.core.drafts import NO_DRAFTS, Drafts
-from pilotfish.engine.core.engine import WAITING_POLL_S, Engine
+from pilotfish.engine.core.engine import WAITING_POLL_S
+from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.in_target_drafting import DraftWish, InTargetDrafter
 from pilotfish.engine.core.kept_rows import KeptRows
 from pilotfish.errors import ConfigError
-from pilotfish.examine.drafted_answer import Draft, DraftedAnswer
+from pilotfish.examine.drafted_answer import DraftedAnswer, RehearsedDraft
 from pilotfish.examine.drafted_tree import DraftedTree
 from pilotfish.messages import CloseSequence, Decode, Event, OpenSequence, Proposal, Propose, SequenceError, Verdict
 from pilotfish.types import Limits, ModelInfo, SamplingParams, TreeRequest
@@ -51,6 +52,12 @@ class Question:
     category: str
     token_ids: tuple[int, ...]
     sampling: SamplingParams
+    answer: tuple[int, ...] = ()
+    """An earlier answer, which is followed; empty: the target gives one."""
+
+    def num_tokens(self, max_tokens: int) -> int:
+        """Tokens of its answer, at most."""
+        return min(max_tokens, len(self.answer)) if self.answer else max_tokens
 
 
 OnProgress = Callable[[int], None]
@@ -66,7 +73,7 @@ class DraftWatch:
         self.name = drafter.name
         self.max_draft_tokens = drafter.max_draft_tokens
         self.drafts: dict[int, dict[int, Drafts]] = defaultdict(dict)
-        """By sequence and its length at that time."""
+        """Drafts by sequence, and by its length when they were made."""
         self.took_s = 0.0
         """Time of the last step's drafts."""
 
@@ -90,13 +97,14 @@ class DraftWatch:
 @dataclass
 class _Asked:
     question: Question
+    max_tokens: int
     token_ids: list[int] = field(default_factory=list)
     is_whole: bool = False
     shaped: list[bool] = field(default_factory=list)
 
 
 def answer_all(
-    core: Engine,
+    core: EngineCore,
     questions: Sequence[Question],
     max_tokens: int,
     num_draft_tokens: int,
@@ -105,7 +113,8 @@ def answer_all(
     *,
     tree: TreeRequest | None = None,
 ) -> list[DraftedAnswer]:
-    """The answers of an idle target, of max_tokens tokens at most, with the drafts that were watched.
+    """The answers of an idle target, of max_tokens tokens at most, with the drafts that were watched. Where a question
+    brings its answer, the target computes that one.
 
     tree: how drafts may branch; None: they are chains.
 
@@ -114,13 +123,14 @@ def answer_all(
     waiting = list(enumerate(questions, start=1))[::-1]
     under_way: dict[int, _Asked] = {}
     done: dict[int, DraftedAnswer] = {}
+    core.given = {at: (*each.token_ids, *each.answer) for at, each in enumerate(questions, start=1) if each.answer}
     if watch is not None:
         watch.drafts.clear()
     while waiting or under_way:
         while waiting and len(under_way) < core.limits.max_sequences:
             sequence_id, question = waiting.pop()
-            under_way[sequence_id] = _Asked(question)
-            num_tokens = max_tokens + num_draft_tokens + 1
+            under_way[sequence_id] = asked = _Asked(question, question.num_tokens(max_tokens))
+            num_tokens = asked.max_tokens + num_draft_tokens + 1
             _ask(core, sequence_id, question, num_tokens, num_draft_tokens if watch else 0, tree)
         if not core.has_work and core.is_waiting and any(each.question.sampling.grammar for each in under_way.values()):
             time.sleep(WAITING_POLL_S)  # a grammar is being compiled
@@ -128,31 +138,38 @@ def answer_all(
         if not core.has_work:
             raise ConfigError("the target does not go on with an answer: raise target.engine.kv_cache_tokens")
         for verdict in _verdicts(core.step()):
-            if (asked := under_way.get(verdict.sequence_id)) is None:
+            if verdict.sequence_id not in under_way:
                 continue
+            asked = under_way[verdict.sequence_id]
             asked.token_ids.extend(verdict.token_ids)
             likeliest = (each.top_token_ids[0] for each in verdict.logprobs if each.top_token_ids)
             asked.shaped.extend(map(ne, verdict.token_ids, likeliest))
             asked.is_whole = verdict.finish_reason is not None
             on_progress(len(verdict.token_ids))
-            if asked.is_whole or len(asked.token_ids) >= max_tokens:
+            if asked.is_whole or len(asked.token_ids) >= asked.max_tokens:
                 core.submit(CloseSequence(verdict.sequence_id))
                 del under_way[verdict.sequence_id]
                 drafts = {} if watch is None else watch.drafts.pop(verdict.sequence_id, {})
-                done[verdict.sequence_id] = _answer(asked, max_tokens, drafts)
+                done[verdict.sequence_id] = _answer(asked, drafts)
+    core.given = {}
     return [done[sequence_id] for sequence_id in sorted(done)]
 
 
 def _ask(
-    core: Engine, sequence_id: int, question: Question, num_tokens: int, num_draft_tokens: int, tree: TreeRequest | None
+    core: EngineCore,
+    sequence_id: int,
+    question: Question,
+    num_tokens: int,
+    num_draft_tokens: int,
+    tree: TreeRequest | None,
 ) -> None:
     sampling = msgspec.structs.replace(question.sampling, max_tokens=num_tokens)
     core.submit(OpenSequence(sequence_id, question.token_ids, sampling))
     core.submit(Decode(sequence_id, len(question.token_ids), num_tokens, num_draft_tokens, tree=tree))
 
 
-def _answer(asked: _Asked, max_tokens: int, drafts: Mapping[int, Drafts]) -> DraftedAnswer:
-    length = len(asked.question.token_ids)
+def _answer(asked: _Asked, drafts: Mapping[int, Drafts]) -> DraftedAnswer:
+    length, max_tokens = len(asked.question.token_ids), asked.max_tokens
     return DraftedAnswer(
         category=asked.question.category,
         temperature=asked.question.sampling.temperature,
@@ -164,14 +181,14 @@ def _answer(asked: _Asked, max_tokens: int, drafts: Mapping[int, Drafts]) -> Dra
     )
 
 
-def _draft(drafts: Drafts, sampling: SamplingParams) -> Draft:
+def _draft(drafts: Drafts, sampling: SamplingParams) -> RehearsedDraft:
     """A chain, or a tree and the chain in it."""
     if not drafts.log_probs:
-        return Draft(drafts.token_ids, drafts.confidences)
+        return RehearsedDraft(drafts.token_ids, drafts.confidences)
     tree = DraftedTree(drafts.token_ids, drafts.shape.parents, drafts.log_probs)
     nodes, weight = tree.chain(), 1 if sampling.is_greedy else _NOISE_WEIGHT
     sure = (math.exp(weight * tree.log_probs[node]) for node in nodes)
-    return Draft(tuple(tree.token_ids[node] for node in nodes), tuple(sure), tree)
+    return RehearsedDraft(tuple(tree.token_ids[node] for node in nodes), tuple(sure), tree)
 
 
 class DraftEngine(Protocol):
@@ -196,7 +213,7 @@ def draft_all(
 
     Raises ConfigError when the engine fails.
     """
-    drafts: list[dict[int, Draft]] = [{} for _ in answers]
+    drafts: list[dict[int, RehearsedDraft]] = [{} for _ in answers]
     reach = [core.model.max_context_tokens - len(question.token_ids) for question in questions]
     waiting = [index for index, answer in enumerate(answers) if min(len(answer.token_ids), reach[index]) > 1][::-1]
     under_way = set[int]()
@@ -214,7 +231,7 @@ def draft_all(
                 continue
             index = event.sequence_id
             place = event.base_length - len(questions[index].token_ids)
-            drafts[index][place] = Draft(event.draft_token_ids)
+            drafts[index][place] = RehearsedDraft(event.draft_token_ids)
             on_progress(1)
             # As in service, nothing is drafted beyond its context.
             if place + 1 < min(len(answers[index].token_ids), reach[index]):

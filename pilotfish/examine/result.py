@@ -21,34 +21,41 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class DrafterResult(msgspec.Struct, frozen=True):
-    """Of one drafter."""
+    """What was found of one drafter."""
 
     name: str
     model: str
     """Its weights; empty: it has none."""
     overall: Acceptance
-    greedy: Acceptance
+    greedy: Acceptance | None
+    """None: nobody knows how the answers were sampled."""
     sampled: Acceptance | None
-    """At the temperature; None: no answer was sampled."""
+    """Acceptance of sampled answers; None: no answer was sampled, or nobody knows."""
     by_category: Mapping[str, Acceptance]
     speeds: Sequence[Speed]
     steps: StepTable
     """What the target's steps took beside it."""
     findings: Sequence[Finding] = ()
+    passes: StepTable = StepTable()
+    """What the drafter's passes took, by sequences."""
+    shares_processors: bool = False
+    """Whether it is foretold in a draft service on the target's processors: times of both are added."""
 
 
 class Examination(msgspec.Struct, frozen=True):
-    """Of all drafters that were asked for."""
+    """What was found of all drafters that were asked for."""
 
     target: str
     machine: str
     num_answers: int
     num_tokens: int
-    """Of all answers."""
+    """Tokens of all answers."""
     temperature: float
-    """Of the answers that were sampled."""
+    """Temperature of the answers that were sampled."""
     took_s: float
     plain_tokens_per_s: Mapping[int, float]
-    """By load, without drafts."""
+    """Tokens a second without drafts, by load."""
     drafters: Sequence[DrafterResult]
     advice: Advice
+    is_recent: bool = False
+    """Whether answers are those that services gave; else the target was asked."""

@@ -11,7 +11,7 @@ import yaml
 from pilotfish.examine.prediction import Advice
 
 _MANY = 1 << 16
-"""More sequences than a replica has."""
+"""A batch size that no replica reaches."""
 _ADVISED = (
     ("target.drafter", ("proposer", "lookup", "model", "exit_layer")),
     (

@@ -11,6 +11,10 @@ from rich.table import Table
 from pilotfish.examine.acceptance import Acceptance
 from pilotfish.examine.result import DrafterResult, Examination
 
+_SHARED = (
+    "A draft service has the target's processors here: times of both are added. Of one elsewhere, name the address: "
+    "--set 'orchestrator.draft_addresses=[\"HOST:PORT\"]'."
+)
 _BAR = "█"
 _BAR_WIDTH = 10
 _WIDE = 100
@@ -20,15 +24,21 @@ _HEIGHTS = "▁▂▃▄▅▆▇█"
 
 def show(examination: Examination, console: Console) -> None:
     """Acceptance, speeds and findings of each drafter, then what to configure."""
-    sampled = f", half of them at temperature {examination.temperature:g}" if examination.temperature else ""
+    how = ""
+    if examination.is_recent:
+        how = " of recent requests"
+    elif examination.temperature:
+        how = f", half of them at temperature {examination.temperature:g}"
     console.print(
-        f"[bold]{examination.target}[/], {examination.machine}: {examination.num_answers} answers{sampled}, "
+        f"[bold]{examination.target}[/], {examination.machine}: {examination.num_answers} answers{how}, "
         f"{examination.num_tokens} tokens, {examination.took_s:.0f} s"
     )
     for drafter in examination.drafters:
         console.print()
         console.print(_acceptance(drafter))
         console.print(_speeds(drafter, with_curve=console.width >= _WIDE))
+        if drafter.shares_processors:
+            console.print(_SHARED, soft_wrap=True)
         if not drafter.findings:
             console.print("No fault found.")
         for finding in drafter.findings:
@@ -79,6 +89,9 @@ def _speeds(drafter: DrafterResult, *, with_curve: bool) -> Table:
             _, *cells = _rates(speed.by_depth_of_trees, speed.num_draft_tokens if speed.is_tree else -1, longest)
             curve = [_curve(speed.by_depth_of_trees, min(both), max(both))] if with_curve else []
             table.add_row("", "trees", "", *cells, *curve, *(ends if speed.is_tree else []))
+        if speed.by_remote_draft_tokens:
+            _, *cells = _rates(speed.by_remote_draft_tokens, -1, longest)
+            table.add_row("", "remote", "", *cells)
     return table
 
 

@@ -10,14 +10,14 @@ from itertools import zip_longest
 from pilotfish.engine.core.draft_costs import PATIENT, DraftCosts, Thresholds
 from pilotfish.engine.core.drafts import Drafts
 from pilotfish.engine.core.in_target_drafting import worthwhile
-from pilotfish.examine.costs import RoundCosts
-from pilotfish.examine.drafted_answer import Draft, DraftedAnswer
+from pilotfish.examine.costs import MeasuredRoundCosts
+from pilotfish.examine.drafted_answer import DraftedAnswer, RehearsedDraft
 from pilotfish.step_table import num_free_nodes
 
 BRANCHING = 4
 """orchestrator.speculation.tree_branching's default."""
 _MAX_ANSWERS = 64
-"""That a load is played with; of more, evenly chosen ones."""
+"""Answers that a load is played with; of more, so many are chosen evenly."""
 _TURNS = 3
 """Answers for each request that decodes at once, at least: with fewer the last one's end would count."""
 
@@ -29,7 +29,7 @@ class Way:
     num_draft_tokens: int
     """0: it decodes plainly."""
     num_nodes: int = 0
-    """Of a tree, at most; 0: chains."""
+    """The most nodes of a tree; 0: chains."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,9 @@ class _Running:
         return self.place < len(self.answer.token_ids) and self.answer.is_known(self.place, way.num_draft_tokens)
 
 
-def play(answers: Sequence[DraftedAnswer], costs: RoundCosts, load: int, way: Way) -> Played:
-    """So many requests at once, each followed by another one, until there are no more. Nothing where no answer is
-    long enough."""
+def play(answers: Sequence[DraftedAnswer], costs: MeasuredRoundCosts, load: int, way: Way) -> Played:
+    """Play the answers, `load` at once, each followed by the next, until there are no more. An empty result where no
+    answer is long enough."""
     long = [answer for answer in answers if _Running(answer).wants(way)]
     chosen = long[:: max(1, -(-len(long) // _MAX_ANSWERS))]
     waiting = [*chosen] * -(-_TURNS * load // max(1, len(chosen)))
@@ -80,20 +80,24 @@ def play(answers: Sequence[DraftedAnswer], costs: RoundCosts, load: int, way: Wa
         played = _step(running, costs, way, memory, played)
 
 
-def _step(running: Sequence[_Running], costs: RoundCosts, way: Way, memory: DraftCosts, before: Played) -> Played:
+def _step(
+    running: Sequence[_Running], costs: MeasuredRoundCosts, way: Way, memory: DraftCosts, before: Played
+) -> Played:
     """A step of all of them, which verifies what was drafted after the one before."""
     load = len(running)
     drafts, passes = _drafted(running, costs, way, memory)
     draft_s = costs.passes_s(load, passes) if way.num_draft_tokens else 0.0
     num_drafts = sum(len(nodes) for _, nodes in drafts)
-    step_s = costs.steps.step_s(load + num_drafts)
+    step_s = costs.step_s(load, load + num_drafts)
     num_tokens = 0
     for each, (draft, nodes) in zip(running, drafts, strict=True):
         gained = 1 + _num_accepted(draft, nodes, each.answer.token_ids[each.place :])
         gained = min(gained, len(each.answer.token_ids) - each.place)
         each.place += gained
         num_tokens += gained
-    memory.add(num_tokens, step_s, 1 + len(passes) if costs.grows else 0, draft_s)
+    # By the table that prices rows as well, which a target keeps to the level of its steps.
+    table_s = costs.steps.step_s(load + num_drafts)
+    memory.add(num_tokens, table_s, 1 + len(passes) if costs.grows else 0, draft_s)
     return Played(
         before.num_tokens + num_tokens,
         before.num_rounds + load,
@@ -103,15 +107,15 @@ def _step(running: Sequence[_Running], costs: RoundCosts, way: Way, memory: Draf
 
 
 _Nodes = frozenset[int] | range
-"""Of a tree; or those of a chain, one after the other."""
+"""Nodes of a tree, or of a chain, whose nodes follow each other."""
 
 
 def _drafted(
-    running: Sequence[_Running], costs: RoundCosts, way: Way, memory: DraftCosts
-) -> tuple[list[tuple[Draft, _Nodes]], list[int]]:
+    running: Sequence[_Running], costs: MeasuredRoundCosts, way: Way, memory: DraftCosts
+) -> tuple[list[tuple[RehearsedDraft, _Nodes]], list[int]]:
     """What is verified for each, and the rows of each further pass of the drafter: as in_target_drafting decides."""
     if not way.num_draft_tokens:
-        return [(Draft(), range(0))] * len(running), []
+        return [(RehearsedDraft(), range(0))] * len(running), []
     longest, load = way.num_draft_tokens, len(running)
     num_nodes = num_free_nodes(costs.steps.step_s, load, longest, way.num_nodes)
     thresholds = memory.thresholds(costs.steps.step_s, load, load * longest, load * num_nodes)
@@ -128,8 +132,8 @@ def _drafted(
 
 
 def _trees(
-    drafts: Sequence[Draft], depth: int, num_nodes: int, thresholds: Thresholds
-) -> tuple[list[tuple[Draft, _Nodes]], list[int]]:
+    drafts: Sequence[RehearsedDraft], depth: int, num_nodes: int, thresholds: Thresholds
+) -> tuple[list[tuple[RehearsedDraft, _Nodes]], list[int]]:
     grown = [
         (frozenset[int](), []) if draft.tree is None else draft.tree.grown(depth, num_nodes, BRANCHING, thresholds)
         for draft in drafts
@@ -138,11 +142,13 @@ def _trees(
     return [(draft, nodes) for draft, (nodes, _) in zip(drafts, grown, strict=True)], passes
 
 
-def _whole(drafts: Sequence[Draft], longest: int) -> list[int]:
+def _whole(drafts: Sequence[RehearsedDraft], longest: int) -> list[int]:
     return [min(longest, len(draft.token_ids)) for draft in drafts]
 
 
-def _chain_lengths(drafts: Sequence[Draft], longest: int, thresholds: Thresholds) -> tuple[list[int], list[int]]:
+def _chain_lengths(
+    drafts: Sequence[RehearsedDraft], longest: int, thresholds: Thresholds
+) -> tuple[list[int], list[int]]:
     """How far chains grow together, and the rows of each further pass: as draft_growth does."""
     most = _whole(drafts, longest)
     lengths = [min(1, length) for length in most]
@@ -159,7 +165,7 @@ def _chain_lengths(drafts: Sequence[Draft], longest: int, thresholds: Thresholds
     return lengths, passes
 
 
-def _num_accepted(draft: Draft, nodes: _Nodes, token_ids: Sequence[int]) -> int:
+def _num_accepted(draft: RehearsedDraft, nodes: _Nodes, token_ids: Sequence[int]) -> int:
     if isinstance(nodes, range):
         return min(len(nodes), draft.num_common(token_ids))
     return 0 if draft.tree is None else draft.tree.num_accepted(nodes, token_ids)

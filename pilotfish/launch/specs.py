@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import secrets
 import socket
 from collections.abc import Callable, Mapping
@@ -16,6 +17,7 @@ from pilotfish.config import (
     Config,
     config_to_yaml,
     environment,
+    service_environment,
     setting_variables,
     shipped_heads,
     with_absolute_paths,
@@ -33,6 +35,8 @@ _IS_PATH: Mapping[NamedKind, Callable[[str], bool]] = MappingProxyType(
 
 STOP_MARGIN_S = 20.0
 """Time from the end of a service's drain until it is killed; Ray and Serve end in it as well."""
+_PORTS = range(20_000, 32_768)
+"""Above those of Ray's workers, below those that Linux gives to connections and to who binds port 0."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ def prepare(config: Config, folder: Path, *, standalone: bool) -> Launch:
     config = with_link_token(with_absolute_paths(config, _IS_PATH), folder)
     if standalone:
         config = with_local_addresses(config)
-        launch = Launch(config, standalone_specs(config, folder), environment(without=setting_variables()))
+        launch = Launch(config, standalone_specs(config, folder), service_environment(without=setting_variables()))
     else:
         require("ray", "`pilotfish serve --ray`")
         variables = environment(ray_environment(), without={*FOREIGN_RAY_VARIABLES, *setting_variables()})
@@ -154,12 +158,21 @@ def with_link_token(config: Config, folder: Path) -> Config:
 
 
 def free_ports(count: int) -> list[int]:
-    """Distinct TCP ports of the loopback interface that nobody uses right now."""
+    """Distinct TCP ports of the loopback interface that nobody uses right now, and that nobody is given who asks for
+    any: they are bound seconds later. Raises OSError where none can be bound."""
+    found: list[int] = []
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+        while len(found) < count:
+            port = secrets.choice(_PORTS)
+            probe = stack.enter_context(socket.socket())
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+            else:
+                found.append(port)
+    return found
 
 
 def _python(module: str, folder: Path) -> list[str]:

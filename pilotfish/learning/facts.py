@@ -10,10 +10,11 @@ class Score(msgspec.Struct, frozen=True):
 
     num_texts: int
     before: float
-    """Of the version that it was compared with."""
+    """Tokens a round with the version that served."""
     after: float
+    """Tokens a round with the new version."""
     error: float
-    """Twice the standard error of the difference."""
+    """Twice the standard error of the difference between the two."""
 
 
 class VersionFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +31,7 @@ class VersionFacts(msgspec.Struct, frozen=True, kw_only=True):
     verdict: str = ""
     """Why it was promoted or not."""
     score: Score | None = None
-    """Over all texts."""
+    """Score over all texts."""
     kinds: dict[str, Score] = {}
     learned_from: tuple[str, ...] = ()
     """Digests of the requests, for `pilotfish drafter forget`."""

@@ -10,6 +10,7 @@ import msgspec
 
 from pilotfish.features import Features
 
+_DIGEST_SIZE = 16**16
 KIND_TOKENS = 16
 """Tokens at the beginning of a prompt that say what kind of request it is: a chat template with a system prompt's first
 words."""
@@ -25,26 +26,31 @@ class LearnedText(msgspec.Struct, frozen=True):
     """Tokens of the prompt among token_ids; 0: all were generated."""
     token_ids: tuple[int, ...]
     features: Features
-    """Of the positions of token_ids, int8 or bfloat16 as they travelled."""
-    drafter_version: int
-    """The one that drafted for the text last."""
-    num_rounds: int = 0
-    """Rounds in which it drafted."""
-    num_accepted_tokens: int = 0
-    """Draft tokens of those rounds that were accepted."""
+    """Features of the positions of token_ids, int8 or bfloat16 as they travelled."""
     finished_at: float = 0.0
     """Unix time in seconds."""
     prompt: str = ""
     """Digest of the whole prompt, the same for all who ask the same; empty: nobody else does."""
 
+    @property
+    def prompt_or_request(self) -> str:
+        """What texts of one prompt have in common, a digest."""
+        return self.prompt or request_digest(self.request_id)
+
+
+def is_held_out(text: LearnedText, share: float) -> bool:
+    """Whether it is only judged by. share: of all prompts, so that an answer to one that was learned from judges
+    nothing."""
+    return int(text.prompt_or_request, 16) < share * _DIGEST_SIZE
+
 
 def kind_of(prompt: Sequence[int]) -> str:
-    """The same for prompts that begin alike, and telling nothing else of them."""
+    """Name of the prompt's kind: equal for prompts that begin alike. It says nothing else of them."""
     return _digest(prompt[:KIND_TOKENS])[:8]
 
 
 def prompt_digest(prompt: Sequence[int]) -> str:
-    """The same for equal prompts alone."""
+    """Digest of the prompt: equal for equal prompts alone."""
     return _digest(prompt)[:16]
 
 

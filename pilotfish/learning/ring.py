@@ -26,7 +26,7 @@ _PRUNE_EVERY_S = 10.0
 """A text may become so much older than it should where texts are written."""
 _FORGOTTEN = ".forgotten"
 _FORGOTTEN_AGE_S = 24 * 3600.0
-"""For so long what is written of a request that was to be forgotten is dropped: no answer or training takes longer."""
+"""Time for which what is written of a forgotten request is dropped: no answer or training takes longer."""
 _TORN_AGE_S = 600.0
 """A file that has been written for so long belongs to a writer that is gone."""
 

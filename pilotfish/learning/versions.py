@@ -50,7 +50,7 @@ class _Version(msgspec.Struct, frozen=True):
 
     facts: VersionFacts
     sha256: str
-    """Of the weights."""
+    """Digest of the weights."""
 
 
 class Versions:
@@ -177,7 +177,7 @@ class Versions:
         return found
 
     def _served_before(self, serving: _Serving) -> tuple[int, ...]:
-        """Without versions that are gone."""
+        """The versions that are still there."""
         kept = {0, *self.numbers()}
         return tuple(number for number in serving.served[:-1] if number in kept)
 
@@ -254,7 +254,7 @@ def _sha256(path: Path) -> str:
 
 
 def _flush(path: Path) -> None:
-    """To the disk, before a name makes it count."""
+    """Write the file through to the disk, before a name makes it count."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
 

@@ -96,9 +96,7 @@ def _native(
         except NativeKernelsUnavailableError as error:
             reason = str(error)
     if reason is None:
-        variant = next(iter(variants_here(engine.kernels)), None)
-        logger.info("native kernels: engine.kernels %s, %s", engine.kernels, variant.name if variant else "portable")
-        return NativeDecoder(
+        decoder = NativeDecoder(
             loaded.model,
             max_context_tokens=max_context_tokens,
             num_threads=num_threads,
@@ -106,6 +104,9 @@ def _native(
             quantization=engine.quantization,
             kernels=engine.kernels,
         )
+        names = [v.name for v in variants_here(engine.kernels) if decoder.uses_tiles or v.kernels != "amx"]
+        logger.info("native kernels: engine.kernels %s, %s", engine.kernels, names[0] if names else "portable")
+        return decoder
     if engine.quantization in ("int8", "int4"):
         raise ConfigError(
             f"engine.quantization is {engine.quantization}, and only the native CPU kernels compute with quantised "

@@ -25,7 +25,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from pilotfish.config import Quantization
 from pilotfish.models.file_pages import release_pages
-from pilotfish.models.graphs.recorder import Recorder, recorder_for
+from pilotfish.models.graphs.recorder import GraphRecorder, recorder_for
 
 logger = logging.getLogger(__name__)
 
@@ -198,7 +198,7 @@ def choose_product(linears: Sequence[ScaledLinear], time_s: Callable[[Callable[[
             linear.max_split_k_rows = num_rows
 
 
-def _time_s(work: Callable[[], None], *, recorder: Recorder, device: torch.device) -> float:
+def _time_s(work: Callable[[], None], *, recorder: GraphRecorder, device: torch.device) -> float:
     """The least time, of a few, of the work as recorded, which is how steps run."""
     replay, times = recorder.record(work), []
     for _ in range(4):

@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from pilotfish.errors import ModelError, UnsupportedModelError
-from pilotfish.parallel.sizes import Cut, bounds
+from pilotfish.parallel.sizes import TensorCut, bounds
 
 _PLAIN_DTYPES = frozenset({"BF16", "F16", "F32", "F64"})
 
@@ -42,7 +42,7 @@ class Checkpoint:
     ) -> None:
         self._files.close()
 
-    def read(self, name: str, cut: Cut, rank: int, num_ranks: int, dtype: torch.dtype) -> Tensor:
+    def read(self, name: str, cut: TensorCut, rank: int, num_ranks: int, dtype: torch.dtype) -> Tensor:
         """A rank's part of a tensor; what pads it is zero.
 
         Raises: ModelError where the tensor is missing; UnsupportedModelError for one that is nothing without a scale.
@@ -56,10 +56,10 @@ class Checkpoint:
                 "that are not quantised; take the model as it was before (target.engine.quantization rounds a target's "
                 "weights as they are loaded)"
             )
-        if cut is Cut.WHOLE:
+        if cut is TensorCut.WHOLE:
             return torch.as_tensor(self._tensors[name].get_tensor(name)).to(dtype)
         shape = view.get_shape()
-        dimension = 1 if cut is Cut.COLUMNS else 0
+        dimension = 1 if cut is TensorCut.COLUMNS else 0
         part = bounds(shape[dimension], rank, num_ranks)
         tensor: Tensor = view[:, part.start : part.end] if dimension else view[part.start : part.end]
         missing = part.padded - tensor.shape[dimension]

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from pilotfish.errors import ModelError, UnsupportedModelError
 from pilotfish.parallel.checkpoint import Checkpoint
 from pilotfish.parallel.sharded_model import empty_model, fill_buffers, stored_buffers
-from pilotfish.parallel.sizes import Cut
+from pilotfish.parallel.sizes import TensorCut
 
 
 def load_layers(
@@ -32,7 +32,7 @@ def load_layers(
     fill_buffers(model, device)
     with Checkpoint(folder) as checkpoint:
         tensors = {
-            name: checkpoint.read(name, Cut.WHOLE, 0, 1, tensor.dtype).to(device)
+            name: checkpoint.read(name, TensorCut.WHOLE, 0, 1, tensor.dtype).to(device)
             for name, tensor in _wanted(model, layers)
         }
     try:

@@ -49,7 +49,7 @@ from pilotfish.telemetry.logs import configure_logging
 logger = logging.getLogger(__name__)
 
 DIAL_TIMEOUT_S = 300.0
-"""Under Ray the ranks start before rank 0 does, which listens before it downloads anything."""
+"""Wait for rank 0 to listen: under Ray the other ranks start before it. It listens before it downloads anything."""
 _HANG_UP_S = 1.0
 
 

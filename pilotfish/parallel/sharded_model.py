@@ -16,7 +16,7 @@ from pilotfish.parallel.checkpoint import Checkpoint
 from pilotfish.parallel.group import RankGroup
 from pilotfish.parallel.layers import SHARD, ParallelEmbedding, ParallelHead, RowParallelLinear, column_parallel
 from pilotfish.parallel.plan import module_cuts
-from pilotfish.parallel.sizes import Cut
+from pilotfish.parallel.sizes import TensorCut
 
 
 def empty_model(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
@@ -55,7 +55,7 @@ def load_shard(
     body = _name_of(model, model.get_decoder())
     with Checkpoint(folder) as checkpoint:
         for name, buffer in stored_buffers(model):
-            buffer.copy_(_checked(name, checkpoint.read(name, Cut.WHOLE, 0, 1, buffer.dtype), buffer))
+            buffer.copy_(_checked(name, checkpoint.read(name, TensorCut.WHOLE, 0, 1, buffer.dtype), buffer))
         for local_name, parameter in list(model.named_parameters()):
             name = ".".join(part for part in local_name.split(".") if part != SHARD)
             cut = _cut_of(name, cuts)
@@ -72,12 +72,12 @@ def load_shard(
     return model.eval().requires_grad_(False)
 
 
-def _cut_of(name: str, cuts: Mapping[str, Cut]) -> Cut:
+def _cut_of(name: str, cuts: Mapping[str, TensorCut]) -> TensorCut:
     """The cut of a parameter, by its name in the whole model."""
     module, _, kind = name.rpartition(".")
-    cut = cuts.get(module, Cut.WHOLE)
+    cut = cuts.get(module, TensorCut.WHOLE)
     # A bias is added once, to the sum.
-    return Cut.WHOLE if cut is Cut.COLUMNS and kind == "bias" else cut
+    return TensorCut.WHOLE if cut is TensorCut.COLUMNS and kind == "bias" else cut
 
 
 def _require_loaded(model: PreTrainedModel) -> None:
@@ -95,7 +95,9 @@ def whole_embedding(folder: Path, model: PreTrainedModel) -> nn.Module:
         return embedding
     part = embedding.shard.weight
     with Checkpoint(folder) as checkpoint:
-        weight = checkpoint.read(f"{_name_of(model, embedding)}.weight", Cut.WHOLE, 0, 1, part.dtype).to(part.device)
+        weight = checkpoint.read(f"{_name_of(model, embedding)}.weight", TensorCut.WHOLE, 0, 1, part.dtype).to(
+            part.device
+        )
     num_tokens, width = weight.shape
     return nn.Embedding(num_tokens, width, _weight=weight, _freeze=True)
 
@@ -130,13 +132,13 @@ def cut_modules(model: PreTrainedModel, group: RankGroup) -> None:
         _replace(model, name, _part(model.get_submodule(name), cut, group))
 
 
-def _part(module: nn.Module, cut: Cut, group: RankGroup) -> nn.Module:
+def _part(module: nn.Module, cut: TensorCut, group: RankGroup) -> nn.Module:
     if isinstance(module, nn.Embedding):
         return ParallelEmbedding(module, group)
     assert isinstance(module, nn.Linear), "module_cuts names no others"
-    if cut is Cut.VOCABULARY:
+    if cut is TensorCut.VOCABULARY:
         return ParallelHead(module, group)
-    return RowParallelLinear(module, group) if cut is Cut.COLUMNS else column_parallel(module, group)
+    return RowParallelLinear(module, group) if cut is TensorCut.COLUMNS else column_parallel(module, group)
 
 
 def _tie(model: PreTrainedModel) -> None:

@@ -12,7 +12,7 @@ from pilotfish.errors import ConfigError, UnsupportedModelError
 from pilotfish.models.store.folder import text_fields
 
 
-class Cut(StrEnum):
+class TensorCut(StrEnum):
     """How a parameter is distributed."""
 
     ROWS = "rows"

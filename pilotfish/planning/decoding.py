@@ -144,7 +144,7 @@ class DecodingModel:
         return step_s + late * late_s + (1 - hit_rate) * away_s
 
     def speed_up(self, batch: int, num_draft_tokens: int) -> float:
-        """Over plain decoding of the same batch."""
+        """Tokens a second over those of plain decoding of the same batch."""
         return self.token_s(batch, 0) / self.token_s(batch, num_draft_tokens)
 
     def best_k(self, batch: int) -> int:

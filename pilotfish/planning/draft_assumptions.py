@@ -22,7 +22,7 @@ class Placement(StrEnum):
     SEPARATE = "separate"
     """Drafters on replicas of their own: one half of a batch can be drafted for while the other is verified."""
     COLOCATED = "colocated"
-    """Drafters on the target's own GPUs: in turns with it, but without a network between them."""
+    """Drafters on the target's own processors: in turns with it, but without a network between them."""
     NONE = "none"
     """Nobody drafts: every GPU serves the target."""
 
@@ -39,7 +39,7 @@ class DraftAssumptions:
     ahead_tokens: int = 0
     """The most tokens drafted ahead in a round, while the target verifies; 0: no drafting ahead."""
     acceptance_ahead: tuple[float, ...] = ()
-    """As acceptance, of drafts that were made ahead; empty: the same."""
+    """`acceptance` of drafts that were made ahead; empty: it is no other."""
     is_head: bool = False
     """Whether the drafter reads features. Then it takes two steps before what is drafted ahead grows (it reads the
     newest features, then its draft), where a model takes one, and drafts ahead only while nobody waits for a draft."""

@@ -19,12 +19,12 @@ from pilotfish.bench.metrics import nearest_rank
 from pilotfish.emulation.profiles import HardwareProfile
 from pilotfish.errors import ConfigError
 from pilotfish.planning.rates import ReplicaRates
-from pilotfish.planning.replica import Replica, Running
+from pilotfish.planning.replica import FleetReplica, Running
 from pilotfish.planning.workload import Request
 
 
 @dataclass(slots=True)
-class Outcome:
+class FleetOutcome:
     """What users of a fleet saw, but for those of the warm-up, and how many were served at once."""
 
     first_token_s: array[float] = field(default_factory=lambda: array("d"))
@@ -41,20 +41,20 @@ class FleetSimulation:
     def __init__(self, rates: ReplicaRates, num_targets: int, *, round_trip_s: float = 0.0, warm_up: int = 0) -> None:
         """warm_up: the first requests, so many, which are served but not counted."""
         self._rates = rates
-        self._replicas = [Replica(rates) for _ in range(num_targets)]
+        self._replicas = [FleetReplica(rates) for _ in range(num_targets)]
         # Dictionaries as ordered sets: equal runs choose equal replicas.
-        self._by_load: list[dict[Replica, None]] = [{} for _ in range(rates.model.profile.max_sequences + 1)]
+        self._by_load: list[dict[FleetReplica, None]] = [{} for _ in range(rates.model.profile.max_sequences + 1)]
         self._by_load[0] = dict.fromkeys(self._replicas)
-        self._events: list[tuple[float, int, Replica]] = []
+        self._events: list[tuple[float, int, FleetReplica]] = []
         """Heap by time; those that a later event of the replica has replaced are stale."""
         self._num_events = 0
         self._queue: deque[Running] = deque()
         self._round_trip_s = round_trip_s
         self._warm_up = warm_up
         self._random = random.Random(0)
-        self._outcome = Outcome()
+        self._outcome = FleetOutcome()
 
-    def run(self, requests: Iterable[Request]) -> Outcome:
+    def run(self, requests: Iterable[Request]) -> FleetOutcome:
         """Run the requests: each arrives at its time. Raises ConfigError for one that no replica can hold."""
         for number, request in enumerate(requests):
             require_room(self._rates.model.profile, request)
@@ -93,7 +93,7 @@ class FleetSimulation:
             replica.take(running, now_s)
             self._changed(replica, replica.num_held - 1)
 
-    def _changed(self, replica: Replica, num_held_before: int) -> None:
+    def _changed(self, replica: FleetReplica, num_held_before: int) -> None:
         del self._by_load[num_held_before][replica]
         self._by_load[replica.num_held][replica] = None
         if replica.num_held:
@@ -139,7 +139,7 @@ class Goals:
         if not 0 < self.share < 1:
             raise ConfigError(f"the share of requests that goals hold for must be between 0 and 1, not {self.share:g}")
 
-    def are_met(self, outcome: Outcome) -> bool:
+    def are_met(self, outcome: FleetOutcome) -> bool:
         return (
             quantile(outcome.first_token_s, self.share) <= self.first_token_s
             and quantile(outcome.token_s, self.share) <= self.token_s

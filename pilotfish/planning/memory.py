@@ -39,7 +39,7 @@ class DrafterMemory(msgspec.Struct, frozen=True, kw_only=True):
     drafter: str
     weight_bytes: int
     share: float
-    """Of the target's weights in bfloat16."""
+    """Share of the target's weights in bfloat16."""
 
 
 class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):

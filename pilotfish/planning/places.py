@@ -11,14 +11,14 @@ from itertools import product
 
 from msgspec import structs
 
-from pilotfish.emulation.profiles import DrafterKind, ProfiledDrafter
+from pilotfish.emulation.profiles import DrafterForm, ProfiledDrafter
 from pilotfish.planning.decoding import TOLERANCE, DecodingModel
 from pilotfish.planning.draft_assumptions import Placement
 from pilotfish.planning.planner import Planner
 from pilotfish.planning.result import PlaceRow
 
 ONE_WAYS_S = (0.0002, 0.002, 0.010)
-"""Between the orchestrator and any replica, with all that is done on the way."""
+"""Times between the orchestrator and any replica, with all that is done on the way."""
 LOADS = (1, 4, 16, 64)
 BYTES_PER_S = 1.25e9
 """10 Gbit/s, for each target: an assumption. One connection may get less than the machine's network has."""
@@ -37,7 +37,7 @@ def _rows(planner: Planner, one_way_s: float, load: int) -> list[PlaceRow]:
     """A row for each place at one distance and load, those first that need fewer GPUs."""
     rows = [PlaceRow(one_way_ms=one_way_s * 1e3, requests=load)]
     for placement, drafter in product(_PLACES, planner.profile.drafters):
-        if placement is Placement.COLOCATED and drafter.kind is DrafterKind.MODEL:
+        if placement is Placement.COLOCATED and drafter.kind is DrafterForm.MODEL:
             continue
         model = drafted(planner, drafter, placement, one_way_s)
         best_k = model.best_k(load)
@@ -64,7 +64,7 @@ def drafted(planner: Planner, drafter: ProfiledDrafter, placement: Placement, on
         planner.drafting,
         acceptance=drafter.acceptance,
         acceptance_ahead=drafter.acceptance_ahead,
-        is_head=drafter.kind is DrafterKind.HEAD,
+        is_head=drafter.kind is DrafterForm.HEAD,
         ahead_tokens=planner.drafting.ahead_tokens if is_ahead else 0,
     )
     return replace(

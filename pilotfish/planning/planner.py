@@ -10,7 +10,7 @@ from pilotfish.emulation.profiles import HardwareProfile
 from pilotfish.errors import ConfigError
 from pilotfish.planning.decoding import DecodingModel
 from pilotfish.planning.draft_assumptions import PLAIN, DraftAssumptions, Placement
-from pilotfish.planning.fleet import FleetSimulation, Goals, Outcome, quantile, require_room
+from pilotfish.planning.fleet import FleetOutcome, FleetSimulation, Goals, quantile, require_room
 from pilotfish.planning.rates import ReplicaRates
 from pilotfish.planning.workload import Workload
 
@@ -53,7 +53,7 @@ class Planner:
     """Time between the orchestrator and a replica, there and back, with all that is done on the way."""
     _rates: dict[tuple[Placement, float], ReplicaRates] = field(default_factory=dict)
     """Rates, shared with planners for other loads: how fast a replica decodes does not depend on it."""
-    _outcomes: dict[Fleet, Outcome] = field(default_factory=dict, init=False)
+    _outcomes: dict[Fleet, FleetOutcome] = field(default_factory=dict, init=False)
 
     def rates(self, placement: Placement, targets_per_drafter: float = 1.0) -> ReplicaRates:
         """The rates of a replica of such a fleet."""
@@ -93,7 +93,7 @@ class Planner:
         """The planner for so many times the load."""
         return replace(self, workload=replace(self.workload, rate=factor * self.workload.rate))
 
-    def simulate(self, fleet: Fleet) -> Outcome:
+    def simulate(self, fleet: Fleet) -> FleetOutcome:
         """The workload on the fleet; once. Equal requests for every fleet, and as many."""
         if fleet not in self._outcomes:
             if fleet.num_targets > MAX_TARGETS:

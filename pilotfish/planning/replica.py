@@ -30,7 +30,7 @@ class Running:
     first_token_s: float = 0.0
 
 
-class Replica:
+class FleetReplica:
     """Reads prompts in the order of their arrival and decodes the rest together."""
 
     def __init__(self, rates: ReplicaRates) -> None:

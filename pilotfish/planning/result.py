@@ -37,7 +37,7 @@ class AcceptanceRow(msgspec.Struct, frozen=True, kw_only=True):
     """What drafts of this acceptance are worth in this batch of one replica."""
 
     acceptance: float
-    """Of each draft token, if those before it were accepted."""
+    """Chance of each draft token to be accepted, if those before it were."""
     batch: int
     best_k: int
     """As in BatchRow."""
@@ -48,7 +48,7 @@ class PlaceRow(msgspec.Struct, frozen=True, kw_only=True):
     """What one drafter is worth in one place, at this distance and load."""
 
     one_way_ms: float
-    """Between the orchestrator and a replica, each way, with all that is done on it."""
+    """Time between the orchestrator and a replica, each way, with all that is done on it."""
     requests: int
     """Sequences that decode at once on a target replica."""
     drafter: str = ""
@@ -56,11 +56,11 @@ class PlaceRow(msgspec.Struct, frozen=True, kw_only=True):
     place: str = "none"
     """"target", "pool", or "none": nobody drafts."""
     acceptance: tuple[float, ...] = ()
-    """By position, as the profile has it."""
+    """Acceptance by position, as the profile has it."""
     best_k: int = 0
     """As in BatchRow."""
     speed_up: float = 1.0
-    """Over plain decoding."""
+    """Tokens a second over those of plain decoding."""
     is_best: bool = False
     """Whether drafts should run here: the first within 3 % of the fastest, of none, target and pool."""
 
@@ -102,7 +102,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     steps: list[StepRow]
     """What steps of reasoning gain, by the share that is kept."""
     acceptances: list[AcceptanceRow]
-    """By acceptance, and within it by batch: whatever acceptance was asked for."""
+    """Rows by acceptance, and within it by batch: whatever acceptance was asked for."""
     places: list[PlaceRow]
     """Where drafts should run, by distance and load; empty for a profile that lists no drafters."""
     fleets: list[FleetRow]

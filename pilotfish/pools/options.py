@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import yaml
 
-from pilotfish.config import AutoscalingConfig, Config, PoolConfig, config_to_yaml, default_cache_dir
+from pilotfish.config import (
+    AutoscalingConfig,
+    Config,
+    EngineConfig,
+    LearningConfig,
+    PoolConfig,
+    config_to_yaml,
+    default_cache_dir,
+)
 from pilotfish.drafter_registry import LOOKUPS
 from pilotfish.errors import ConfigError
 
-Pool = Literal["target", "draft", "orchestrator"]
-"""A pool, by the name that its deployment has as well."""
+Pool = Literal["target", "draft", "orchestrator", "trainer"]
+"""A pool, by the name that its deployment has as well. The trainer's is of one."""
+
+SectionT = TypeVar("SectionT", EngineConfig, LearningConfig)
 
 LOAD_POLICY = "pilotfish.pools.autoscaling:LoadPolicy"
 SHUTDOWN_MARGIN_S = 10.0
@@ -22,14 +32,19 @@ UNBOUNDED_CALLS = 1000
 
 
 def pools(config: Config) -> tuple[Pool, ...]:
-    """The pools that have replicas."""
+    """The pools that serve and have replicas."""
     return ("target", "draft", "orchestrator") if config.draft.num_replicas else ("target", "orchestrator")
 
 
 def placement(config: Config, pool: Pool) -> PoolConfig:
     """The pool's section."""
     section = config.deployment
-    return {"target": section.target, "draft": section.draft, "orchestrator": section.orchestrator}[pool]
+    return {
+        "target": section.target,
+        "draft": section.draft,
+        "orchestrator": section.orchestrator,
+        "trainer": section.trainer,
+    }[pool]
 
 
 def autoscaling(config: Config, pool: Pool) -> AutoscalingConfig | None:
@@ -44,15 +59,18 @@ def num_replicas(config: Config, pool: Pool) -> int:
         "target": config.target.num_replicas,
         "draft": config.draft.num_replicas,
         "orchestrator": config.orchestrator.num_replicas,
+        "trainer": 1,  # two would train the same versions
     }[pool]
     scaling = autoscaling(config, pool)
     return wanted if scaling is None else min(max(wanted, scaling.min_replicas), scaling.max_replicas)
 
 
 def computes_on_gpu(config: Config, pool: Pool) -> bool:
-    """Whether the pool's engines run on a GPU. Lookups and emulated engines run on none."""
+    """Whether the pool's engines, or the trainer, run on a GPU. Lookups and emulated engines run on none."""
     if pool == "orchestrator" or config.emulation.is_on:
         return False
+    if pool == "trainer":
+        return config.draft.learning.device.startswith("cuda")
     if pool == "draft":
         return config.draft.engine.device.startswith("cuda") and config.draft.drafter not in LOOKUPS
     return config.target.engine.device.startswith("cuda")
@@ -79,12 +97,14 @@ def with_gpus_per_replica(config: Config, num_gpus: float) -> Config:
 
 def on_reserved_gpus(config: Config) -> Config:
     """The configuration with `cuda` in place of each `cuda:N`: a replica sees only the GPUs that Ray gives it."""
-    sections = {}
-    for pool in ("target", "draft"):
-        section = getattr(config, pool)
-        if section.engine.device.startswith("cuda:"):
-            sections[pool] = dataclasses.replace(section, engine=dataclasses.replace(section.engine, device="cuda"))
-    return dataclasses.replace(config, **sections)
+    target, draft = config.target, config.draft
+    target = dataclasses.replace(target, engine=_on_reserved_gpu(target.engine))
+    draft = dataclasses.replace(draft, engine=_on_reserved_gpu(draft.engine), learning=_on_reserved_gpu(draft.learning))
+    return dataclasses.replace(config, target=target, draft=draft)
+
+
+def _on_reserved_gpu(section: SectionT) -> SectionT:
+    return dataclasses.replace(section, device="cuda") if section.device.startswith("cuda:") else section
 
 
 def num_ranks(config: Config, pool: Pool) -> int:
@@ -177,11 +197,13 @@ APPLICATIONS: dict[Pool, str] = {
     "target": "pilotfish-target",
     "draft": "pilotfish-draft",
     "orchestrator": "pilotfish",
+    "trainer": "pilotfish-trainer",
 }
 BUILDERS: dict[Pool, str] = {
     "target": "pilotfish.serve_app:build_target",
     "draft": "pilotfish.serve_app:build_draft",
     "orchestrator": "pilotfish.serve_app:build_orchestrator",
+    "trainer": "pilotfish.serve_app:build_trainer",
 }
 
 
@@ -189,8 +211,9 @@ def serve_file(config: Config) -> dict[str, Any]:
     """The file's content, which runs `config`.
 
     What Serve can change in place stands in `deployments`; a change of `args` restarts that application's replicas,
-    so each has only the sections that it reads.
+    so each has only the sections that it reads. The trainer is there if the drafter is to learn.
     """
+    trainer: tuple[Pool, ...] = ("trainer",) if config.draft.learning.enabled else ()
     return {
         # The public address is the orchestrators' own.
         "proxy_location": "Disabled",
@@ -203,7 +226,7 @@ def serve_file(config: Config) -> dict[str, Any]:
                 "args": application_args(config, pool),
                 "deployments": [scaling_options(config, pool)],
             }
-            for pool in pools(config)
+            for pool in (*pools(config), *trainer)
         ],
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -60,7 +61,8 @@ async def _serve(
         if server is None:
             return
         settle_memory()
-        print(f"{name} ready on {server.address} ({describe(server)})", flush=True)
+        with contextlib.suppress(OSError):  # a full disk takes a line, not the service
+            print(f"{name} ready on {server.address} ({describe(server)})", flush=True)
         try:
             await _unless(interrupted, server.wait_closed())
         finally:

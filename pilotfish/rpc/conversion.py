@@ -126,7 +126,8 @@ def model_from_proto(proto: pb.ModelInfo) -> ModelInfo:
 
 
 def tree_request_to_proto(request: TreeRequest) -> pb.TreeRequest:
-    return pb.TreeRequest(**msgspec.structs.asdict(request))
+    """Without a price, which goes to no target: that knows its own."""
+    return pb.TreeRequest(max_nodes=request.max_nodes, branching=request.branching)
 
 
 def tree_request_from_proto(proto: pb.TreeRequest) -> TreeRequest:

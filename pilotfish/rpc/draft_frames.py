@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
+import msgspec
+
 from pilotfish.messages import (
     CloseSequence,
     OpenSequence,
@@ -16,7 +18,7 @@ from pilotfish.messages import (
 from pilotfish.rpc import conversion
 from pilotfish.rpc.frames import CLOSE, ERROR, OPEN, FrameCodec, Item
 from pilotfish.rpc.v1 import draft_pb2 as pb
-from pilotfish.types import NO_TIMINGS
+from pilotfish.types import NO_TIMINGS, TreeRequest
 
 
 def _fill_propose(proto: pb.Propose, command: Propose) -> None:
@@ -26,7 +28,9 @@ def _fill_propose(proto: pb.Propose, command: Propose) -> None:
     proto.num_draft_tokens = command.num_draft_tokens
     if command.features is not None:
         proto.features.CopyFrom(conversion.features_to_proto(command.features))
-    if command.tree is not None:
+    if command.tree is not None and command.tree.row_price:
+        proto.priced_tree.CopyFrom(pb.PricedTree(**msgspec.structs.asdict(command.tree)))
+    elif command.tree is not None:
         proto.tree.CopyFrom(conversion.tree_request_to_proto(command.tree))
     if command.ahead is not None:
         proto.ahead.max_tokens = command.ahead.max_tokens
@@ -42,10 +46,16 @@ def _propose_from_proto(proto: pb.Propose, sequence_id: int) -> Propose:
         tuple(proto.new_token_ids[:]),  # a slice: iterating takes three times as long
         proto.num_draft_tokens,
         conversion.features_from_proto(proto.features) if proto.HasField("features") else None,
-        conversion.tree_request_from_proto(proto.tree) if proto.HasField("tree") else None,
+        _tree_from_proto(proto),
         PredraftRequest(proto.ahead.max_tokens, tuple(proto.ahead.acceptance)) if proto.HasField("ahead") else None,
         proto.is_prepared,
     )
+
+
+def _tree_from_proto(proto: pb.Propose) -> TreeRequest | None:
+    if proto.HasField("priced_tree"):
+        return TreeRequest(**conversion.values_of(proto.priced_tree, TreeRequest))
+    return conversion.tree_request_from_proto(proto.tree) if proto.HasField("tree") else None
 
 
 def _fill_proposal(proto: pb.Proposal, event: Proposal, sequence_id: int) -> None:

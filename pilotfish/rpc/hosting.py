@@ -9,6 +9,7 @@ import os
 from typing import TypeVar
 
 from pilotfish.config import Config, DraftConfig, TargetConfig
+from pilotfish.config.fields import address_of
 from pilotfish.errors import PilotfishError
 from pilotfish.pools.autoscaling import load_stats
 from pilotfish.rpc.process_memory import settle_memory
@@ -23,7 +24,7 @@ WILDCARD_HOSTS = frozenset({"0.0.0.0", "[::]", "::"})
 def reachable_address(address: str, *, node_ip: str) -> str:
     """The address under which peers reach a listener: a wildcard host becomes this node's IP."""
     host, _, port = address.rpartition(":")
-    return f"{node_ip}:{port}" if host in WILDCARD_HOSTS else address
+    return address_of(node_ip, int(port)) if host in WILDCARD_HOSTS else address
 
 
 class HostedService:

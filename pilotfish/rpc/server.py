@@ -13,6 +13,7 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from pilotfish.config.fields import address_of
 from pilotfish.errors import UnavailableError
 from pilotfish.rpc.channel import SERVER_OPTIONS
 
@@ -53,7 +54,7 @@ def _bind(family: int, kind: int, protocol: int, address: tuple[object, ...]) ->
 
 def explain(error: OSError, host: str, port: int, setting: str) -> str:
     """Why nothing can listen on host:port, and what to do. setting: configuration key of the port."""
-    where, other = f"cannot listen on {host}:{port}", f"choose another with --set {setting}=PORT"
+    where, other = f"cannot listen on {address_of(host, port)}", f"choose another with --set {setting}=PORT"
     if error.errno == errno.EADDRINUSE:
         return f"{where}: the port is in use; stop what uses it (another Pilotfish?) or {other}"
     if error.errno in (errno.EACCES, errno.EPERM):
@@ -111,15 +112,15 @@ class GrpcServer:
         server = grpc.aio.server(options=options, interceptors=interceptors)
         try:
             if credentials is None:
-                bound_port = server.add_insecure_port(f"{host}:{port}")
+                bound_port = server.add_insecure_port(address_of(host, port))
             else:
-                bound_port = server.add_secure_port(f"{host}:{port}", credentials)
+                bound_port = server.add_secure_port(address_of(host, port), credentials)
         except RuntimeError:
             # gRPC does not say why.
             await require_free_port(host, port, port_setting)
             advice = f"try again, or choose another with --set {port_setting}=PORT"
-            raise UnavailableError(f"cannot listen on {host}:{port}: {advice}") from None
-        self = cls(server, f"{host}:{bound_port}", service_names)
+            raise UnavailableError(f"cannot listen on {address_of(host, port)}: {advice}") from None
+        self = cls(server, address_of(host, bound_port), service_names)
         register(server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         reflection.enable_server_reflection((*service_names, health.SERVICE_NAME, reflection.SERVICE_NAME), server)

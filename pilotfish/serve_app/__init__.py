@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from pilotfish.serve_app.compose import build_draft, build_orchestrator, build_target
+from pilotfish.serve_app.compose import build_draft, build_orchestrator, build_target, build_trainer
 
-__all__ = ["build_draft", "build_orchestrator", "build_target"]
+__all__ = ["build_draft", "build_orchestrator", "build_target", "build_trainer"]

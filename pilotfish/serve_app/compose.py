@@ -1,4 +1,4 @@
-"""Three deployments: as one Serve application, or as one each.
+"""Three deployments: as one Serve application, or as one each, with the trainer as one more.
 
 Serve restarts every replica of an application whose arguments or image change. As three applications, a change of
 the orchestrator's settings leaves the models where they are; that is what `pilotfish config --serve` writes.
@@ -15,6 +15,7 @@ from orchestrator.deployment import orchestrator_application, router_config
 from orchestrator.replicas.directory import PoolName
 from pilotfish.config import Config, config_from_dict
 from pilotfish.pools.options import APPLICATIONS, fixed_options, on_reserved_gpus, scaling_options
+from pilotfish.training.online.deployment import TrainerReplica
 from target_service.deployment import TargetReplica
 
 SOURCE = "the application's args"
@@ -34,6 +35,14 @@ def build_orchestrator(args: dict[str, Any]) -> serve.Application:
     """The orchestrators alone, which find the pools by the names of their applications, now or later."""
     config = config_from_dict(args, source=SOURCE)
     return orchestrator_application(config, {"target": APPLICATIONS["target"], "draft": APPLICATIONS["draft"]})
+
+
+def build_trainer(args: dict[str, Any]) -> serve.Application:
+    """The trainer alone. `args` is the configuration."""
+    config = config_from_dict(args, source=SOURCE)
+    return serve.deployment(TrainerReplica, **scaling_options(config, "trainer"), **fixed_options(config)).bind(
+        on_reserved_gpus(config)
+    )
 
 
 def compose(config: Config) -> serve.Application:

@@ -17,7 +17,7 @@ class SpeculationStats(msgspec.Struct, kw_only=True):
     num_plain_tokens: int = 0
     """Output tokens decoded without a draft."""
     num_grammar_draft_tokens: int = 0
-    """Of num_draft_tokens, those that only the request's grammar drafted."""
+    """The part of num_draft_tokens that only the request's grammar drafted."""
     num_grammar_accepted_tokens: int = 0
     mean_acceptance_length: float = 1.0
     """1 + accepted / rounds."""

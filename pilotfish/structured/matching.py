@@ -46,8 +46,9 @@ class GrammarMatcher:
         """Tokens that the matcher has taken."""
         self._num_certain = 0
         """Consumed tokens, from the first on, that are output."""
-        self._forced_at, self._forced = 0, ForcedText()
-        """Output tokens behind which this text is forced."""
+        self._forced_at = 0
+        """Output tokens behind which `_forced` was found."""
+        self._forced = ForcedText()
         self._masks: dict[tuple[int, ...], bytes | None] = {}
         """Masks by the drafts after the output."""
 
@@ -65,7 +66,8 @@ class GrammarMatcher:
         """Keep the first length tokens, prompt included."""
         del self._output[max(0, length - self._num_prompt_tokens) :]
         self._num_certain = min(self._num_certain, len(self._output))
-        self._forced_at, self._forced = 0, ForcedText()
+        self._forced_at = 0
+        self._forced = ForcedText()
         self._masks.clear()
 
     def allowed(self, draft_token_ids: Sequence[int] = ()) -> bytes | None:
@@ -93,7 +95,8 @@ class GrammarMatcher:
                 return ForcedText()
             # A copy: what lies far ahead may be too much for the library, and is not to end the answer before.
             known = forced_text(self._matcher.deep_copy(), self.vocabulary, max_bytes=max_bytes, max_s=max_s)
-        self._forced_at, self._forced = len(self._output), known
+        self._forced_at = len(self._output)
+        self._forced = known
         return known
 
     def _move_to(self, path: Sequence[int]) -> bool:

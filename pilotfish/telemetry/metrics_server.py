@@ -6,6 +6,7 @@ import logging
 
 from prometheus_client import CollectorRegistry, start_http_server
 
+from pilotfish.config.fields import address_of
 from pilotfish.errors import UnavailableError
 
 _log = logging.getLogger(__name__)
@@ -23,10 +24,10 @@ class MetricsServer:
             self._server, self._thread = start_http_server(port, host, registry)
         except OSError as error:
             raise UnavailableError(
-                f"cannot serve metrics on {host}:{port}: {error.strerror or error}; "
+                f"cannot serve metrics on {address_of(host, port)}: {error.strerror or error}; "
                 f"choose another port with --set {port_setting}=PORT (-1: none)"
             ) from None
-        self.address = f"{host}:{self._server.server_port}"
+        self.address = address_of(host, self._server.server_port)
         """The `host:port`, with the port that was taken."""
         _log.info("metrics for Prometheus: http://%s/metrics", self.address)
 

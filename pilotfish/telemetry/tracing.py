@@ -28,7 +28,7 @@ Attributes = Mapping[str, AttributeValue]
 _PROPAGATOR = TraceContextTextMapPropagator()
 _NEW_IDS = RandomIdGenerator()
 _MAX_WAITING_SPANS = 16_384
-"""Some 15 MB. What comes while as many wait for a collector that does not keep up is dropped."""
+"""Spans that wait for a collector that does not keep up, some 15 MB; further ones are dropped."""
 _INTERVAL_MS = 1_000
 _TIMEOUT_S = 5
 _CLOSE_S = 2.0

@@ -18,17 +18,17 @@ _FILE = "checkpoint.safetensors"
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class RunProgress:
     """Steps taken, and the seconds that they took over all sessions."""
 
     step: int = 0
     elapsed_s: float = 0.0
 
-    def after_step(self, seconds: float) -> Progress:
-        return Progress(self.step + 1, self.elapsed_s + seconds)
+    def after_step(self, seconds: float) -> RunProgress:
+        return RunProgress(self.step + 1, self.elapsed_s + seconds)
 
 
-def save_checkpoint(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
+def save_checkpoint(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer, progress: RunProgress) -> None:
     """Write weights, optimiser and progress. Raises OSError when the disk is full; the old checkpoint stays then."""
     tensors = {f"module.{name}": tensor for name, tensor in module.state_dict().items()}
     for index, state in optimizer.state_dict()["state"].items():
@@ -39,14 +39,14 @@ def save_checkpoint(folder: Path, module: nn.Module, optimizer: torch.optim.Opti
         save_file({name: tensor.detach().clone() for name, tensor in tensors.items()}, temporary, metadata=metadata)
 
 
-def load_checkpoint(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
+def load_checkpoint(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer) -> RunProgress:
     """Restore what save_checkpoint wrote; the beginning when there is none.
 
     Raises: InvalidRequestError when the checkpoint belongs to another drafter.
     """
     path = folder / _FILE
     if not path.is_file():
-        return Progress()
+        return RunProgress()
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata()
@@ -61,7 +61,7 @@ def load_checkpoint(folder: Path, module: nn.Module, optimizer: torch.optim.Opti
         raise InvalidRequestError(
             f"{path} is a checkpoint of another run ({error}): delete it or choose another folder"
         ) from error
-    return Progress(int(metadata["step"]), float(metadata["elapsed_s"]))
+    return RunProgress(int(metadata["step"]), float(metadata["elapsed_s"]))
 
 
 def _below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

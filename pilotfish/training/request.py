@@ -32,7 +32,7 @@ class TrainingRequest:
     target_address: str = ""
     """Host and port of a running target that computes the features of the data; empty: it is computed here."""
     security: InternalSecurityConfig = field(default_factory=InternalSecurityConfig)
-    """Of the link to it."""
+    """Security of the link to that target."""
     prompts: tuple[Path, ...] = ()
     """Files (jsonl) with prompts that the target answers before it synthesises its own."""
     start_from: Path | None = None

@@ -17,7 +17,7 @@ from pilotfish.errors import UnavailableError
 from pilotfish.launch.specs import free_ports
 from tests.e2e.conftest import CliProcess, UpProcess
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 NUM_TOKENS = 190
 """At 80 ms each: an answer of 15 s, which is half of the default drain_s."""

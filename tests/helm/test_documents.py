@@ -87,7 +87,7 @@ def test_a_70b_starts_as_the_page_says(helm: Any) -> None:
             pod, config = pod_and_config(objects, pool)
             (container,) = pod["containers"]
             assert container["resources"]["limits"]["nvidia.com/gpu"] == gpus
-            assert container["image"] == "registry.example.com/pilotfish:0.1.0"
+            assert container["image"] == "registry.example.com/pilotfish:0.2.0"
             assert list(pod["nodeSelector"]) == ["nvidia.com/gpu.product"]
             assert config[pool]["engine"] == {"device": "cuda", "kv_cache_tokens": 0}
             memory = gib(container["resources"]["limits"]["memory"])

@@ -29,7 +29,9 @@ from tests.support.stack import Answer, Stack, running_stack
 from tests.support.threaded_engine import ThreadedEngine
 
 CONFIG = Config(
-    emulation=EmulationConfig(profile="a100-70b", acceptance=0.8), target=TargetConfig(model="nobody/has-this")
+    # Five times as slow: what is drafted ahead has some 20 ms left, and a busy machine takes a part of them.
+    emulation=EmulationConfig(profile="a100-70b", acceptance=0.8, time_scale=5),
+    target=TargetConfig(model="nobody/has-this"),
 )
 
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 from pilotfish.cli.main import app
-from pilotfish.config import load_config
+from pilotfish.config import Config, load_config
+from pilotfish.features import Features
+from pilotfish.learning.record import LearnedText
+from pilotfish.learning.ring import open_ring
+from pilotfish.learning.versions import Versions
+from tests.support.learning import add_version
 
 runner = CliRunner()
 
@@ -69,6 +75,76 @@ def test_every_kind_of_drafter_is_examined(
     ]
     assert not results["model"]["findings"]
     assert not results["suffix"]["findings"]
+
+
+@pytest.fixture
+def learning(arguments: list[str], head_folder: Path, tmp_path: Path) -> list[str]:
+    """Of services whose head learns, without prompts."""
+    settings = (
+        "target.drafter.proposer=eagle3",
+        f"target.drafter.model={head_folder}",
+        "draft.learning.enabled=true",
+        f"draft.learning.folder={tmp_path / 'learning'}",
+    )
+    return [*arguments[:-4], *(part for setting in settings for part in ("--set", setting))]
+
+
+def keep_texts(config: Config) -> None:
+    """Eight, of prompts that are held out."""
+    for number in range(8):
+        text = (11, 12, 13, 14 + number) * 8  # whatever the target would say
+        kept = LearnedText(
+            request_id=f"request {number}",
+            kind="1a2b3c4d",
+            prompt_len=8,
+            token_ids=text,
+            features=Features(0, len(text), bytes(len(text))),
+            finished_at=time.time() + number,
+            prompt=f"{number:016x}",
+        )
+        open_ring(config).append(kept)
+
+
+def test_recent_requests_are_examined_as_they_were_answered(learning: list[str]) -> None:
+    keep_texts(load_config(None, learning[1::2]))
+    result = examined("--recent", "--json", *learning)
+    report = json.loads(result.stdout)
+    assert (report["num_answers"], report["num_tokens"]) == (8, 8 * 24)
+    assert report["is_recent"]
+    head, suffix = report["drafters"]
+    assert suffix["by_category"]["1a2b3c4d"]["rates"][0] == 1.0, "texts repeat themselves"
+    assert head["greedy"] is head["sampled"] is suffix["greedy"] is None
+    assert all(len(speed["by_remote_draft_tokens"]) == len(speed["by_draft_tokens"]) for speed in head["speeds"])
+    assert all(speed["by_remote_draft_tokens"] == [] for speed in suffix["speeds"])
+    assert "request" not in result.stdout.replace("num_requests", "")
+    shown = examined("suffix", "--recent", "--no-color", *learning).output
+    assert "8 answers of recent requests" in " ".join(shown.split())
+
+
+def test_the_version_that_serves_is_examined_beside_the_configured_head(
+    learning: list[str], head_folder: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "learning"
+    keep_texts(load_config(None, learning[1::2]))
+    Versions(folder).promote(add_version(folder, head_folder, num_target_layers=2, noise=0.1), "by hand")
+    report = json.loads(examined("--recent", "--json", *learning).stdout)
+    assert [drafter["name"] for drafter in report["drafters"]] == [
+        f"eagle3={folder / 'versions' / '1'}",
+        f"eagle3={head_folder}",
+        "suffix",
+    ]
+    assert report["num_answers"] == 8
+
+
+def test_recent_requests_that_there_are_not(learning: list[str], tmp_path: Path) -> None:
+    def refusal(*changes: str) -> str:
+        result = runner.invoke(app, ["examine", "--recent", *learning, *changes])
+        assert result.exit_code == 1
+        return " ".join(result.output.split())
+
+    assert "holds no text of the last 3600 s that can be read" in refusal()
+    assert "draft.learning.enabled is false" in refusal("--set", "draft.learning.enabled=false")
+    assert "leave --prompts and --schema out" in refusal("--prompts", str(tmp_path / "prompts.jsonl"))
 
 
 UNSEEN = "sampling that drafts cannot see (penalties, grammar)"

@@ -95,8 +95,6 @@ async def test_the_ring_holds_the_text_of_requests_that_allow_it(start: Start, f
     assert list(text.token_ids) == whole[text.features.first_position : text.features.end_position]
     assert text.features.num_tokens == len(text.token_ids)
     assert text.prompt_len == max(0, len(prompt) - text.features.first_position)
-    assert text.num_rounds > 5
-    assert text.num_accepted_tokens == answer.speculation.num_accepted_tokens or place == "draft service"
 
 
 async def test_nothing_is_kept_of_what_may_not_be_learned_from(
@@ -127,7 +125,7 @@ async def test_nothing_is_kept_of_what_may_not_be_learned_from(
     assert {text.request_id for text in texts_in(folder)} == {"allowed"}
 
 
-async def test_a_target_keeps_texts_without_drafts_and_what_follows_a_cached_prefix(
+async def test_a_target_keeps_whole_texts_without_drafts_behind_a_cached_prefix_as_well(
     start: Start, folder: Path, place: str
 ) -> None:
     if place != "target":
@@ -140,14 +138,13 @@ async def test_a_target_keeps_texts_without_drafts_and_what_follows_a_cached_pre
         prompt = stack.orchestrator.service.tokenizer.encode(PROMPT)
     whole = [*prompt, *answer.token_ids][:-1]
     first, second = texts_in(folder)
-    assert list(first.token_ids) == whole
     assert answer.summary is not None
-    num_cached = answer.summary.usage.cached_prompt_tokens
-    assert num_cached > 0
-    assert second.features.first_position == num_cached
-    assert list(second.token_ids) == whole[num_cached:]
-    assert second.prompt_len == len(prompt) - num_cached
-    assert first.num_rounds == second.num_rounds == 0
+    assert answer.summary.usage.cached_prompt_tokens > 0, "the second prompt's beginning was not computed"
+    for text in (first, second):
+        assert list(text.token_ids) == whole
+        assert text.prompt_len == len(prompt)
+        assert (text.features.first_position, text.features.num_tokens) == (0, len(whole))
+    assert second.features.data == first.features.data
     assert first.prompt == second.prompt != ""
 
 

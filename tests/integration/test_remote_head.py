@@ -1,8 +1,9 @@
 """The target's features travel through real services to a head in the draft service, and its drafts back."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from draft_service.server import start_draft
 from pilotfish.config import Config, config_from_dict
 from pilotfish.config.target import InTargetDrafterConfig
+from pilotfish.engine.batching.step_costs import StepCosts
 from pilotfish.engine.process.factory import build_engine
 from pilotfish.errors import ConfigError
 from pilotfish.messages import Proposal
@@ -32,13 +34,13 @@ def target_engine(config: Config) -> ThreadedEngine:
 
 @pytest.fixture
 def make_config(target_folder: Path, head_folder: Path, tmp_path: Path) -> MakeConfig:
-    def make(num_ranks: int = 1, **draft: str) -> Config:
+    def make(num_ranks: int = 1, speculation: Mapping[str, str] = MappingProxyType({}), **draft: str) -> Config:
         service = {"model": str(target_folder), "engine": {"compile": False, "num_threads": 1, "kv_cache_tokens": 1024}}
         return config_from_dict(
             {
                 "target": {**service, "feature_layers": list(LAYERS), "tensor_parallel_size": num_ranks},
                 "draft": {"proposer": "eagle3", "head": str(head_folder), **service, **draft},
-                "orchestrator": {"speculation": {"draft_deadline_ms": 10000, "decode_run_tokens": 4}},
+                "orchestrator": {"speculation": {"draft_deadline_ms": 10000, "decode_run_tokens": 4, **speculation}},
                 "cache_dir": str(tmp_path),
             }
         )
@@ -58,6 +60,24 @@ async def test_the_text_is_that_of_plain_decoding(make_config: MakeConfig, tempe
     assert drafted.token_ids == plain.token_ids
     assert drafted.speculation.num_draft_tokens > 0
     assert all(proposal.draft_token_ids for proposal in proposals)
+
+
+@pytest.mark.parametrize("proposer", ["eagle3", "medusa", "model"])
+@pytest.mark.parametrize("temperature", [0.9, 0.0])
+async def test_trees_at_the_price_of_the_targets_rows_leave_the_text_as_it_is(
+    make_config: MakeConfig, head_folder: Path, medusa_folder: Path, proposer: str, temperature: float
+) -> None:
+    weights = {"eagle3": {"head": str(head_folder)}, "medusa": {"head": str(medusa_folder)}}.get(proposer, {})
+    config = make_config(speculation={"draft_ahead": "off"}, proposer=proposer, **weights)
+    config, proposals = keeping(config, [2] if proposer == "medusa" else list(LAYERS)), list[Proposal]()
+    engine = build_engine(config, "target")
+    engine.begin_with(StepCosts((1, 64), (1e8, 1.1e8)))
+    engines = {"target_engine": ThreadedEngine(engine), "draft_engine": recorded_drafter(config, proposals)}
+    async with running_stack(config, **engines) as stack:
+        plain = await stack.ask(**REQUEST, temperature=temperature, speculation=PLAIN)
+        drafted = await stack.ask(**REQUEST, temperature=temperature, speculation=DRAFTED)
+    assert drafted.token_ids == plain.token_ids
+    assert any(proposal.parents for proposal in proposals)
 
 
 async def test_the_same_head_drafts_in_the_target_and_in_the_pool(make_config: MakeConfig, head_folder: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from orchestrator.replicas.exchange import Exchange
+from orchestrator.replicas.exchange import ReplicaExchange
 from orchestrator.replicas.mailbox import Link
 from orchestrator.rounds.commands import Arrived, Close, Lost, Open, Send
 from orchestrator.rounds.peer import Peer
@@ -18,7 +18,7 @@ class HeldSequence:
     def __init__(self, link: Link, *, max_unread: int = 8, opening: OpenSequence | None = None) -> None:
         """opening: default a prompt of three tokens."""
         self.link = link
-        self.exchange = Exchange(None, acquire_timeout_s=0, max_unread=max_unread)
+        self.exchange = ReplicaExchange(None, acquire_timeout_s=0, max_unread=max_unread)
         self.peer = Peer(link)
         self.sequence_id = self.peer.sequence_id
         message = opening or OpenSequence(self.sequence_id, (1, 2, 3), SamplingParams())

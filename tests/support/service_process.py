@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from pilotfish.child import tethered
-from pilotfish.config import environment
+from pilotfish.config import service_environment
 from pilotfish.errors import UnavailableError
 from pilotfish.launch.specs import free_ports
 
@@ -60,7 +60,7 @@ class ServiceProcess:
         try:
             stdout = subprocess.DEVNULL if log is None else log
             self._process = subprocess.Popen(
-                self._argv, stdin=subprocess.PIPE, stdout=stdout, stderr=log, env=environment()
+                self._argv, stdin=subprocess.PIPE, stdout=stdout, stderr=log, env=service_environment()
             )
         finally:
             if log is not None:

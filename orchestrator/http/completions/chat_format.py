@@ -26,8 +26,8 @@ from orchestrator.http.completions.speculation import ChoiceDetails, speculation
 from orchestrator.http.completions.usage import RunningUsage, Usage, usage_of, with_reasoning
 from orchestrator.http.exchange import event_of
 from orchestrator.requests.reasoning import AnswerParser, MakeParser
-from orchestrator.requests.tool_calls import ToolAnswer, joined_calls
-from orchestrator.requests.tools import NO_TOOLS, ToolUse
+from orchestrator.requests.tools.tool_calls import ToolAnswer, joined_calls
+from orchestrator.requests.tools.tool_use import NO_TOOLS, ToolUse
 from pilotfish.chat import ToolCall
 from pilotfish.rpc.answer import Summary
 from pilotfish.types import FinishReason
@@ -40,6 +40,8 @@ class ChatFormat(CommonFormat):
     tools: ToolUse = NO_TOOLS
     reasoning: MakeParser = lambda: None
     includes_reasoning: bool = True
+    echoed: str = ""
+    """What the text begins with."""
     _parsers: list[AnswerParser] = field(default_factory=list, init=False)
 
     def parser(self) -> AnswerParser:
@@ -93,11 +95,12 @@ class ChatFormat(CommonFormat):
 
     def _message(self, chunk: OutputChunk) -> AssistantMessage:
         answer = self.parser().finish(chunk.text, chunk.token_ids)
-        message = AssistantMessage("assistant", answer.content)
+        content = self.echoed + answer.content
+        message = AssistantMessage("assistant", content)
         if answer.calls:
             message.tool_calls = [_call_item(call) for call in joined_calls(answer.calls)]
         if answer.calls or answer.reasoning:
-            message.content = answer.content or None
+            message.content = content or None
         if reasoning := self.reasoning_of(answer):
             message.reasoning = message.reasoning_content = reasoning
         return message
@@ -130,9 +133,7 @@ class ChatEvents(ChoiceEvents):
         answer = self._parser.push(chunk.text, chunk.token_ids)
         opening = self._opening()
         self._usage.num_output_tokens += len(chunk.token_ids)
-        if not opening and not self._has_news(chunk, answer):
-            return b""
-        return opening + self._news(chunk, answer)
+        return opening + (self._news(chunk, answer) if self._has_news(chunk, answer) else b"")
 
     def end(self, chunk: OutputChunk, report: Summary) -> bytes:
         """What is left of the text, then the event with the finish reason."""
@@ -169,11 +170,11 @@ class ChatEvents(ChoiceEvents):
         return self._chat.event([choice], self._usage.now())
 
     def _opening(self) -> bytes:
-        """Who speaks, before the first word."""
+        """Who speaks, before the first word, and what is echoed."""
         if not self._is_first:
             return b""
         self._is_first = False
-        choice = ChatChunkChoice(index=self._sample.index, delta=Delta("assistant", ""))
+        choice = ChatChunkChoice(index=self._sample.index, delta=Delta("assistant", self._chat.echoed))
         return self._chat.event([choice], self._usage.now(), self._chat.prompt_token_ids(self._sample))
 
     def _choice(self, chunk: OutputChunk, answer: ToolAnswer, items: list[CallItem]) -> ChatChunkChoice:

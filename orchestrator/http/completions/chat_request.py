@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 from orchestrator.http.completions.request_fields import RequestFields
 from orchestrator.http.completions.sampling import GenerationFields
 from orchestrator.requests.prompt import ChatPrompt
 from orchestrator.requests.request import check_number
-from orchestrator.requests.tools import ToolUse, tool_use
-from pilotfish.chat import ChatMessage, ToolCall
+from orchestrator.requests.tools.tool_use import ToolUse, tool_use
+from pilotfish.chat import ROLES, ChatMessage, ToolCall
 from pilotfish.errors import InvalidRequestError
 from pilotfish.models.tokens.chat_template import TemplateOptions
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.structured.bounds import check_json
 from pilotfish.types import MAX_LOGPROBS
 
+_TEXT_PARTS = frozenset(("text", "input_text", "output_text", "reasoning_text", "summary_text", "refusal"))
+"""Types of parts that are text, in chats and in responses."""
 MAX_TEMPLATE_FIELDS = 64
 """The most fields in one request's chat_template_kwargs."""
 
@@ -25,10 +28,11 @@ Role = Literal["system", "developer", "user", "assistant", "tool"]
 
 
 class ContentPart(RequestFields, kw_only=True):
-    """A part of a message; only text can be served."""
+    """A part of a message; only text can be served, that of refusals too."""
 
     type: str
     text: str | None = None
+    refusal: str | None = None
 
 
 class CalledFunction(RequestFields, kw_only=True):
@@ -42,7 +46,7 @@ class CalledFunction(RequestFields, kw_only=True):
 class MessageToolCall(RequestFields, kw_only=True):
     """A call that the assistant made."""
 
-    id: str
+    id: str | None = None
     function: CalledFunction
     type: Literal["function"] = "function"
 
@@ -58,7 +62,9 @@ class Message(RequestFields, kw_only=True):
     """A tool message's: the call that it is the result of."""
     reasoning: str | None = None
     reasoning_content: str | None = None
-    """The same, by its older name."""
+    """`reasoning`, by its older name."""
+    refusal: str | None = None
+    """Stands for the content that is not there."""
 
 
 class FunctionDefinition(RequestFields, kw_only=True):
@@ -86,11 +92,27 @@ class ChosenFunction(RequestFields, kw_only=True):
     name: str
 
 
+class AllowedTool(RequestFields, kw_only=True):
+    """One of them."""
+
+    served_type: ClassVar = "function"
+    type: str
+    function: ChosenFunction
+
+
+class AllowedTools(RequestFields, kw_only=True):
+    """The tools that may be called, and whether one has to be."""
+
+    mode: Literal["auto", "required"]
+    tools: list[AllowedTool]
+
+
 class ToolChoice(RequestFields, kw_only=True):
-    """The call that is demanded."""
+    """The call that is demanded, or the calls that are allowed."""
 
     type: str
     function: ChosenFunction | None = None
+    allowed_tools: AllowedTools | None = None
 
 
 class ChatFields(GenerationFields, kw_only=True):
@@ -101,6 +123,8 @@ class ChatFields(GenerationFields, kw_only=True):
     continue_final_message: bool | None = False
     chat_template_kwargs: dict[str, Any] | None = None
     """What the chat template may read."""
+    documents: list[dict[str, Any]] | None = None
+    """One of chat_template_kwargs."""
     include_reasoning: bool | None = True
     """Thoughts are part of the answer."""
     separate_reasoning: bool | None = True
@@ -111,6 +135,8 @@ class ChatCompletionRequest(ChatFields, kw_only=True):
     """The body."""
 
     messages: list[Message]
+    echo: bool | None = False
+    """The answer begins with the last message, if that is the assistant's."""
     max_completion_tokens: int | None = None
     """The newer name of max_tokens."""
     logprobs: bool | None = False
@@ -152,12 +178,17 @@ class ChatCompletionRequest(ChatFields, kw_only=True):
         """The conversation. Raises InvalidRequestError for what is not text."""
         return dataclasses.replace(chat_prompt(self.messages, tools), options=self._template_options())
 
+    @property
+    def echoed(self) -> str:
+        """What the answer's text begins with."""
+        last = self.messages[-1]
+        return text_of(last.content, "messages") if self.echo and last.role == "assistant" else ""
+
     def unread_fields(self, tokenizer: Tokenizer) -> dict[str, str]:
         """Fields for the chat template that it does not read, each with that reason."""
         known = tokenizer.template_variables
         names = [f"chat_template_kwargs.{name}" for name in self.chat_template_kwargs or () if name not in known]
-        if self.reasoning_effort is not None and "reasoning_effort" not in known:
-            names.append("reasoning_effort")
+        names += [name for name in self._own_variables if name not in known]
         if not any(name in tokenizer.chat_template for name in ("reasoning_content", "message.thinking")):
             names += [
                 f"messages.{name}"
@@ -177,9 +208,14 @@ class ChatCompletionRequest(ChatFields, kw_only=True):
                 "continue_final_message and add_generation_prompt exclude each other", param="continue_final_message"
             )
         adds_prompt = not is_continued if self.add_generation_prompt is None else self.add_generation_prompt
-        effort = {} if self.reasoning_effort is None else {"reasoning_effort": self.reasoning_effort}
-        variables = json.loads(json.dumps({**effort, **(self.chat_template_kwargs or {})}, default=float))
-        return TemplateOptions(adds_prompt, is_continued, variables)
+        variables = {**self._own_variables, **(self.chat_template_kwargs or {})}
+        return TemplateOptions(adds_prompt, is_continued, json.loads(json.dumps(variables, default=float)))
+
+    @property
+    def _own_variables(self) -> dict[str, Any]:
+        """What the chat template may read of the request's own fields."""
+        values = {name: getattr(self, name) for name in ("reasoning_effort", "documents")}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 def chat_prompt(messages: list[Message], tools: ToolUse) -> ChatPrompt:
@@ -191,27 +227,30 @@ def chat_prompt(messages: list[Message], tools: ToolUse) -> ChatPrompt:
 
 def _chat_message(index: int, message: Message) -> ChatMessage:
     param = f"messages[{index}]"
-    # Models know the newer name by the older one.
-    role = "system" if message.role == "developer" else message.role
+    role = ROLES[message.role]
     calls = tuple(_tool_call(call, f"{param}.tool_calls[{at}]") for at, call in enumerate(message.tool_calls or ()))
     if message.content is None and role not in ("assistant", "tool"):
         raise InvalidRequestError(f"{param}.content is missing", param=f"{param}.content")
     reasoning = message.reasoning or message.reasoning_content or ""
-    return ChatMessage(role, text_of(message.content, f"{param}.content"), calls, message.tool_call_id or "", reasoning)
+    content = text_of(message.content or message.refusal, f"{param}.content")
+    return ChatMessage(role, content, calls, message.tool_call_id or "", reasoning)
 
 
 def _tool_call(call: MessageToolCall, param: str) -> ToolCall:
     arguments = call.function.arguments or "{}"  # cut off before them
     check_json(arguments.encode(), "the JSON in arguments", f"{param}.function.arguments")
-    return ToolCall(call.id, call.function.name, arguments)
+    return ToolCall(call.id or "", call.function.name, arguments)
 
 
-def text_of(content: str | list[ContentPart] | None, param: str) -> str:
+def text_of(content: str | Sequence[ContentPart] | None, param: str) -> str:
     """Raises InvalidRequestError for what is not text."""
     if content is None or isinstance(content, str):
         return content or ""
+    texts = []
     for part in content:
-        if part.type != "text" or part.text is None:
+        text = part.refusal if part.type == "refusal" else part.text
+        if part.type not in _TEXT_PARTS or text is None:
             raise InvalidRequestError(f"{param}: only parts of type text are served, not {part.type!r}", param=param)
+        texts.append(text)
     # Parts are paragraphs, not pieces of a word: joined by nothing, two documents would run into one line.
-    return "\n".join(part.text or "" for part in content)
+    return "\n".join(texts)

@@ -41,7 +41,7 @@ class AssistantMessage(msgspec.Struct):
     reasoning: str | msgspec.UnsetType = msgspec.UNSET
     """What the model thought before."""
     reasoning_content: str | msgspec.UnsetType = msgspec.UNSET
-    """The same, by its older name."""
+    """`reasoning`, by its older name."""
 
 
 class ChatChoice(msgspec.Struct, kw_only=True):

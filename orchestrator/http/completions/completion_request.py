@@ -27,6 +27,8 @@ class CompletionRequest(GenerationFields, kw_only=True):
     """The text begins with the prompt."""
     best_of: int | None = None
     suffix: str | None = None
+    add_special_tokens: bool | None = True
+    """Texts get the tokens that the model's tokenizer adds around them."""
 
     @property
     def num_logprobs(self) -> int | None:
@@ -64,7 +66,7 @@ class CompletionRequest(GenerationFields, kw_only=True):
 
     def prompts(self) -> list[TextPrompt | TokenPrompt]:
         """One or several. Raises InvalidRequestError."""
-        return prompts_of(self.prompt)
+        return prompts_of(self.prompt, add_special_tokens=self.add_special_tokens is not False)
 
     def check_supported(self) -> None:
         """Raises InvalidRequestError for what cannot be served."""
@@ -78,15 +80,15 @@ class CompletionRequest(GenerationFields, kw_only=True):
             raise InvalidRequestError("suffix is not served", param="suffix")
 
 
-def prompts_of(prompt: RawPrompt) -> list[TextPrompt | TokenPrompt]:
+def prompts_of(prompt: RawPrompt, *, add_special_tokens: bool = True) -> list[TextPrompt | TokenPrompt]:
     """Raises InvalidRequestError for an empty list, and for one of several kinds."""
-    if not prompt:
+    if prompt == []:
         raise InvalidRequestError("prompt is empty; it must have at least one token", param="prompt")
     if isinstance(prompt, str):
-        return [TextPrompt(prompt)]
+        prompt = [prompt]
     texts = [item for item in prompt if isinstance(item, str)]
     if len(texts) == len(prompt):
-        return [TextPrompt(text) for text in texts]
+        return [TextPrompt(text, add_special_tokens) for text in texts]
     token_ids = [item for item in prompt if isinstance(item, int)]
     if len(token_ids) == len(prompt):
         return [_token_prompt(token_ids)]

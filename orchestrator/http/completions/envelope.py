@@ -27,9 +27,9 @@ class Envelope(msgspec.Struct, kw_only=True):
 
 
 def new_envelope(prefix: str, model: ModelInfo) -> Envelope:
-    """prefix: begins the id: `chatcmpl` or `cmpl`."""
+    """prefix: begins the id, such as `chatcmpl-`."""
     return Envelope(
-        id=f"{prefix}-{secrets.token_hex(12)}",
+        id=f"{prefix}{secrets.token_hex(12)}",
         created=int(time.time()),
         model=model.model_id,
         system_fingerprint=fingerprint_of(model),

@@ -39,9 +39,9 @@ from orchestrator.requests.reasoning import (
     reasoning_marks,
 )
 from orchestrator.requests.request import lossy_by_of
-from orchestrator.requests.tool_forms import tool_form
-from orchestrator.requests.tool_forms.gpt_oss import GPT_OSS
-from orchestrator.requests.tools import ToolUse
+from orchestrator.requests.tools.tool_forms import tool_form
+from orchestrator.requests.tools.tool_forms.gpt_oss import GPT_OSS
+from orchestrator.requests.tools.tool_use import ToolUse
 from pilotfish.config import OrchestratorConfig
 from pilotfish.errors import InvalidRequestError, ResourceExhaustedError, UnavailableError
 from pilotfish.types import Grammar, ModelInfo
@@ -87,11 +87,12 @@ class GenerationApi:
 
         def make_format(model: ModelInfo, tools: ToolUse, reasoning: MakeParser) -> ChatFormat:
             return ChatFormat(
-                new_envelope("chatcmpl", model),
+                new_envelope("chatcmpl-", model),
                 self._service.tokenizer,
                 tools=tools,
                 reasoning=reasoning,
                 includes_reasoning=fields.include_reasoning is not False,
+                echoed=fields.echoed,
                 **fields.extras,
             )
 
@@ -102,7 +103,7 @@ class GenerationApi:
         request = await self._read(self._responses_reader, exchange)
 
         def make_format(model: ModelInfo, tools: ToolUse, reasoning: MakeParser) -> ResponsesFormat:
-            return ResponsesFormat(new_envelope("resp", model), request, tools, reasoning, self._service.tokenizer)
+            return ResponsesFormat(new_envelope("resp_", model), request, tools, reasoning, self._service.tokenizer)
 
         self._responses_reader.ignore(exchange, request.unserved_fields)
         exchange.param_names = request.param_names
@@ -122,7 +123,7 @@ class GenerationApi:
         unread = fields.unread_fields(self._service.tokenizer)
         self._chat_reader.ignore(exchange, {renamed(name, param_names): note for name, note in unread.items()})
         form = self._tool_form
-        # The frame of a document that the parser takes off again, unless the prompt has it.
+        # Harmony's answer header, which the parser takes off; dropped where the prompt has it.
         if self._marks is not HARMONY or fields.continue_final_message:
             form = dataclasses.replace(form, answer_begin="")
         tools = dataclasses.replace(fields.tool_use(), form=form)
@@ -207,7 +208,7 @@ class GenerationApi:
             await self._prompts.echoed(prompts, cut, exchange.caller, model.max_context_tokens) if fields.echo else []
         )
         answer_format = CompletionFormat(
-            new_envelope("cmpl", model),
+            new_envelope("cmpl-", model),
             self._service.tokenizer,
             echoed=echoed,
             num_best=fields.num_kept if fields.is_choosing else None,

@@ -36,8 +36,9 @@ NO_EFFECT: Mapping[str, str] = {
     "prediction": "",
     "include_obfuscation": "TLS hides events",
     # Of messages and calls that clients send back as they got them, here or elsewhere.
-    **dict.fromkeys(("name", "refusal", "annotations", "audio", "function_call", "index", "parsed"), ""),
+    **dict.fromkeys(("name", "annotations", "audio", "function_call", "index", "parsed"), ""),
     **dict.fromkeys(("parsed_arguments", "provider_specific_fields"), ""),
+    "add_special_tokens": "the chat template writes them",
     "best_of": "n answers are drawn and all given",
     "chat_template": "only the server's own is rendered",
     "priority": "the queue is fair by client",

@@ -20,7 +20,7 @@ class JsonSchemaFormat(RequestFields, kw_only=True):
     description: str | None = None
     schema: dict[str, Any] | bool | msgspec.UnsetType = msgspec.UNSET
     strict: bool | None = None
-    """Without effect: the schema is held to in any case."""
+    """Has no effect: the schema is held to in any case."""
 
 
 class ResponseFormat(RequestFields, kw_only=True):
@@ -45,7 +45,7 @@ class StructuredOutputs(RequestFields, kw_only=True):
 
 
 def wanted_grammar(response_format: dict[str, Any] | None, outputs: StructuredOutputs | None) -> Grammar | None:
-    """None: the answer is free. Raises InvalidRequestError, with the parameter."""
+    """The grammar of the answer; None: it is free. Raises InvalidRequestError, with the parameter."""
     if outputs is None:
         return None if response_format is None else _of_response_format(response_format)
     if response_format is not None and response_format.get("type") != "text":

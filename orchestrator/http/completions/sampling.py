@@ -27,9 +27,9 @@ class StreamOptions(RequestFields, kw_only=True):
     """How to stream."""
 
     include_usage: bool = False
-    """A last event has the usage of all."""
+    """A last event has the usage of the whole request."""
     continuous_usage_stats: bool = False
-    """With it, every event has the usage of its answer so far."""
+    """Every event has the usage of its answer so far."""
 
 
 class SpeculationFields(RequestFields, kw_only=True):

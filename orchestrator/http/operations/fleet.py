@@ -13,6 +13,8 @@ from orchestrator.http.exchange import Exchange, Handler
 from orchestrator.inference import InferenceService
 from orchestrator.replicas.link import ReplicaLink
 from orchestrator.replicas.routing import kv_usage
+from orchestrator.request_telemetry.statistics import RequestTotals
+from orchestrator.requests.kind import Kind
 from pilotfish.config import SpeculationConfig
 from pilotfish.drafter_registry import LOOKUPS
 
@@ -37,6 +39,7 @@ def fleet_endpoint(service: InferenceService, defaults: SpeculationConfig) -> Ha
             # Of a round; 0: no target replica is connected.
             "max_draft_tokens": service.targets.max_draft_tokens,
             "requests": _requests(service),
+            "kinds": _kinds(service.statistics.totals),
             "controller": _controller(service.sessions.control, defaults.default_draft_tokens),
             "caches": _caches(service),
             "drafters": _drafters(service.sessions.control),
@@ -102,6 +105,19 @@ def _requests(service: InferenceService) -> dict[str, int]:
     }
 
 
+def _kinds(totals: RequestTotals) -> list[dict[str, Any]]:
+    """Acceptance by kind of request, since the start; of kinds that were drafted for."""
+    return [
+        {
+            "kind": kind.value,
+            "num_draft_tokens": totals.num_draft_tokens[kind],
+            "num_accepted_tokens": totals.num_accepted_tokens[kind],
+        }
+        for kind in Kind
+        if totals.num_draft_tokens[kind]
+    ]
+
+
 def _controller(control: ControlState, num_positions: int) -> dict[str, Any]:
     """What was decided, by all requests."""
     latest = control.latest_reason
@@ -129,6 +145,13 @@ def _state(proposer: ProposerState, load: int, num_positions: int) -> dict[str, 
         "num_switches": proposer.gate.num_switches,
         # What a token takes there now without speculation; 0: not measured yet.
         "plain_token_ms": proposer.costs.plain_s(load, load) * 1e3,
+        # The best K by acceptance, step costs and what else a round takes; 0: none, or the target drafts by itself.
+        "num_draft_tokens": proposer.num_draft_tokens,
+        # Speed over plain decoding that is expected of it, or of the target's own drafts by the time of their tokens;
+        # null: nothing is known yet, or no draft is allowed.
+        "expected_gain": proposer.expected_gain,
+        # The same of the sequences that drafted last, as it was; null: none has.
+        "measured_gain": proposer.measured_gain.value if proposer.measured_gain.weight else None,
         # Expected probability that a draft token stands if those before it do, by position.
         "acceptance": proposer.acceptance.probabilities(num_positions),
     }

@@ -10,7 +10,7 @@ from orchestrator.http.exchange import Endpoint
 from orchestrator.http.identity_middleware import IdentityMiddleware
 from orchestrator.http.operations.information import InformationApi
 from orchestrator.http.server import HttpServer
-from orchestrator.requests.body_budget import BodyBudget
+from orchestrator.requests.body_budget import UNCOUNTED_BYTES, BodyBudget
 from pilotfish.config import PublicSecurityConfig
 
 _LIMITS = PublicSecurityConfig(max_connections=64, request_read_timeout_s=5.0)
@@ -20,7 +20,10 @@ async def serve_probes(information: InformationApi, host: str, port: int) -> Htt
     """/health and /ready on host:port. Raises UnavailableError when the address cannot be had."""
     handlers = {"/health": information.health, "/ready": information.ready}
     app = Starlette(
-        routes=[Route(path, Endpoint(handler, 0, BodyBudget(0)), methods=["GET"]) for path, handler in handlers.items()]
+        routes=[
+            Route(path, Endpoint(handler, UNCOUNTED_BYTES, BodyBudget(0)), methods=["GET"])
+            for path, handler in handlers.items()
+        ]
     )
     return await HttpServer.start(
         IdentityMiddleware(app),

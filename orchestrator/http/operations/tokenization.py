@@ -7,12 +7,13 @@ from typing import Any
 import msgspec
 
 from orchestrator.http.completions.chat_request import ChatCompletionRequest, Message, ToolDefinition
-from orchestrator.http.completions.request_fields import RequestFields, RequestReader
+from orchestrator.http.completions.request_fields import NO_EFFECT, RequestFields, RequestReader
 from orchestrator.http.completions.served_model import served_model
 from orchestrator.http.exchange import Exchange
 from orchestrator.inference import InferenceService
-from orchestrator.requests.prompt import ChatPrompt, Prompt, TextPrompt, text_of_tokens
+from orchestrator.requests.prompt import TextPrompt, text_of_tokens
 from pilotfish.errors import InvalidRequestError
+from pilotfish.models.tokens.tokenizer import Tokenizer
 
 
 class TokenizeRequest(RequestFields, kw_only=True):
@@ -25,24 +26,32 @@ class TokenizeRequest(RequestFields, kw_only=True):
     continue_final_message: bool | None = False
     tools: list[ToolDefinition] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    documents: list[dict[str, Any]] | None = None
     reasoning_effort: str | None = None
+    add_special_tokens: bool | None = None
+    """None: to a text, as completions do. A chat's are the template's affair."""
     return_token_strs: bool | None = False
 
-    def text_or_chat(self) -> Prompt:
+    def text_or_chat(self) -> TextPrompt | ChatCompletionRequest:
         """Raises InvalidRequestError unless there is exactly one."""
         if (self.prompt is None) == (self.messages is None):
             raise InvalidRequestError("set either prompt or messages", param="prompt")
         if self.prompt is not None:
-            return TextPrompt(self.prompt)
-        chat = ChatCompletionRequest(
+            return TextPrompt(self.prompt, self.add_special_tokens is not False)
+        return ChatCompletionRequest(
             messages=self.messages or [],
             add_generation_prompt=self.add_generation_prompt,
             continue_final_message=self.continue_final_message,
             tools=self.tools,
             chat_template_kwargs=self.chat_template_kwargs,
+            documents=self.documents,
             reasoning_effort=self.reasoning_effort,
         )
-        return chat.prompt(chat.tool_use())
+
+    def unread_fields(self, chat: ChatCompletionRequest, tokenizer: Tokenizer) -> dict[str, str]:
+        """Fields that change nothing of the chat, each with the reason."""
+        special = ("add_special_tokens",) if self.add_special_tokens else ()
+        return {**chat.unread_fields(tokenizer), **{name: NO_EFFECT[name] for name in special}}
 
 
 class TokenizeResponse(msgspec.Struct, kw_only=True):
@@ -82,9 +91,11 @@ class TokenizationApi:
         fields = await self._tokenize_reader.read(exchange, run)
         model = await served_model(self._service, fields.model)
         tokenizer = self._service.tokenizer
-        prompt = fields.text_or_chat()
-        if isinstance(prompt, ChatPrompt):
+        given = fields.text_or_chat()
+        if isinstance(given, ChatCompletionRequest):
             exchange.param_names = {"prompt": "messages"}
+            self._tokenize_reader.ignore(exchange, fields.unread_fields(given, tokenizer))
+        prompt = given if isinstance(given, TextPrompt) else given.prompt(given.tool_use())
         token_strs = None
         with caller.request():
             token_ids = list(await self._service.token_ids_of(prompt, caller.client_id))

@@ -23,7 +23,8 @@ const TILES = {
 
 const TABLES = {
   replicas: ["Replicas", ["replica", "pool", "state", "sequences", "waiting", "KV cache", "step", "tokens in it", "drafter", "problem"]],
-  controller: ["Controller: does speculation pay?", ["target", "proposer", "speculation", "switched", "plain token", "acceptance expected, by position"]],
+  controller: ["Controller: does speculation pay?", ["target", "proposer", "speculation", "switched", "plain token", "K", "speed-up expected", "measured", "acceptance expected, by position"]],
+  kinds: ["Acceptance by kind of request", ["kind", "draft tokens", "accepted", "acceptance"]],
   decisions: ["Why rounds drafted, or did not", ["reason", "in words", "rounds", "since the last look"]],
 };
 
@@ -82,6 +83,7 @@ export class FleetView {
     const pools = [...fleet.targets.map((each) => ["target", each]), ...fleet.drafts.map((each) => ["draft", each])];
     this._fill("replicas", pools.map(([pool, replica]) => replicaRow(pool, replica)));
     this._fill("controller", fleet.controller.states.map(controllerRow));
+    this._fill("kinds", fleet.kinds.map(kindRow));
     const figures = acceptanceFigures(fleet.drafters);
     this._acceptance.hidden = !figures.length;
     this._acceptance.replaceChildren(make("h3", {}, "Acceptance over time"), ...figures);
@@ -160,8 +162,19 @@ function controllerRow(state) {
     make("span", { className }, STATES[state.state]),
     `${state.num_switches} times`,
     plain,
+    state.num_draft_tokens || "–",
+    speedUp(state.expected_gain),
+    speedUp(state.measured_gain),
     state.acceptance.map(percent).join(", "),
   ];
+}
+
+function speedUp(gain) {
+  return gain === null ? "–" : `${gain.toFixed(2)}x`;
+}
+
+function kindRow({ kind, num_draft_tokens, num_accepted_tokens }) {
+  return [kind.replaceAll("_", " "), num_draft_tokens, num_accepted_tokens, share(num_accepted_tokens, num_draft_tokens)];
 }
 
 function decisionRow({ reason, text, count }, before) {

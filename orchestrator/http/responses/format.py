@@ -35,8 +35,8 @@ from orchestrator.http.responses.response import (
     WrittenItem,
 )
 from orchestrator.requests.reasoning import AnswerParser, MakeParser
-from orchestrator.requests.tool_calls import ToolAnswer
-from orchestrator.requests.tools import ToolUse
+from orchestrator.requests.tools.tool_calls import ToolAnswer
+from orchestrator.requests.tools.tool_use import ToolUse
 from pilotfish.chat import ToolCall
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.rpc.answer import Summary

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from orchestrator.http.completions.chat_request import (
+    AllowedTool,
+    AllowedTools,
     CalledFunction,
     ChatCompletionRequest,
     ChatFields,
@@ -33,7 +35,6 @@ _PARAM_NAMES: Mapping[str, str] = {
 }
 LOGPROBS = "message.output_text.logprobs"
 """The value of `include` that is served."""
-_TEXT_PARTS = ("input_text", "output_text", "reasoning_text", "text")
 
 
 class InputPart(ContentPart, kw_only=True):
@@ -56,7 +57,8 @@ class InputItem(RequestFields, kw_only=True):
     id: str | None = None
     status: str | None = None
     phase: str | None = None
-    summary: list[Any] | None = None
+    summary: list[InputPart] | None = None
+    """Stands for thoughts that are not there."""
     encrypted_content: str | None = None
 
 
@@ -67,11 +69,21 @@ class ResponseTool(FunctionDefinition, kw_only=True):
     type: Literal["function"]
 
 
+class ResponseAllowedTool(RequestFields, kw_only=True):
+    """Something that the model may call."""
+
+    served_type: ClassVar = "function"
+    type: str
+    name: str
+
+
 class ResponseToolChoice(RequestFields, kw_only=True):
-    """The call that is demanded."""
+    """The call that is demanded, or the calls that are allowed."""
 
     type: str
     name: str = ""
+    mode: Literal["auto", "required"] | None = None
+    tools: list[ResponseAllowedTool] | None = None
 
 
 class TextFormat(JsonSchemaFormat, kw_only=True):
@@ -118,6 +130,7 @@ class ResponsesRequest(ChatFields, kw_only=True):
     previous_response_id: str | None = None
     conversation: str | dict[str, Any] | None = None
     background: bool | None = None
+    prompt: Any = None
 
     @property
     def param_names(self) -> Mapping[str, str]:
@@ -149,7 +162,7 @@ class ResponsesRequest(ChatFields, kw_only=True):
 
     def as_chat(self) -> ChatCompletionRequest:
         """The request as a chat. Raises InvalidRequestError for what needs a memory, and for what is not text."""
-        for name in ("previous_response_id", "conversation", "background"):
+        for name in ("previous_response_id", "conversation", "background", "prompt"):
             if getattr(self, name):
                 raise InvalidRequestError(f"{name}: answers are not kept here; send all of it in input", param=name)
         if self.n not in (None, 1):
@@ -184,7 +197,7 @@ class ResponsesRequest(ChatFields, kw_only=True):
                 case "message":
                     if item.role is None or (item.content is None and item.role != "assistant"):
                         raise InvalidRequestError(f"{param} has no role or no content", param=param)
-                    content = _text(item.content or "", f"{param}.content")
+                    content = text_of(item.content or "", f"{param}.content")
                     messages.append(Message(role=item.role, content=content, reasoning=thoughts))
                 case "function_call":
                     if not messages or messages[-1].role != "assistant":
@@ -195,14 +208,14 @@ class ResponsesRequest(ChatFields, kw_only=True):
                 case "function_call_output":
                     if not item.call_id:
                         raise InvalidRequestError(f"{param} has no call_id", param=param)
-                    content = _text(item.output or "", f"{param}.output")
+                    content = text_of(item.output or "", f"{param}.output")
                     messages.append(Message(role="tool", content=content, tool_call_id=item.call_id))
                 case "reasoning":
                     pass
                 case _:
                     raise InvalidRequestError(f"{param}: items of type {item.type!r} are not served", param=param)
             if item.type == "reasoning":
-                thoughts = _joined(thoughts, _text(item.content or "", f"{param}.content"))
+                thoughts = _joined(thoughts, text_of(item.content or item.summary or "", f"{param}.content"))
             else:
                 thoughts = ""
         return [*messages, _turn(thoughts)] if thoughts else messages
@@ -227,13 +240,6 @@ def _joined(*thoughts: str | None) -> str:
     return "\n".join(filter(None, thoughts))
 
 
-def _text(content: str | list[InputPart], param: str) -> str:
-    if isinstance(content, str):
-        return content
-    parts = [ContentPart(type="text" if part.type in _TEXT_PARTS else part.type, text=part.text) for part in content]
-    return text_of(parts, param)
-
-
 def _call(item: InputItem, param: str) -> MessageToolCall:
     if not item.call_id or not item.name:
         raise InvalidRequestError(f"{param} has no call_id or no name", param=param)
@@ -250,6 +256,9 @@ def _tool(tool: ResponseTool) -> ToolDefinition:
 
 
 def _tool_choice(choice: str | ResponseToolChoice | None) -> str | ToolChoice | None:
+    if isinstance(choice, ResponseToolChoice) and choice.tools is not None:
+        tools = [AllowedTool(type=tool.type, function=ChosenFunction(name=tool.name)) for tool in choice.tools]
+        return ToolChoice(type=choice.type, allowed_tools=AllowedTools(mode=choice.mode or "auto", tools=tools))
     if isinstance(choice, ResponseToolChoice):
         return ToolChoice(type=choice.type, function=ChosenFunction(name=choice.name))
     return choice

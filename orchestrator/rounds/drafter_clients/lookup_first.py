@@ -16,9 +16,9 @@ from orchestrator.rounds.peer import Peer
 class LookupFirst(DrafterClient):
     """See the module. One per request.
 
-    Where the lookup promises enough, its draft is verified, and the replica is told nothing: it gets the tokens with
-    the next question. A predraft that fits goes first, since it is paid for; but nothing more is drafted ahead then,
-    as the next round is the lookup's. While the replica cannot be had, the lookup drafts alone, whatever it promises.
+    Where the lookup promises enough, its draft is verified, and nothing is sent to the replica: it gets the tokens with
+    the next question. A predraft that fits goes first, since it is paid for; but nothing more is drafted ahead then, as
+    the next round is the lookup's. While the replica cannot be had, the lookup drafts alone, whatever it promises.
     """
 
     has_lookup = True
@@ -65,7 +65,7 @@ class LookupFirst(DrafterClient):
             self._asked = self._lookup
             return self._settled(self._lookup.ask(sequence, num_tokens, now_s), now_s)
         found = self._promise(sequence, num_tokens)
-        draft = self._other.ready(sequence, num_tokens, now_s, goes_on=not found.token_ids)
+        draft = self._other.ready(sequence, num_tokens, now_s, drafts_next=not found.token_ids)
         if draft is None and found.token_ids:
             draft = found
         if draft is None:

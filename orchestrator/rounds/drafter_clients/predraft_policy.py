@@ -92,7 +92,7 @@ class TokenTime:
 BLOCK_ROUNDS = 8
 """Rounds of a request that go on as it was chosen: the first of them still verifies what the way before prepared."""
 _PROBE_SHARE = 1 / 32
-"""Of the blocks, so many go the way that seems the slower one."""
+"""Share of the blocks that go the way that seems slower, so that it is measured again."""
 _MIN_ROUNDS = 16
 """Rounds of each way to measure before either can count as slower."""
 _TOLERANCE = 1.02
@@ -122,7 +122,7 @@ class PredraftPolicy:
         self._mode = mode if max_tokens else "off"
         self._max_tokens = max_tokens
         self._token_s = {True: TokenTime(), False: TokenTime()}
-        """By whether it was drafted ahead."""
+        """Time of a token in rounds that are drafted ahead (True), and in those that are not."""
         self._ask_s = ClippedAverage()
         self._chance = random.Random(0)
         self.counters = PredraftCounters()

@@ -18,7 +18,8 @@ class Reading:
 
     def open(self, now_s: float) -> None:
         """The replica gets the prompt and all that followed."""
-        self._since_s, self.is_over = now_s, False
+        self._since_s = now_s
+        self.is_over = False
 
     def go_on(self, num_tokens: int, now_s: float) -> None:
         """It gets so many tokens more."""

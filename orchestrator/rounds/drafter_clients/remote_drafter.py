@@ -85,10 +85,11 @@ class RemoteDrafter(DrafterClient):
     def ask(self, text: Text, num_tokens: int, now_s: float) -> Draft | None:
         return self.ready(text, num_tokens, now_s) or self.ask_replica(text, num_tokens, now_s)
 
-    def ready(self, text: Text, num_tokens: int, now_s: float, *, goes_on: bool = True) -> Draft | None:
-        """A round begins: its draft, if the replica made it ahead. goes_on: whether the replica drafts the next."""
+    def ready(self, text: Text, num_tokens: int, now_s: float, *, drafts_next: bool = True) -> Draft | None:
+        """A round begins: its draft, if the replica made it ahead. drafts_next: whether the replica is to draft the one
+        after."""
         self._predrafts.learn(text)
-        draft = self._prepared(text, num_tokens, num_next=None if goes_on else 0)
+        draft = self._prepared(text, num_tokens, num_next=None if drafts_next else 0)
         return draft and self._remembered(draft, text, now_s)
 
     def ask_replica(self, text: Text, num_tokens: int, now_s: float) -> Draft | None:
@@ -102,7 +103,6 @@ class RemoteDrafter(DrafterClient):
             case Arrived() if event.peer is self.peer:
                 draft = self._take(event, text, event.at_s)
             case Lost() if event.peer is self.peer:
-                event.peer.is_lost = True
                 draft = self._failed(event.error, now_s)
             case Woken() if self._asked is not None and event.at_s >= self._asked.deadline_s:
                 draft = self._missed(self._asked, min(now_s, self._asked.deadline_s))
@@ -152,7 +152,7 @@ class RemoteDrafter(DrafterClient):
         num_next: draft tokens of the next round; None: as many. Of another number nothing is drafted ahead.
         """
         peer = self._welcome_peer()
-        draft = None if peer is None else self._predrafts.take(text, max_tokens)
+        draft = self._predrafts.take(text, max_tokens)  # forgotten with the replica
         if peer is None or draft is None:
             if num_next == 0:
                 self._predrafts.forget()
@@ -191,9 +191,8 @@ class RemoteDrafter(DrafterClient):
 
     def _propose(self, peer: Peer, text: Text, num_tokens: int, *, is_prepared: bool = False) -> TreeRequest | None:
         """State what is committed and ask for a draft, or for what follows the prepared one. Returns its tree."""
-        limit = peer.limits.max_draft_tokens
         ahead = self._predrafts.request(peer, text, num_tokens) if self._branching.may_draft_ahead else None
-        tree = None if ahead or is_prepared else self._branching.request(peer.model, num_tokens, limit)
+        tree = None if ahead or is_prepared else self._branching.request(peer, text.length, num_tokens)
         message = Propose(
             sequence_id=peer.sequence_id,
             base_length=text.length,

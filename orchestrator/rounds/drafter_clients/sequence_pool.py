@@ -8,7 +8,7 @@ from typing import Protocol
 from orchestrator.rounds.commands import Report
 from orchestrator.rounds.peer import Replica
 from pilotfish.messages import SequenceError
-from pilotfish.types import BLOCK_SIZE, SequenceErrorCode
+from pilotfish.types import SequenceErrorCode
 
 
 class DraftReplicas(Protocol):
@@ -71,5 +71,5 @@ class SequencePool:
 def _is_refusal(error: SequenceError, replica: Replica, num_tokens: int) -> bool:
     """Whether the sequence itself is the reason: asking again, with more tokens, would come to the same."""
     if error.code is SequenceErrorCode.RESOURCE_EXHAUSTED:
-        return 0 < replica.load.num_kv_blocks_total * BLOCK_SIZE <= num_tokens
+        return 0 < replica.load.num_kv_tokens <= num_tokens
     return error.code is SequenceErrorCode.INVALID or bool(error.param)

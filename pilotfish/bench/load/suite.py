@@ -24,7 +24,7 @@ from pilotfish.bench.load.workload import (
 from pilotfish.bench.machine import this_machine
 from pilotfish.bench.prompts import load_prompts
 from pilotfish.bench.result import common_conditions
-from pilotfish.bench.suite import Progress, Station, require_proposer, started_info, station_address
+from pilotfish.bench.suite import Station, SuiteProgress, require_proposer, started_info, station_address
 from pilotfish.client.answer import GenerateOptions, ServiceInfo, Summary
 from pilotfish.client.async_inference import AsyncInferenceClient, OnTokens
 from pilotfish.client.inference import InferenceClient
@@ -79,12 +79,12 @@ NUM_CHANNELS = 4
 """TCP connections of the client: what one carries in a moment waits for the same flow-control window."""
 
 
-def run_load(station: Station, settings: LoadSettings, progress: Progress | None = None) -> LoadResult:
+def run_load(station: Station, settings: LoadSettings, progress: SuiteProgress | None = None) -> LoadResult:
     """Start or find the services, load them, and sum up.
 
     Requests that fail are counted, not raised. Raises PilotfishError for what keeps it from running at all.
     """
-    progress = progress or Progress()
+    progress = progress or SuiteProgress()
     num_measured = sum(map(settings.requests, settings.concurrencies))
     progress.begin(num_measured * settings.num_turns * len(settings.modes))
     progress.doing("starting the services" if station.config else f"connecting to {station.address}")
@@ -111,7 +111,7 @@ def _is_repeating(station: Station) -> bool:
 
 
 async def _run_all(
-    address: str, station: Station, workload: Workload, settings: LoadSettings, progress: Progress
+    address: str, station: Station, workload: Workload, settings: LoadSettings, progress: SuiteProgress
 ) -> dict[tuple[int, str], list[Window]]:
     windows: dict[tuple[int, str], list[Window]] = {
         (concurrency, mode): [] for concurrency in settings.concurrencies for mode in settings.modes

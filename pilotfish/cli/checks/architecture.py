@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from pilotfish.cli.checks.finding import Finding, Severity
+from pilotfish.cli.checks.finding import CheckFinding, Severity
 from pilotfish.cli.checks.probe import ask_process
 from pilotfish.config import Config
 from pilotfish.drafter_registry import Location, Needs, drafters_of
@@ -24,7 +24,7 @@ def probe_serving(folders: Sequence[str]) -> dict[str, dict[str, str]]:
     return ask_process("pilotfish.cli.checks.model_probe", folders)
 
 
-def check_architectures(config: Config, probe: ServingProbe = probe_serving) -> Iterator[Finding]:
+def check_architectures(config: Config, probe: ServingProbe = probe_serving) -> Iterator[CheckFinding]:
     """Each model that an engine would compute and that is there. Emulated engines compute none."""
     names = {config.target.model}
     if config.draft.num_replicas and config.draft.proposer in drafters_of(Needs.MODEL, Location.DRAFT_SERVICE):
@@ -39,14 +39,16 @@ def check_architectures(config: Config, probe: ServingProbe = probe_serving) -> 
     try:
         verdicts = probe(sorted(folders))
     except OSError as error:
-        yield Finding("architecture", Severity.PROBLEM, f"it cannot be checked: {error}", "install Pilotfish again")
+        yield CheckFinding(
+            "architecture", Severity.PROBLEM, f"it cannot be checked: {error}", "install Pilotfish again"
+        )
         return
     for folder, verdict in verdicts.items():
         name = folders[folder]
         if refusal := verdict.get("refusal"):
-            yield Finding("architecture", Severity.PROBLEM, refusal, f"choose another model than {name}")
+            yield CheckFinding("architecture", Severity.PROBLEM, refusal, f"choose another model than {name}")
         else:
-            yield Finding("architecture", Severity.OK, f"{name} is answered as by transformers, {verdict['path']}")
+            yield CheckFinding("architecture", Severity.OK, f"{name} is answered as by transformers, {verdict['path']}")
 
 
 def _folder(name: str, cache: ModelCache) -> Path | None:

@@ -18,7 +18,7 @@ class Severity(StrEnum):
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckFinding:
     """One thing that was looked at."""
 
     check: str
@@ -29,7 +29,7 @@ class Finding:
     """What to do; empty where there is nothing to do."""
 
 
-def worst(findings: Iterable[Finding]) -> Severity:
+def worst(findings: Iterable[CheckFinding]) -> Severity:
     """The verdict on the whole."""
     verdicts = {finding.verdict for finding in findings}
     return next(

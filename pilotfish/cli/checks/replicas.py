@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from pilotfish.cli.checks.finding import Finding, Severity
+from pilotfish.cli.checks.finding import CheckFinding, Severity
 from pilotfish.config import Config
 from pilotfish.errors import ConfigError, PilotfishError
 from pilotfish.messages import Event
@@ -18,7 +18,7 @@ from pilotfish.types import LoadReport
 HANDSHAKE_TIMEOUT_S = 5.0
 
 
-def check_replicas(config: Config) -> list[Finding]:
+def check_replicas(config: Config) -> list[CheckFinding]:
     """One finding for each address, none where Ray or `pilotfish up` find the replicas."""
     addresses: list[tuple[Service, str]] = [
         *(("target", address) for address in config.orchestrator.target_addresses),
@@ -29,11 +29,11 @@ def check_replicas(config: Config) -> list[Finding]:
     try:
         security = LinkSecurity(config.security.internal)
     except ConfigError as error:
-        return [Finding("replicas", Severity.PROBLEM, f"they cannot be asked: {error}", "mend security.internal")]
+        return [CheckFinding("replicas", Severity.PROBLEM, f"they cannot be asked: {error}", "mend security.internal")]
     return asyncio.run(_ask_all(addresses, security))
 
 
-async def _ask_all(addresses: Sequence[tuple[Service, str]], security: LinkSecurity) -> list[Finding]:
+async def _ask_all(addresses: Sequence[tuple[Service, str]], security: LinkSecurity) -> list[CheckFinding]:
     outcomes = await asyncio.gather(*(_ask(service, address, security) for service, address in addresses))
     targets = [outcome for (service, _), outcome in zip(addresses, outcomes, strict=True) if service == "target"]
     tokenizers = {welcome.model.tokenizer_fingerprint for welcome in targets if isinstance(welcome, Welcome)}
@@ -62,18 +62,18 @@ async def _ask(service: Service, address: str, security: LinkSecurity) -> Welcom
     return stream.welcome
 
 
-def _finding(service: Service, address: str, outcome: Welcome | PilotfishError, tokenizers: set[str]) -> Finding:
+def _finding(service: Service, address: str, outcome: Welcome | PilotfishError, tokenizers: set[str]) -> CheckFinding:
     check = f"{service} replica"
     # Without drafts requests are served, slower.
     severity = Severity.PROBLEM if service == "target" else Severity.WARNING
     if isinstance(outcome, PilotfishError):
         advice = f"is `python -m {service}_service` running there, with the same security.internal?"
-        return Finding(check, severity, f"{address}: {outcome}", advice)
+        return CheckFinding(check, severity, f"{address}: {outcome}", advice)
     if tokenizers - {outcome.model.tokenizer_fingerprint}:
         found = f"{address} has another tokenizer ({outcome.model.model_id}) than the target"
-        return Finding(check, severity, found, "all replicas need models with the same tokenizer")
+        return CheckFinding(check, severity, found, "all replicas need models with the same tokenizer")
     emulated = ", emulated" if outcome.model.emulated else ""
-    return Finding(check, Severity.OK, f"{address} serves {outcome.model.model_id}{emulated}")
+    return CheckFinding(check, Severity.OK, f"{address} serves {outcome.model.model_id}{emulated}")
 
 
 def _ignore_events(_: list[Event]) -> None:

@@ -28,6 +28,7 @@ from pilotfish.client.access import Access
 from pilotfish.client.answer import GenerateOptions
 from pilotfish.client.inference import InferenceClient
 from pilotfish.config import Config, EmulationConfig, load_config
+from pilotfish.config.fields import address_of
 from pilotfish.drafter_registry import Location, Needs, drafters_of
 from pilotfish.launch.local_stack import LocalStack
 
@@ -68,7 +69,7 @@ def demo(config_file: ConfigFile = None, overrides: Overrides = None) -> None:
     """
     config = _with_pool_drafter(load_config(config_file, [*STACK_DEFAULTS, *(overrides or ())]))
     console = output_console()
-    address = f"{config.orchestrator.host}:{config.orchestrator.port}"
+    address = address_of(config.orchestrator.host, config.orchestrator.port)
     running = find_running(address)
     if running is not None:
         console.print(

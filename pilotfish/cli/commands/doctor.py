@@ -15,7 +15,7 @@ from rich.text import Text
 
 from pilotfish.cli.checks.architecture import check_architectures
 from pilotfish.cli.checks.configuration import check_configuration, check_named_files
-from pilotfish.cli.checks.finding import Finding, Severity, worst
+from pilotfish.cli.checks.finding import CheckFinding, Severity, worst
 from pilotfish.cli.checks.hardware import check_hardware
 from pilotfish.cli.checks.limits import check_limits
 from pilotfish.cli.checks.model_cache import check_model_cache
@@ -74,10 +74,10 @@ def doctor(
         raise typer.Exit(EXIT_FAILURE)
 
 
-def examine(config_file: Path | None, overrides: Sequence[str]) -> Iterator[Finding]:
+def examine(config_file: Path | None, overrides: Sequence[str]) -> Iterator[CheckFinding]:
     """Every check, as it is done. With a configuration that cannot be read the rest is checked with the defaults."""
     where = f"Python {platform.python_version()} at {sys.executable} on {platform.platform(terse=True)}"
-    yield Finding("python", Severity.OK, where)
+    yield CheckFinding("python", Severity.OK, where)
     config, finding = check_configuration(config_file, overrides)
     yield finding
     if config is None:
@@ -91,7 +91,7 @@ def examine(config_file: Path | None, overrides: Sequence[str]) -> Iterator[Find
     yield from check_replicas(config)
 
 
-def _print(finding: Finding, console: Console) -> None:
+def _print(finding: CheckFinding, console: Console) -> None:
     mark, style = MARKS[finding.verdict]
     console.print(Text.assemble((f"{mark} ", style), (finding.check, "bold"), f": {finding.found}"), soft_wrap=True)
     if finding.advice:

@@ -140,7 +140,7 @@ def forget(
 
 
 def _may_contain(lineage: dict[int, VersionFacts], digest: str) -> bool:
-    """Whether a version learned from a request, as far as can be told of those that it was trained on from."""
+    """Whether a version learned from a request, as far as the versions that it was trained on from are known."""
     is_whole = bool(lineage) and next(reversed(lineage.values())).parent == 0
     return not is_whole or any(digest in facts.learned_from for facts in lineage.values())
 
@@ -165,11 +165,11 @@ def _row(facts: VersionFacts | ModelError) -> tuple[str, ...]:
     if isinstance(facts, ModelError):
         return ("", "", "", "", "", str(facts))
     learned = f"{facts.num_tokens:,} tokens of {facts.num_texts} texts in {facts.train_s:.0f} s"
-    kinds = "\n".join(f"{kind}: {_told(score)}" for kind, score in facts.kinds.items())
-    return str(facts.parent), _when(facts.created_at), learned, _told(facts.score), kinds, facts.verdict
+    kinds = "\n".join(f"{kind}: {_in_words(score)}" for kind, score in facts.kinds.items())
+    return str(facts.parent), _when(facts.created_at), learned, _in_words(facts.score), kinds, facts.verdict
 
 
-def _told(score: Score | None) -> str:
+def _in_words(score: Score | None) -> str:
     return "" if score is None else f"{score.before:.2f} -> {score.after:.2f} +- {score.error:.2f} ({score.num_texts})"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,14 +16,16 @@ from pilotfish.cli.console import error_console, print_result
 from pilotfish.cli.errors import fail_on_error
 from pilotfish.cli.options import AsJson, ConfigFile, NoColor, Overrides
 from pilotfish.cli.output_file import require_writable, write_whole
-from pilotfish.config import load_config
+from pilotfish.config import Config, load_config
 from pilotfish.config.yaml_file import read_yaml
 from pilotfish.drafter_registry import DRAFTERS
 from pilotfish.errors import ConfigError
 from pilotfish.installation import require
+from pilotfish.planning.planner import ROUND_TRIP_S
 
 if TYPE_CHECKING:
     from pilotfish.examine.questions import Order
+    from pilotfish.examine.recent import RecentRequests
     from pilotfish.examine.result import Examination
 
 DEFAULT_MAX_TOKENS, DEFAULT_DRAFT_TOKENS, DEFAULT_TEMPERATURE = 64, 8, 0.7
@@ -41,8 +44,12 @@ def examine(
         typer.Option("--prompts", "-p", metavar="FILE", help="Spec-Bench's .jsonl, or a text file, a prompt a line."),
     ] = None,
     per_category: Annotated[
-        int | None, typer.Option("--per-category", metavar="N", min=1, help="The first N prompts of each category.")
+        int | None,
+        typer.Option("--per-category", metavar="N", min=1, help="N prompts of each category, or of each kind."),
     ] = None,
+    recent: Annotated[
+        bool, typer.Option("--recent", help="In place of prompts, what services that learn were asked and answered.")
+    ] = False,
     max_tokens: Annotated[
         int, typer.Option("--max-tokens", "-n", min=2, help="Tokens per answer.")
     ] = DEFAULT_MAX_TOKENS,
@@ -55,6 +62,10 @@ def examine(
     schema: Annotated[
         Path | None, typer.Option("--schema", metavar="FILE", help="JSON schema that every answer follows.")
     ] = None,
+    network_ms: Annotated[
+        float,
+        typer.Option("--network-ms", help="Round trip to a draft service, handling included; as in `plan`.", min=0),
+    ] = ROUND_TRIP_S * 1e3,
     write: Annotated[
         Path | None, typer.Option("--write", metavar="FILE", help="Write the advice into this configuration file.")
     ] = None,
@@ -76,6 +87,8 @@ def examine(
       pilotfish examine eagle3=./my-head medusa=./my-medusa --set target.model=MODEL
 
       pilotfish examine eagle3 model=SMALL-MODEL ngram --prompts mine.jsonl --write pilotfish.yaml
+
+      pilotfish examine --recent --config pilotfish.yaml      recent requests of the services of this configuration
     """
     require("torch", "`pilotfish examine`")
     if write is not None:
@@ -83,19 +96,25 @@ def examine(
     config = load_config(config_file, overrides or ())
     if config.emulation.is_on:
         raise ConfigError("emulated engines have nothing to examine: leave emulation.profile out")
-    chosen = load_prompts(prompts, per_category=per_category)
+    if recent and (prompts is not None or schema is not None):
+        raise ConfigError("--recent takes the answers that there are: leave --prompts and --schema out")
+    chosen = [] if recent else load_prompts(prompts, per_category=per_category)
     # torch takes seconds to import, and the command line is free of it.
     from pilotfish.examine.drafters import parse_drafters
     from pilotfish.examine.questions import Order
     from pilotfish.examine.tables import show
 
+    named = parse_drafters(drafters or (), config)
+    asked = _recent(config, per_category) if recent else None
     order = Order(
         config=config,
-        drafters=parse_drafters(drafters or (), config),
+        drafters=named if drafters or asked is None else [*asked.drafters, *named],
         prompts=chosen,
+        recent=asked,
         max_tokens=max_tokens,
         num_draft_tokens=num_draft_tokens,
-        temperature=temperature,
+        temperature=0.0 if recent else temperature,
+        round_trip_s=network_ms / 1e3,
         schema="" if schema is None else "\n".join(read_lines(schema, "a JSON schema from")),
     )
     pull_models(config)
@@ -104,6 +123,13 @@ def examine(
     if write is not None:
         _write(write, order, result)
         error_console(no_color=no_color).print(f"{write} is written: `pilotfish up --config {write}`", soft_wrap=True)
+
+
+def _recent(config: Config, per_kind: int | None) -> RecentRequests:
+    require("cryptography", "`pilotfish examine --recent`")
+    from pilotfish.examine.recent import read_recent
+
+    return read_recent(config, per_kind, time.time())
 
 
 def _examined(order: Order) -> Examination:

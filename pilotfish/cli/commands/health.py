@@ -19,10 +19,11 @@ from pilotfish.cli.roles import ROLE_VARIABLE, Role
 from pilotfish.client.access import Access
 from pilotfish.client.health import Health, Status, check_health
 from pilotfish.config import Config, load_config
+from pilotfish.config.fields import address_of
 from pilotfish.learning.versions import TRAINER_LOCK
 from pilotfish.rpc.link_security import LinkSecurity
 
-LOOPBACK = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "[::1]", "[::]": "[::1]"}
+LOOPBACK = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}
 """Where a listener on every interface is reached from its own machine."""
 
 
@@ -98,7 +99,7 @@ def open_role(role: Role, config: Config, tls_name: str) -> tuple[str, grpc.aio.
     Raises ConfigError for files that cannot be used.
     """
     host, port = role.listens_on(config)
-    address = f"{LOOPBACK.get(host, host)}:{port}"
+    address = address_of(LOOPBACK.get(host, host), port)
     if role is not Role.ORCHESTRATOR:
         internal = config.security.internal
         if tls_name and internal.uses_tls:

@@ -53,7 +53,7 @@ def print_memory_plan(
 
 
 def _drafter_bytes(drafter: str) -> int:
-    """Of its weights as they are stored, or by its shape where they are not here."""
+    """Bytes of the drafter's weights: as they are stored, or by its shape where they are not here."""
     try:
         folder = head_folder(drafter)
     except ModelNotFoundError:

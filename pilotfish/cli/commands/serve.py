@@ -19,7 +19,8 @@ from pilotfish.cli.preflight import require_free, require_free_http
 from pilotfish.cli.serve_flags import with_flags
 from pilotfish.cli.service_lines import Printer
 from pilotfish.config import Config, DraftConfig, TargetConfig, load_config
-from pilotfish.config.shipped_heads import shipped_head
+from pilotfish.config.fields import address_of
+from pilotfish.config.shipped_heads import head_folder, shipped_head
 from pilotfish.drafter_registry import IN_TARGET_DRAFTERS
 from pilotfish.emulation.factory import describe_emulation
 from pilotfish.emulation.profiles import load_profile
@@ -99,17 +100,22 @@ def http_url(config: Config) -> str:
     """Where the HTTP API will be; empty if that is known only once it listens, or if it is off."""
     scheme = "https" if config.security.public.uses_tls else "http"
     host, port = config.orchestrator.http_host, config.orchestrator.http_port
-    return f"{scheme}://{host}:{port}" if port > 0 else ""
+    return f"{scheme}://{address_of(host, port)}" if port > 0 else ""
 
 
 def pull_models(config: Config) -> None:
-    """Fetch what the services will load, with a progress bar. Emulated engines load nothing."""
+    """Fetch what the services will load, with a progress bar. Emulated engines load nothing.
+
+    Raises ModelNotFoundError for a head that is not here before anything is fetched; as pull_model.
+    """
     if config.emulation.is_on:
         return
-    target, cache_dir = config.target, Path(config.cache_dir)
+    target, draft, cache_dir = config.target, config.draft, Path(config.cache_dir)
+    for head in config.heads:
+        head_folder(head)
     pull_with_progress(target.model, cache_dir, target.lora)
-    if config.draft.num_replicas and config.draft.model != target.model:
-        pull_with_progress(config.draft.model, cache_dir)
+    if draft.num_replicas and draft.model != target.model:
+        pull_with_progress(draft.model, cache_dir)
 
 
 async def run_services(

@@ -10,6 +10,7 @@ from pathlib import Path
 from pilotfish.cli.errors import fail_on_error
 from pilotfish.cli.options import ConfigFile, Overrides
 from pilotfish.cli.roles import Role, RoleArgument
+from pilotfish.config import service_environment
 
 
 @fail_on_error()
@@ -29,7 +30,7 @@ def service(role: RoleArgument, config_file: ConfigFile = None, overrides: Overr
       pilotfish service trainer --config pilotfish.yaml
     """
     # In place of this process: signals reach the service, and the command line's modules take no memory beside it.
-    os.execv(sys.executable, service_command(role, config_file, overrides or ()))
+    os.execve(sys.executable, service_command(role, config_file, overrides or ()), service_environment())
 
 
 def service_command(role: Role, config_file: Path | None, overrides: Sequence[str]) -> list[str]:

@@ -109,9 +109,12 @@ def build_standalone(folder: Path, target_folder: Path, engine: EngineConfig, ca
                 cache_dir=cache_dir,
                 kernels=engine.kernels,
             )
-            return NativeEagle3Head(threads, head)
+            native = NativeEagle3Head(threads, head)
         except (NativeKernelsUnavailableError, UnsupportedModelError) as error:
             logger.warning("native kernels are not used for the head: %s", error)
+        else:
+            torch.set_num_threads(1)  # the kernels bring their own; torch's would spin on the same cores
+            return native
     shape = AttentionShape(head.config.num_key_value_heads, head.config.head_dim, 1.0)
     group_size = head.config.num_attention_heads // head.config.num_key_value_heads
     row_attention = None

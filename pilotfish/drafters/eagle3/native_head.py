@@ -29,7 +29,7 @@ from pilotfish.models.native.layout import (
     wrong_size,
 )
 from pilotfish.models.native.quantise import BLOCK_INPUTS
-from pilotfish.models.native.step import LogitsBuffer, StepRows
+from pilotfish.models.native.step import LogitsBuffer, NativeStepRows
 
 
 class HeadStruct(ctypes.Structure):
@@ -151,7 +151,8 @@ class NativeEagle3Head:
         def exchange() -> None:
             if self._pool is not None:
                 packed.use(self._pool)
-            self._embeddings, self._packed = embeddings, packed
+            self._embeddings = embeddings
+            self._packed = packed
             self.draft_token_ids = module.target_token_ids
 
         return exchange
@@ -164,7 +165,7 @@ class NativeEagle3Head:
             raise ValueError(f"states are {states.dtype} {list(states.shape)}")
         hidden = torch.empty(len(step.logit_rows), hidden_size, dtype=torch.bfloat16)
         logits = self._logits.of(len(step.logit_rows))
-        rows = StepRows(step)
+        rows = NativeStepRows(step)
         struct = HeadStepStruct(
             step=rows.struct(logits.data_ptr()),
             states=states.data_ptr(),

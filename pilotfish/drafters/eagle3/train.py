@@ -11,7 +11,6 @@ deeper rows stand on), H hidden size, N query heads, M key/value heads, D head s
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +22,10 @@ from transformers import PreTrainedModel
 from pilotfish.drafters.eagle3.checkpoint import load_eagle3, save_eagle3
 from pilotfish.drafters.eagle3.config import Eagle3Config
 from pilotfish.drafters.eagle3.module import Eagle3Head, Rotary
-from pilotfish.drafters.eagle3.train_attention import Segment, attend, attend_at_once
+from pilotfish.drafters.eagle3.train_attention import attend, attend_at_once
+from pilotfish.drafters.eagle3.train_batch import Batch, collate
 from pilotfish.errors import ModelError, UnsupportedModelError
 from pilotfish.features import default_feature_layers
-from pilotfish.models.feature_head import FIRST_KEY
 from pilotfish.models.loading import LoadedModel
 from pilotfish.models.store.head_config import HeadTarget
 from pilotfish.models.store.tensor_folder import check_tensors
@@ -41,21 +40,6 @@ DEPTH_DECAY = 0.8
 
 ROOT_SHARE = 0.4
 """Share of a run, at its start, that trains depth 0 alone: a third of the cost, and most of what there is to learn."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    segments: list[Segment]
-    token_ids: Tensor  # int64 [T]
-    previous: Tensor  # [T, 3H], the feature of the position before each row
-    positions: Tensor  # int64 [T]
-    active: Tensor  # int64 [A]
-    last_hidden: Tensor  # [A, H]
-    log_mass: Tensor  # [A]
-    choices: Tensor  # int64 [A]
-    known: Tensor  # bool [A], rows whose last_hidden is known
-    counts: Tensor  # bool [depths, A], rows with a loss at each depth
-    ends: Tensor  # bool [A], rows at the deepest depth of a draft that lies in the answer as a whole
 
 
 class Eagle3Objective:
@@ -77,7 +61,7 @@ class Eagle3Objective:
     def loss(self, samples: Sequence[Sample], progress: float) -> Tensor:
         """Mean over rows and, weighted, over depths; the first root_share of a run has depth 0 only."""
         num_depths = 1 if progress < self._root_share else self.num_depths
-        batch = _collate(samples, num_depths)
+        batch = collate(samples, num_depths)
         total = sum(DEPTH_DECAY**depth for depth in range(num_depths))
         loss = batch.log_mass.new_zeros(())
         probs = self._labels(batch)
@@ -87,7 +71,7 @@ class Eagle3Objective:
             loss = loss + soft_cross_entropy(self.module.logits(hidden[rows]), probs[rows], weights)
         return loss
 
-    def _labels(self, batch: _Batch) -> Tensor:
+    def _labels(self, batch: Batch) -> Tensor:
         """[A, Vd]: the target's distribution over the draft vocabulary; its choice alone where no more is known."""
         if bool(batch.known.all()):
             return self._teacher.probs(batch.last_hidden, batch.log_mass)
@@ -100,7 +84,7 @@ class Eagle3Objective:
     def agreement(self, samples: Sequence[Sample]) -> Tensor:
         """int64 [2 * depths + 1] counts: rows, then of each depth rows that equal the target's argmax, given the true
         tokens before them; then of each depth rows where it and all shallower ones of the same draft do."""
-        batch = _collate(samples, self.num_depths)
+        batch = collate(samples, self.num_depths)
         single, chained = [], []
         ahead: Tensor | None = None
         for depth, hidden in enumerate(self._depths(batch, self.num_depths)):
@@ -111,7 +95,7 @@ class Eagle3Objective:
             chained.append((ahead & rows).sum())
         return torch.stack([batch.ends.sum(), *single, *chained])
 
-    def _depths(self, batch: _Batch, num_depths: int) -> Iterable[Tensor]:
+    def _depths(self, batch: Batch, num_depths: int) -> Iterable[Tensor]:
         """The output hidden states [A, H] of each depth."""
         layer = self.module.midlayer
         embeddings = self._embeddings[batch.token_ids]
@@ -137,39 +121,6 @@ class Eagle3Objective:
 def _shift(rows: Tensor) -> Tensor:
     """Each row gets the one before it; the first keeps its own, which never counts."""
     return torch.cat((rows[:1], rows[:-1]))
-
-
-def _collate(samples: Sequence[Sample], num_depths: int) -> _Batch:
-    segments, active, counts, ends = [], [], [], []
-    row = active_row = 0
-    for sample in samples:
-        length = len(sample.token_ids)
-        first = max(FIRST_KEY, sample.prompt_len - num_depths)
-        segments.append(Segment(slice(row, row + length), slice(active_row, active_row + length - first)))
-        active.append(torch.arange(row + first, row + length))
-        at = torch.arange(length - first)
-        is_answer = at + first >= sample.prompt_len - 1
-        counts.append(torch.stack([is_answer & (at >= depth) for depth in range(num_depths)]))
-        ends.append(at + first >= max(FIRST_KEY, sample.prompt_len - 1) + num_depths - 1)
-        row, active_row = row + length, active_row + length - first
-    device = samples[0].token_ids.device
-    rows = torch.cat(active).to(device)
-    return _Batch(
-        segments=segments,
-        token_ids=torch.cat([sample.token_ids for sample in samples]),
-        # The first token of a conversation has no position before it: nobody sees its row.
-        previous=torch.cat([torch.cat((sample.features[:1] * 0, sample.features[:-1])) for sample in samples]),
-        positions=torch.cat([torch.arange(len(sample.token_ids)) for sample in samples]).to(device),
-        active=rows,
-        last_hidden=torch.cat([sample.last_hidden for sample in samples])[rows],
-        log_mass=torch.cat([sample.log_mass for sample in samples])[rows],
-        choices=torch.cat([sample.choices for sample in samples])[rows],
-        known=torch.cat([torch.full((len(sample.token_ids),), sample.has_hidden) for sample in samples]).to(device)[
-            rows
-        ],
-        counts=torch.cat(counts, dim=1).to(device),
-        ends=torch.cat(ends).to(device),
-    )
 
 
 def new_head(loaded: LoadedModel, draft_token_ids: Tensor) -> Eagle3Head:
@@ -291,7 +242,8 @@ def _set_vocabulary(head: Eagle3Head, token_ids: Tensor, loaded: LoadedModel) ->
     resized = nn.Linear(known.shape[1], len(token_ids), bias=False)
     resized.weight.copy_(rows[token_ids])
     head.lm_head = resized
-    head.d2t, head.t2d = token_ids - torch.arange(len(token_ids)), torch.zeros_like(head.t2d)
+    head.d2t = token_ids - torch.arange(len(token_ids))
+    head.t2d = torch.zeros_like(head.t2d)
     head.t2d[token_ids] = True
 
 

@@ -14,7 +14,7 @@ from pilotfish.models.decoder import StepInput
 from pilotfish.models.native.decoder import NativeDecoder, NativePool
 from pilotfish.models.native.layout import ModelStruct, Packer, layer_struct, sliding_window, whole_groups, wrong_size
 from pilotfish.models.native.quantise import BLOCK_INPUTS
-from pilotfish.models.native.step import LogitsBuffer, StepRows
+from pilotfish.models.native.step import LogitsBuffer, NativeStepRows
 
 
 class ExitStruct(ctypes.Structure):
@@ -61,7 +61,7 @@ class NativeExit:
         self._run(step, 0, states.data_ptr())
 
     def _run(self, step: StepInput, logits: int, states: int | None) -> None:
-        rows = StepRows(step)
+        rows = NativeStepRows(step)
         struct = rows.struct(logits)
         self._decoder.kernels.pilotfish_forward_exit(self._engine, ctypes.addressof(struct), states)
 
@@ -78,7 +78,8 @@ class NativeExit:
         window = sliding_window(head.block.self_attn)
         self._block = layer_struct(packer, head.block, quantization="int8", window=window)
         weight = whole_groups(head.lm_head.weight)
-        model.num_layers, model.layers = 1, ctypes.addressof(self._block)
+        model.num_layers = 1
+        model.layers = ctypes.addressof(self._block)
         model.final_norm = packer.keep(head.norm.weight)
         model.head, model.vocab = packer.pack([weight], quantization="int8"), len(weight)
         self.draft_token_ids = head.token_map

@@ -78,7 +78,7 @@ class TorchExit:
 
     @property
     def _pools(self) -> list[Tensor]:
-        """By layer: the decoder's own, then the block's."""
+        """The cache of each layer: those that the decoder has, then the block's own."""
         assert self._decoder.pool is not None
         return [*self._decoder.pool.tensors[: self._num_layers], *self._own]
 

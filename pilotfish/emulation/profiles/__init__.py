@@ -5,12 +5,12 @@ Pure arithmetic over data files. The emulation and the planner read the same cos
 
 from __future__ import annotations
 
-from pilotfish.emulation.profiles.drafter import DrafterKind, ProfiledDrafter
+from pilotfish.emulation.profiles.drafter import DrafterForm, ProfiledDrafter
 from pilotfish.emulation.profiles.hardware_profile import HardwareProfile, load_profile, profile_names, profile_to_yaml
 from pilotfish.emulation.profiles.step_cost import MeasuredCost, RooflineCost, ScaledCost, StepCost
 
 __all__ = [
-    "DrafterKind",
+    "DrafterForm",
     "HardwareProfile",
     "MeasuredCost",
     "ProfiledDrafter",

@@ -9,7 +9,7 @@ from pilotfish.config.fields import STRICT, require
 from pilotfish.emulation.profiles.step_cost import AnyCost
 
 
-class DrafterKind(StrEnum):
+class DrafterForm(StrEnum):
     """Where a drafter can run follows from it."""
 
     MODEL = "model"
@@ -25,7 +25,7 @@ class ProfiledDrafter:
     __pydantic_config__ = STRICT
 
     name: str
-    kind: DrafterKind
+    kind: DrafterForm
     cost: AnyCost
     """Costs of a pass, which drafts one token for each sequence."""
     acceptance: tuple[float, ...]
@@ -34,7 +34,7 @@ class ProfiledDrafter:
     acceptance_source: str
     """Where the acceptance was published, or that it is an assumption."""
     acceptance_ahead: tuple[float, ...] = ()
-    """The same of drafts that a head in the pool makes ahead, from its own states; empty: `acceptance`."""
+    """The acceptance of drafts that a head in the pool makes ahead, from its own states; empty: `acceptance`."""
     feature_bytes: int = 0
     """Bytes of a token's features on the wire, for a head: int8 with a scale for each layer, 3 x hidden size + 12."""
     drafts_ahead: bool = False
@@ -43,7 +43,7 @@ class ProfiledDrafter:
     def __post_init__(self) -> None:
         is_right = bool(self.acceptance) and all(0 <= rate <= 1 for rate in (*self.acceptance, *self.acceptance_ahead))
         require(is_right, f"acceptance of {self.name} must hold one probability or more, each between 0 and 1")
-        if self.kind is DrafterKind.HEAD:
+        if self.kind is DrafterForm.HEAD:
             require(self.feature_bytes > 0, f"{self.name} is a head: feature_bytes must be above 0")
         else:
             require(

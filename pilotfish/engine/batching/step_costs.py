@@ -12,7 +12,7 @@ ROWS = (*range(1, 13), *(size for power in range(4, 14) for size in (1 << power,
 _WEIGHT = 0.1
 """Weight of the latest step in the scale of all cells: the machine is busier or less so."""
 _PREFILL_WEIGHT = 0.02
-"""The same of a step with prefills."""
+"""Weight of the latest step with prefills."""
 _CELL_WEIGHT = 0.02
 """Weight of the latest step in its cell alone: a few steps that stalled must not keep drafts away from it."""
 _LONGEST = 2.0

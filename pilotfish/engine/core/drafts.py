@@ -24,7 +24,7 @@ class Drafts:
     confidences: tuple[float, ...] = ()
     """Probabilities that the target comes to each token of a chain that was not drawn, as the drafter sees them."""
     log_probs: tuple[float, ...] = field(default=(), compare=False)
-    """Of the path to each node of a tree, as the drafter sees it: for who examines it (pilotfish.examine)."""
+    """Log-probability of the path to each node of a tree, as the drafter sees it. Only pilotfish.examine reads it."""
     forced: tuple[int, int] = (0, 0)
     """Place of the first token of a chain that only a grammar drafted, and the place behind the last one."""
 

@@ -11,10 +11,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 
 from pilotfish.config import EngineConfig
-from pilotfish.engine.core.block_pool import BlockPool
+from pilotfish.engine.core.cache.block_pool import BlockPool
+from pilotfish.engine.core.cache.kv_cache import KVCache
 from pilotfish.engine.core.grammars import Grammars
 from pilotfish.engine.core.intake import Intake, MoveKV
-from pilotfish.engine.core.kv_cache import KVCache
 from pilotfish.engine.core.scheduler import ScheduledRows
 from pilotfish.engine.core.sequence import EngineSequence
 from pilotfish.engine.learning.head_versions import HeadVersions
@@ -91,7 +91,8 @@ class Engine(ABC):
 
     def learn(self, recorder: Recorder, heads: HeadVersions) -> None:
         """Keep texts that may be learned from, and draft with the version of the head that serves."""
-        self._recorder, self._heads = recorder, heads
+        self._recorder = recorder
+        self._heads = heads
 
     def close(self) -> None:
         """Write the texts that came to their end, and stop the threads that `learn` brought along."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 import torch
@@ -19,8 +19,8 @@ from pilotfish.engine.core.kept_rows import KeptRows, kept_rows
 from pilotfish.engine.core.model_engine import Decided, ModelEngine
 from pilotfish.engine.core.proposing import draft_among, draft_plan
 from pilotfish.engine.core.scheduler import ScheduledRows
+from pilotfish.engine.core.sequence import EngineSequence
 from pilotfish.engine.core.step_rows import build_step
-from pilotfish.engine.core.task import Status
 from pilotfish.engine.learning.recorder import Piece, Recorder
 from pilotfish.engine.learning.recording import MAX_TEXT_TOKENS
 from pilotfish.messages import EngineCommand, Event, LearnVocabulary, Verdict
@@ -58,10 +58,13 @@ class EngineCore(ModelEngine):
             step_costs=StepCosts(),
             forced_tokens=forced_tokens,
         )
+        self.given: Mapping[int, Sequence[int]] = {}
+        """Texts, prompt and answer, by sequence: it gets their tokens in place of chosen ones, as far as the text goes,
+        to see what would have been drafted for it. Such a sequence must have no drafts to verify."""
         self._decoder = decoder
         self._top_m = top_m
         self._vocabularies: dict[int, SharedVocabulary] = {}
-        """Of targets that are drafted for in tokens of theirs."""
+        """Vocabularies of the targets that are drafted for in tokens of theirs."""
         num_blocks = self.kv_cache.pool.num_usable + 1
         num_bytes = decoder.allocate(num_blocks).num_bytes
         self._features = features
@@ -102,8 +105,14 @@ class EngineCore(ModelEngine):
         logits = self._decoder.forward(build_step(scheduled))
         num_verified_rows = sum(rows.num_logit_rows for rows in verified)
         outcomes = verify(logits[:num_verified_rows], [_round(rows) for rows in verified])
+        if self.given:
+            outcomes = [self._as_given(rows.sequence, own) for rows, own in zip(verified, outcomes, strict=True)]
         plans = [draft_plan(rows.sequence) for rows in drafting]
         return outcomes, draft_among(logits[num_verified_rows:], plans, self._top_m, self._vocabularies)
+
+    def _as_given(self, sequence: EngineSequence, outcome: Outcome) -> Outcome:
+        text, place = self.given.get(sequence.sequence_id, ()), len(sequence.tokens)
+        return msgspec.structs.replace(outcome, token_ids=(text[place],)) if place < len(text) else outcome
 
     @torch.inference_mode()
     def _keep(
@@ -121,19 +130,13 @@ class EngineCore(ModelEngine):
                 if is_due and sequence.feature_request is not None:
                     verdicts[index] = msgspec.structs.replace(verdict, features=self._features.take(sequence))
         if self._recorder is not None:
-            self._record(self._recorder, kept, decided, verdicts)
+            self._record(self._recorder, kept)
         if self._in_target is not None:
             verdicts = self._draft_in_target(self._in_target, kept, decided, verdicts, elapsed_ns)
         return verdicts
 
-    def _record(
-        self, recorder: Recorder, kept: Sequence[KeptRows], decided: Decided, verdicts: Sequence[Verdict]
-    ) -> None:
+    def _record(self, recorder: Recorder, kept: Sequence[KeptRows]) -> None:
         """Hand over what may be learned from: of a long prompt its end alone."""
-        for (decoded, _), verdict in zip(decided, verdicts, strict=True):
-            recording, is_own = decoded.sequence.recording, decoded.status is Status.DECODING
-            if recording is not None and is_own and not verdict.is_plain_or_forced:
-                recording.count(verdict.drafter_version, verdict.num_accepted_drafts)
         pieces: list[Piece] = []
         step_rows: list[int] = []
         for rows in kept:

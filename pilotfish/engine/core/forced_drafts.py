@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
+from pilotfish.engine.core.cache.kv_cache import KVCache
 from pilotfish.engine.core.draft_costs import DraftCosts
 from pilotfish.engine.core.drafts import NOTHING_FORCED, Drafts, ForcedSpan
-from pilotfish.engine.core.kv_cache import KVCache
 from pilotfish.engine.core.sequence import EngineSequence
 from pilotfish.engine.core.task import DecodeTask
 from pilotfish.speculation.common_prefix import num_common_tokens
@@ -86,7 +86,8 @@ class ForcedDrafts:
             return ()
         if sequence.forced_at != length:
             room = min(self._max_context_tokens - length, sequence.sampling.max_tokens - sequence.num_output_tokens) - 1
-            sequence.forced_at, sequence.forced = length, NOTHING_FORCED
+            sequence.forced_at = length
+            sequence.forced = NOTHING_FORCED
             if room > 0:
                 sequence.forced = self._draft(sequence, grammar, min(room, self._max_draft_tokens))
         return sequence.forced.token_ids

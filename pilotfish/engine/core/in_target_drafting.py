@@ -13,14 +13,14 @@ from typing import Any, Protocol
 
 import msgspec
 
+from pilotfish.engine.core.cache.kv_cache import KVCache
 from pilotfish.engine.core.draft_costs import DEFAULT_THRESHOLDS, DraftCosts, Thresholds
 from pilotfish.engine.core.drafts import NO_DRAFTS, Drafts
 from pilotfish.engine.core.forced_drafts import ForcedDrafts
 from pilotfish.engine.core.kept_rows import KeptRows
-from pilotfish.engine.core.kv_cache import KVCache
 from pilotfish.engine.core.sequence import EngineSequence
 from pilotfish.engine.core.task import DecodeTask
-from pilotfish.speculation.trees.tree import MAX_TREE_NODES
+from pilotfish.speculation.trees.growth import num_growth_places
 from pilotfish.step_table import num_free_nodes
 from pilotfish.types import BLOCK_SIZE, TreeRequest
 
@@ -45,7 +45,7 @@ class DraftWish(msgspec.Struct, frozen=True):
 
 def num_tree_places(request: TreeRequest, depth: int) -> int:
     """Slots behind a sequence's tokens that growing a tree and verifying it takes."""
-    return max(request.max_nodes, min(request.branching * (depth - 1), MAX_TREE_NODES))
+    return max(request.max_nodes, num_growth_places(request, depth))
 
 
 class InTargetDrafter(Protocol):

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from pilotfish.engine.core.cache.kv_cache import KVCache
 from pilotfish.engine.core.drafts import DraftedChain, Drafts
-from pilotfish.engine.core.kv_cache import KVCache
 from pilotfish.engine.core.predraft_growth import PredraftBranch
 from pilotfish.engine.core.sequence import EngineSequence
 from pilotfish.engine.core.task import PredraftTask, ProposeTask
@@ -173,12 +173,15 @@ class Intake:
             sequence.append(branch.drafts.token_ids, committed=False)
             sequence.mark_computed(len(sequence.tokens) - 1)
         num_drafts = min(command.num_draft_tokens, self._max_context_tokens - command.base_length)
+        tree, growth = command.tree, None
+        if tree is not None:
+            growth = TreeProposal(tree, num_drafts, min_node_confidence=tree.row_price)
         sequence.propose(
             ProposeTask(
                 base_length=command.base_length,
                 num_draft_tokens=num_drafts,
-                tree=command.tree,
-                growth=None if command.tree is None else TreeProposal(command.tree, num_drafts),
+                tree=tree,
+                growth=growth,
                 chain=DraftedChain() if branch is None else branch.drafts,
                 ahead=ahead,
                 is_prepared=command.is_prepared,

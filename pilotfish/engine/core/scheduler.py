@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
+from pilotfish.engine.core.cache.kv_cache import KVCache
 from pilotfish.engine.core.drafts import NO_DRAFTS, Drafts
-from pilotfish.engine.core.kv_cache import KVCache
 from pilotfish.engine.core.sequence import EngineSequence
 from pilotfish.engine.core.task import Status
 
@@ -24,7 +24,7 @@ MIN_PREFILL_ROWS = 16
 """Rows that prefills have all the same, since every step has a price of its own."""
 
 MANY_PREFILLS = 16
-"""So many that wait are read as fast as can be, and more no faster."""
+"""From so many waiting prefills on, they are read as fast as can be."""
 
 MAX_CATCH_UP_ROWS = 16
 """A drafter that computes no more rows of a sequence follows its rounds; more are a prompt or a longer absence."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import InitVar, dataclass, field
 
-from pilotfish.engine.core.block_pool import BlockHash, salted_root
+from pilotfish.engine.core.cache.block_pool import BlockHash, salted_root
 from pilotfish.engine.core.drafts import NO_DRAFTS, NOTHING_FORCED, DraftedChain, Drafts, ForcedSpan
 from pilotfish.engine.core.predraft_growth import PredraftGrowth
 from pilotfish.engine.core.task import DecodeTask, PredraftTask, ProposeTask, Status, Task, TimedTask

@@ -23,13 +23,12 @@ class TreeProposal:
         """depth: levels wanted, at least 1.
 
         min_confidence: no level follows when the target comes to the last one with less of a probability.
-        min_node_confidence: nodes that it comes to with less are left out, all but the best one.
+        min_node_confidence: nodes that it comes to with less are left out, all but the best one, and not expanded.
         """
         self._min_confidence = min_confidence
-        self._min_node_confidence = min_node_confidence
         self._max_nodes = request.max_nodes
         self._depth = min(depth, request.max_nodes)
-        self._growing = GrowingTree(request.branching)
+        self._growing = GrowingTree(request.branching, min_node_confidence)
         self._grown: GrownTree | None = None
         self._expanded: list[int] = []
         self.token_ids: tuple[int, ...] = ()
@@ -69,7 +68,7 @@ class TreeProposal:
         is_full = len(self._expanded) + len(frontier) > MAX_TREE_NODES
         is_doubtful = self._growing.frontier_confidence < self._min_confidence
         if self._growing.num_levels == self._depth or not frontier or is_full or is_doubtful:
-            self._grown = self._growing.finish(self._max_nodes, self._min_node_confidence)
+            self._grown = self._growing.finish(self._max_nodes)
             return
         self._expanded.extend(frontier)
         place_of = {ROOT: ROOT} | {node: place for place, node in enumerate(self._expanded)}

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import accumulate
 
 import msgspec
@@ -23,11 +24,12 @@ from torch import Tensor
 
 from pilotfish.config import EngineConfig
 from pilotfish.drafter_registry import DRAFTERS
+from pilotfish.engine.core.draft_costs import DEFAULT_THRESHOLDS, Thresholds
 from pilotfish.engine.core.drafted import add_drafted
 from pilotfish.engine.core.drafts import NO_DRAFTS, DraftedChain, Drafts
 from pilotfish.engine.core.engine import Engine
 from pilotfish.engine.core.grammars import Grammars
-from pilotfish.engine.core.in_target_drafting import DraftWish, num_tree_places
+from pilotfish.engine.core.in_target_drafting import DraftWish
 from pilotfish.engine.core.scheduler import LONG_IDLE_NS, MAX_CATCH_UP_ROWS, ScheduledRows
 from pilotfish.engine.core.sequence import EngineSequence
 from pilotfish.engine.core.task import PredraftTask, ProposeTask, Status
@@ -39,7 +41,8 @@ from pilotfish.features import Features
 from pilotfish.messages import EngineCommand, Event, Opened, OpenSequence, Proposal, Propose, SequenceError
 from pilotfish.models.feature_codec import decode_features
 from pilotfish.models.feature_head import FIRST_KEY, FeatureHead
-from pilotfish.types import ModelInfo, Timings
+from pilotfish.speculation.trees.growth import num_growth_places
+from pilotfish.types import ModelInfo, Timings, TreeRequest
 
 logger = logging.getLogger(__name__)
 
@@ -83,8 +86,6 @@ class HeadCore(Engine):
             # The features of what was replaced are gone: whoever asks has them and opens the sequence again.
             self._forget(command.sequence_id)
         task = sequence and sequence.task
-        if isinstance(command, Propose) and sequence is not None and sequence.recording is not None:
-            sequence.recording.settle(command.base_length - len(command.new_token_ids), command.new_token_ids)
         answer = super()._take(command, now_ns)
         if isinstance(command, Propose) and sequence is not None and isinstance(task, PredraftTask):
             keep_states(sequence, task.growth, command.new_token_ids)
@@ -97,11 +98,7 @@ class HeadCore(Engine):
 
     def _of_version(self, proposal: Proposal) -> Proposal:
         """The proposal with the version that drafted it."""
-        proposal = msgspec.structs.replace(proposal, drafter_version=self.drafter_version)
-        sequence = self._sequences.get(proposal.sequence_id)
-        if sequence is not None and sequence.recording is not None:
-            sequence.recording.propose(proposal)
-        return proposal
+        return msgspec.structs.replace(proposal, drafter_version=self.drafter_version)
 
     def _take_grammars(self) -> list[Event]:
         """Take compiled grammars: until its grammar is there, or if it fails, a sequence is drafted for as if it had
@@ -179,7 +176,7 @@ class HeadCore(Engine):
         longest unserved first: those opened after it, and those idle for long."""
         num_drafts = task.num_draft_tokens
         if task.tree is not None:
-            num_drafts = num_tree_places(task.tree, task.num_draft_tokens)
+            num_drafts = num_growth_places(task.tree, task.num_draft_tokens)
         num_places = len(sequence.tokens) - window_of(sequence).origin + num_drafts
         if self.kv_cache.reserve(sequence, num_places):
             return True
@@ -253,6 +250,7 @@ class HeadCore(Engine):
                 task.num_draft_tokens,
                 window_of(rows.sequence).origin,
                 task.tree,
+                _thresholds(task.tree),
                 states=kept_states[rows.sequence.sequence_id] if task.ahead is not None else None,
             )
             for rows in scheduled
@@ -260,6 +258,13 @@ class HeadCore(Engine):
         ]
         drafts = self._growth.grow(wishes, output) if wishes else []
         return {wish.sequence.sequence_id: each for wish, each in zip(wishes, drafts, strict=True)}
+
+
+def _thresholds(tree: TreeRequest | None) -> Thresholds:
+    """What a draft of this shape must promise to go on."""
+    if tree is None or not tree.row_price:
+        return DEFAULT_THRESHOLDS
+    return replace(DEFAULT_THRESHOLDS, node=tree.row_price)
 
 
 def _is_growing(sequence: EngineSequence) -> bool:

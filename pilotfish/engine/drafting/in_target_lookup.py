@@ -20,7 +20,7 @@ class InTargetLookup:
     """See InTargetDrafter. Keeps what it knows of each sequence in its `lookup`."""
 
     max_draft_tokens: int | None = None
-    """As far as the lookup goes, whatever the other's."""
+    """The longest draft: the lookup's, whatever the other drafter's is."""
 
     def __init__(
         self, name: str, make_index: MakeIndex, other: InTargetDrafter | None, min_accepted_tokens: float
@@ -33,7 +33,7 @@ class InTargetLookup:
 
     @property
     def num_rounds(self) -> int:
-        """The other's: a lookup takes no time to speak of."""
+        """Rounds of the other drafter: a lookup takes no time to speak of."""
         return 0 if self.other is None else self.other.num_rounds
 
     def allocate(self, num_blocks: int) -> int:

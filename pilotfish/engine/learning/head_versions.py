@@ -10,12 +10,16 @@ swap.
 from __future__ import annotations
 
 import logging
+import math
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 
 _POLL_S = 1.0
 """A promotion counts after a second at most."""
+_RETRY_S = 60.0
+"""Until a version that could not be taken is tried again: it may have been mended."""
 
 logger = logging.getLogger(__name__)
 
@@ -26,9 +30,16 @@ Exchange = Callable[[], None]
 class HeadVersions:
     """See the module. `take` is the engine's thread's, all else that of the watch. Close it."""
 
-    def __init__(self, serving: Callable[[], int], prepare: Callable[[int], Exchange]) -> None:
+    def __init__(
+        self,
+        serving: Callable[[], int],
+        prepare: Callable[[int], Exchange],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """serving: the version that serves; 0: the configured head, which the engine begins with. prepare: makes ready
-        to go on with a version; raises for one that cannot be taken. Both are called on the watch's thread.
+        to go on with a version; raises for one that cannot be taken. Both are called on the watch's thread. clock:
+        seconds.
 
         Takes up the version that serves now.
         """
@@ -38,6 +49,8 @@ class HeadVersions:
         self._prepare = prepare
         self._wanted = 0
         """The version that was looked at last."""
+        self._retry_at = math.inf
+        self._clock = clock
         self._ready: deque[tuple[int, Exchange]] = deque(maxlen=1)
         self._is_over = threading.Event()
         self._has_looked = threading.Event()
@@ -57,22 +70,27 @@ class HeadVersions:
         return True
 
     def look(self) -> None:
-        """Make the version ready that serves, if it is another than before. One that cannot be taken is refused."""
+        """Make the version ready that serves, if it is another than before. One that cannot be taken is refused, and
+        tried again after a while."""
         number = self._serving()
-        if number == self._wanted:
+        is_new = number != self._wanted
+        if not is_new and self._clock() < self._retry_at:
             return
         self._wanted = number
+        self._retry_at = math.inf
         try:
             self._ready.append((number, self._prepare(number)))
         except Exception as error:
             # Whatever is wrong with it, the head that drafts now goes on.
-            logger.error(
-                "version %d of the head is not taken, version %d goes on: %s. Let another serve: "
-                "`pilotfish drafter rollback`, or `pilotfish drafter promote`",
-                number,
-                self.version,
-                error,
-            )
+            self._retry_at = self._clock() + _RETRY_S
+            if is_new:
+                logger.error(
+                    "version %d of the head is not taken, version %d goes on: %s. Let another serve: "
+                    "`pilotfish drafter rollback`, or `pilotfish drafter promote`",
+                    number,
+                    self.version,
+                    error,
+                )
 
     def close(self) -> None:
         self._is_over.set()

@@ -7,12 +7,10 @@ from dataclasses import dataclass, field
 
 from pilotfish.features import Features
 from pilotfish.learning.record import LearnedText, kind_of, prompt_digest
-from pilotfish.messages import OpenSequence, Proposal
-from pilotfish.speculation.common_prefix import num_common_tokens
-from pilotfish.speculation.trees.tree import ROOT
+from pilotfish.messages import OpenSequence
 
 MAX_TEXT_TOKENS = 2048
-"""Of a longer text the newest tokens are kept: a head learns from what is near, and a text stays some MB."""
+"""The newest so many tokens of a text are kept: a head learns from what is near, and a text stays some MB."""
 _MIN_ANSWER_TOKENS = 2
 """A token and the one that follows it: of less there is nothing to learn."""
 _SLACK_TOKENS = 256
@@ -45,14 +43,13 @@ class _Part:
 
 
 class Recording:
-    """See the module. The engine's thread counts rounds, the recorder's adds text."""
+    """See the module. The recorder's thread adds text."""
 
     def __init__(self, command: OpenSequence) -> None:
         self.request_id = command.learn_as
-        self._prompt = command.prompt_token_ids
-        self._part, self._longest = _Part(), _Part()
-        self._proposal: Proposal | None = None
-        self._version = self._num_rounds = self._num_accepted_tokens = 0
+        self.prompt = command.prompt_token_ids
+        self._part = _Part()
+        self._longest = _Part()
 
     @property
     def num_bytes(self) -> int:
@@ -78,23 +75,6 @@ class Recording:
         if len(part.token_ids) > MAX_TEXT_TOKENS + _SLACK_TOKENS:
             part.cut(len(part.token_ids) - MAX_TEXT_TOKENS, MAX_TEXT_TOKENS)
 
-    def count(self, version: int, num_accepted_tokens: int) -> None:
-        """A round verified drafts of this version."""
-        if version != self._version:
-            self._version, self._num_rounds, self._num_accepted_tokens = version, 0, 0
-        self._num_rounds += 1
-        self._num_accepted_tokens += num_accepted_tokens
-
-    def propose(self, proposal: Proposal) -> None:
-        """These drafts were sent: what is committed next shows what they were worth."""
-        self._proposal = proposal
-
-    def settle(self, start: int, token_ids: Sequence[int]) -> None:
-        """token_ids were committed after the first `start` tokens."""
-        proposal, self._proposal = self._proposal, None
-        if proposal is not None and proposal.draft_token_ids and proposal.base_length == start and token_ids:
-            self.count(proposal.drafter_version, _num_accepted(proposal, token_ids))
-
     def text(self, finished_at: float) -> LearnedText | None:
         """The longest part, of which the newest tokens stay; None: there is nothing to learn from it. finished_at: unix
         time in seconds."""
@@ -102,31 +82,15 @@ class Recording:
         if (num_more := len(part.token_ids) - MAX_TEXT_TOKENS) > 0:
             part.cut(num_more, MAX_TEXT_TOKENS)
         num_tokens = len(part.token_ids)
-        prompt_len = min(max(0, len(self._prompt) - part.first_position), num_tokens)
+        prompt_len = min(max(0, len(self.prompt) - part.first_position), num_tokens)
         if num_tokens - prompt_len < _MIN_ANSWER_TOKENS:
             return None
         return LearnedText(
             request_id=self.request_id,
-            kind=kind_of(self._prompt),
+            kind=kind_of(self.prompt),
             prompt_len=prompt_len,
             token_ids=tuple(part.token_ids),
             features=Features(part.first_position, num_tokens, bytes(part.data)),
-            drafter_version=self._version,
-            num_rounds=self._num_rounds,
-            num_accepted_tokens=self._num_accepted_tokens,
             finished_at=finished_at,
-            prompt=prompt_digest(self._prompt),
+            prompt=prompt_digest(self.prompt),
         )
-
-
-def _num_accepted(proposal: Proposal, token_ids: Sequence[int]) -> int:
-    """Drafts on the path that the committed tokens take; the last of these may be the target's own."""
-    if not proposal.parents:
-        return num_common_tokens(proposal.draft_token_ids, token_ids)
-    nodes = list(zip(proposal.parents, proposal.draft_token_ids, strict=True))
-    node = ROOT
-    for num_accepted, token_id in enumerate(token_ids):
-        if (node, token_id) not in nodes:
-            return num_accepted
-        node = nodes.index((node, token_id))
-    return len(token_ids)

@@ -24,6 +24,7 @@ from pilotfish.engine.process.calibration import calibrate
 from pilotfish.engine.process.cores import usable_cores
 from pilotfish.engine.process.gpu import record_graphs, with_kv_cache_tokens
 from pilotfish.engine.process.learning import HeadDrafter, learn_with
+from pilotfish.engine.process.precision import precision_of
 from pilotfish.engine.process.warm_up import warm_up, warm_up_head
 from pilotfish.engine.process.weight_format import (
     MemoryNeeds,
@@ -101,7 +102,7 @@ def _model_engine(config: Config, role: Role, rank_folder: Path | None, watch: W
         tokenizer_fingerprint=loaded.fingerprint,
         vocab_size=decoder.vocab_size,
         max_context_tokens=decoder.max_context_tokens,
-        dtype=_dtype(engine, on_gpu=decoder.device.type == "cuda"),
+        dtype=precision_of(engine, decoder),
         deterministic=built.deterministic,
         proposer="model" if role == "draft" else "" if drafter is None else drafter.name,
         tokenizer_path=str(loaded.folder),
@@ -235,13 +236,6 @@ def _enter(engine: EngineConfig) -> torch.device:
     device = resolve_device(engine.device)
     enter_device(device)
     return device
-
-
-def _dtype(engine: EngineConfig, *, on_gpu: bool) -> str:
-    """What targets must agree on to give the same answers: lossless weights give those of the plain ones."""
-    if engine.quantization not in ("int8", "int4", "fp8"):
-        return engine.dtype
-    return f"{engine.dtype}, {engine.quantization} weights and activations{'' if on_gpu else ' in blocks'}"
 
 
 def _bytes_beside(

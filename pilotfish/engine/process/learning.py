@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -50,6 +50,6 @@ def learn_with(config: Config, core: Engine, head: FeatureHead, proposer: str, t
 
 
 @torch.inference_mode()
-def _encode(values: Tensor, *, num_layers: int) -> Features:
+def _encode(values: Sequence[Tensor], *, num_layers: int) -> Features:
     torch.set_num_threads(1)  # of this thread: one that shares its work with others would wait for the steps'
-    return encode_features(values, 0, num_int8_layers=num_layers)
+    return encode_features(torch.cat(list(values)), 0, num_int8_layers=num_layers)

@@ -24,8 +24,8 @@ from pilotfish.models.store.head_config import HeadTarget
 logger = logging.getLogger(__name__)
 
 _BYTES: Mapping[Quantization, float] = {"fp8": 1.0, "int8": 1.125, "int4": 0.625}
-"""Of a value of a layer's matrices, scales included. All others, embedding and output projection among them, keep the
-engine's dtype."""
+"""Bytes of a value of a layer's matrices, scales included. All other weights, embedding and output projection among
+them, keep the engine's dtype."""
 _WORKING_SHARE = 0.9
 """Share of the CPU's free memory to fill: steps and the interpreter take the rest."""
 
@@ -40,9 +40,9 @@ class MemoryNeeds:
     kv_bytes: int
     drafter_bytes: int = 0
     feature_bytes: int = 0
-    """Of hidden states that are kept for a head elsewhere."""
+    """Bytes of the hidden states that are kept for a head elsewhere."""
     value_bytes: int = 2
-    """Of a value that is not rounded."""
+    """Bytes of a value that is not rounded."""
     lossless_share: float = 1.0
     """Part of the matrices' bytes that `lossless` leaves."""
 
@@ -130,8 +130,8 @@ def available_bytes(device: torch.device, engine: EngineConfig, num_ranks: int) 
 
 
 def lossless_share(folder: Path) -> float:
-    """Of the matrices' bytes, by the first rows of each: they show which block format its weights had before, if
-    any."""
+    """Share of the matrices' bytes that `lossless` leaves, judged by the first rows of each matrix: they show which
+    block format its weights had before, if any."""
     before = after = 0.0
     for path in weight_files(folder):
         with safe_open(path, "pt") as file:

@@ -5,7 +5,8 @@
 3. The engine ends with its front (pilotfish.child), or when that wants it to.
 
 The process is started as `pilotfish.engine.process.worker --socket DESCRIPTOR --role ROLE`, with its end of the pair
-inherited. Each message follows its length in bytes (4 bytes, little-endian).
+inherited. Each message follows its length in bytes (4 bytes, little-endian). A plain socket, as ZMQ's threads at each
+end take twice the CPU time from the decode step (124 us instead of 62 to send 180 bytes, measured once on two cores).
 """
 
 from __future__ import annotations

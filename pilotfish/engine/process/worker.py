@@ -32,6 +32,7 @@ from pilotfish.engine.process.wire import (
 from pilotfish.errors import PilotfishError
 from pilotfish.messages import Event
 from pilotfish.models.device import resolve_device
+from pilotfish.models.native.amx import request_tiles
 from pilotfish.telemetry.logs import configure_logging
 
 logger = logging.getLogger(__name__)
@@ -107,6 +108,7 @@ def main() -> None:
     parser.add_argument("--socket", type=int, required=True, help="inherited descriptor")
     parser.add_argument("--role", required=True, choices=("target", "draft"))
     arguments = parser.parse_args()
+    request_tiles()  # before there are threads, one of which may have too small a signal stack
     front = WorkerSocket(arguments.socket)
     setup = setup_decoder.decode(front.receive()[0])
     config = config_from_yaml(setup.config)

@@ -16,7 +16,7 @@ from pilotfish.integrations.vllm.target_model import TargetModel
 from pilotfish.telemetry.tracing import Tracing, traceparent
 
 _IDLE_S = 5.0
-"""After so long without a step all requests have ended, or the batch is too large: vLLM does not say when one ends."""
+"""Time without a step after which all requests count as ended: vLLM does not say when one ends."""
 
 
 class BatchDrafter:

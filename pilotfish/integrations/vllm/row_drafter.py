@@ -9,7 +9,7 @@ from typing import Final
 
 from opentelemetry.trace import Span
 
-from orchestrator.replicas.exchange import Exchange
+from orchestrator.replicas.exchange import ReplicaExchange
 from orchestrator.rounds.commands import Command, Event, Open, Woken
 from orchestrator.rounds.draft import Draft
 from orchestrator.rounds.drafter_clients.predraft_policy import PredraftPolicy
@@ -60,7 +60,7 @@ class RowDrafter:
             predraft=policy,
             vocab_size=target.vocab_size,  # a token beyond it would bring vLLM down
         )
-        self._exchange = Exchange(None, acquire_timeout_s=0, max_unread=_MAX_UNREAD, on_event=self._hear)
+        self._exchange = ReplicaExchange(None, acquire_timeout_s=0, max_unread=_MAX_UNREAD, on_event=self._hear)
         self._place: _Place | None = None
         """The place of the draft that was asked for and has not come."""
 

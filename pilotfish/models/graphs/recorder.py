@@ -14,7 +14,7 @@ NUM_WARM_UP_RUNS = 2
 """Libraries choose kernels and take workspaces in their first calls, which must not be recorded."""
 
 
-class Recorder(Protocol):
+class GraphRecorder(Protocol):
     """Makes of work something that repeats it. Work may be run several times while it is recorded."""
 
     def record(self, work: Work) -> Work:
@@ -51,6 +51,6 @@ class CudaGraphRecorder:
         return graph.replay
 
 
-def recorder_for(device: torch.device) -> Recorder:
+def recorder_for(device: torch.device) -> GraphRecorder:
     """CUDA graphs where there is CUDA."""
     return CudaGraphRecorder(device) if device.type == "cuda" else EagerRecorder()

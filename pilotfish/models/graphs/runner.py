@@ -14,7 +14,7 @@ from torch import Tensor
 from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.attention.rows import StepRows, StepShape, laid_out, num_tiles
 from pilotfish.models.decoder import StepInput
-from pilotfish.models.graphs.recorder import Recorder, Work, recorder_for
+from pilotfish.models.graphs.recorder import GraphRecorder, Work, recorder_for
 from pilotfish.types import BLOCK_SIZE
 
 logger = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class GraphPlan:
     """Numbers of rows, ascending."""
     max_sequences: int
     max_context_tokens: int
-    recorder: Recorder | None = None
+    recorder: GraphRecorder | None = None
     """None: CUDA graphs."""
 
 

@@ -8,7 +8,7 @@
 #include "kv_cache.h"
 #include "model.h"
 
-constexpr int MAX_SCORED_HEADS = REGISTER_BYTES == 64 ? 4 : 2;  // their sums stay in registers
+constexpr int MAX_SCORED_HEADS = REGISTER_BYTES == 64 ? 6 : 2;  // their sums stay in registers
 constexpr int SCORED_BLOCKS = REGISTER_BYTES == 64 ? 2 : 1;     // at a time: a product waits for the one before it in its sum
 constexpr int MAX_SUMMED_HEADS = REGISTER_BYTES == 64 ? 6 : 2;
 // Of each 32 dimensions, sums hold the even ones first: so the values need no more than a shift and a mask.
@@ -18,7 +18,7 @@ constexpr int MAX_SUMMED_LINES = REGISTER_BYTES == 64 ? 2 : 1;
 // Scores of HEADS query heads over BLOCKS blocks of keys, the same for any number of either: each has two sums, of even
 // and of odd pairs. scores is [HEADS][stride].
 template <int HEADS, int BLOCKS>
-static inline void score_blocks(const bf16* const* keys, int64_t num_pairs, const uint32_t* query, float* scores, int64_t stride) {
+static void score_blocks(const bf16* const* keys, int64_t num_pairs, const uint32_t* query, float* scores, int64_t stride) {
     v16 even[HEADS][BLOCKS], odd[HEADS][BLOCKS];
     for (int g = 0; g < HEADS; g++)
         for (int b = 0; b < BLOCKS; b++) even[g][b] = odd[g][b] = v16{};
@@ -33,27 +33,19 @@ static inline void score_blocks(const bf16* const* keys, int64_t num_pairs, cons
 }
 
 // The same for any number of heads.
-template <int BLOCKS>
+template <int BLOCKS, int... HEADS>
 static void score_heads(const bf16* const* keys, int64_t num_pairs, const uint32_t* query, int64_t heads, float* scores,
-                        int64_t stride) {
-    int64_t g = 0;
-    const auto score = [&](auto count) {
-        score_blocks<count, BLOCKS>(keys, num_pairs, query + g * num_pairs, scores + g * stride, stride);
-        g += count;
-    };
-    while (g + MAX_SCORED_HEADS <= heads) score(std::integral_constant<int, MAX_SCORED_HEADS>());
-    if (heads - g == 3) score(std::integral_constant<int, 3>());
-    if (heads - g == 2) score(std::integral_constant<int, 2>());
-    if (heads - g == 1) score(std::integral_constant<int, 1>());
+                        int64_t stride, std::integer_sequence<int, HEADS...>) {
+    static constexpr decltype(&score_blocks<1, BLOCKS>) functions[] = {score_blocks<HEADS + 1, BLOCKS>...};
+    for (int64_t g = 0; g < heads; g += MAX_SCORED_HEADS)
+        functions[std::min<int64_t>(MAX_SCORED_HEADS, heads - g) - 1](keys, num_pairs, query + g * num_pairs,
+                                                                     scores + g * stride, stride);
 }
 
 // In place over count scores (a multiple of 16). Summed in ascending order, masked scores as exact zeros.
 static inline void softmax(float* s, int64_t count) {
     v16 most = load(s);
-    for (int64_t j = LANES; j < count; j += LANES) {
-        v16 v = load(s + j);
-        most = select(v > most, v, most);
-    }
+    for (int64_t j = LANES; j < count; j += LANES) most = larger(load(s + j), most);
     const float largest = largest_of(most);
     v16 total{};
     for (int64_t j = 0; j < count; j += LANES) {
@@ -182,9 +174,15 @@ static void store_sums(const float* sums, int64_t dim, bf16* out) {
     if (d < dim) store_bf16(out + d, load(sums + d));
 }
 
+// The keys that a thread reads after those at hand: the table of their blocks (null: they are at hand) and their head.
+struct NextKeys {
+    const int64_t* table;
+    int64_t kv_head;
+};
+
 // A tile's rows, one key/value head, its G query heads. Each row does exactly what it would do alone; rows only
 // share the loads of a block.
-static void attend(const Model& m, const Layer& layer, const Step& step, const Tile& tile, int64_t kv_head,
+static void attend(const Model& m, const Layer& layer, const Step& step, const Tile& tile, int64_t kv_head, const NextKeys& next,
                    const float* queries, int64_t query_stride, bf16* out, int64_t out_stride, std::vector<float>& scratch) {
     const int64_t group = m.heads / m.kv_heads, dim = m.head_dim, rows = tile.num_rows;
     const int64_t* table = step.tables + step.row_table[tile.first_row] * step.table_width;
@@ -212,7 +210,8 @@ static void attend(const Model& m, const Layer& layer, const Step& step, const T
     auto end_place = [&](int64_t r) { return step.place(tile.first_row + r) / BLOCK - first_block + 1; };
     // They lie anywhere in the pool: the hardware does not see the next one coming.
     constexpr int64_t AHEAD = 8;  // blocks whose keys are on their way from memory
-    const auto block_keys = [&](int64_t b) { return layer.keys + (table[first_block + b] * m.kv_heads + kv_head) * dim * BLOCK; };
+    const auto keys_at = [&](int64_t block, int64_t head) { return layer.keys + (block * m.kv_heads + head) * dim * BLOCK; };
+    const auto block_keys = [&](int64_t b) { return keys_at(table[first_block + b], kv_head); };
     const auto value_block = [&](int64_t b) {
         return layer.values + (table[first_block + b] * m.kv_heads + kv_head) * BLOCK * dim;
     };
@@ -225,12 +224,19 @@ static void attend(const Model& m, const Layer& layer, const Step& step, const T
             if (i + AHEAD < blocks) prefetch(block_keys(i + AHEAD), dim * BLOCK);
             prefetch(value_block(i), dim * BLOCK);
         }
-        for (int64_t r = 0; r < rows; r++) {
-            const uint32_t* query = pairs + r * group * dim / 2;
-            const int64_t first = std::max(b, begin_block(r)), end = std::min(last, end_place(r));
-            float* to = scores + r * group * stride + first * BLOCK;
-            if (end - first == SCORED_BLOCKS) score_heads<SCORED_BLOCKS>(keys, dim / 2, query, group, to, stride);
-            else if (end - first == 1) score_heads<1>(keys + (first - b), dim / 2, query, group, to, stride);
+        // Heads of all rows that see the same of these blocks share the loads of keys.
+        const auto first_seen = [&](int64_t r) { return std::max(b, begin_block(r)); };
+        const auto end_seen = [&](int64_t r) { return std::min(last, end_place(r)); };
+        for (int64_t r = 0, until; r < rows; r = until) {
+            const int64_t first = first_seen(r), end = end_seen(r);
+            for (until = r + 1; until < rows && first_seen(until) == first && end_seen(until) == end;) until++;
+            const auto score = [&](auto count) {
+                score_heads<count>(keys + (first - b), dim / 2, pairs + r * group * dim / 2, (until - r) * group,
+                                   scores + r * group * stride + first * BLOCK, stride,
+                                   std::make_integer_sequence<int, MAX_SCORED_HEADS>());
+            };
+            if (end - first == SCORED_BLOCKS) score(std::integral_constant<int, SCORED_BLOCKS>());
+            else if (end - first == 1) score(std::integral_constant<int, 1>());
         }
     }
     for (int64_t r = 0; r < rows; r++) {
@@ -249,11 +255,16 @@ static void attend(const Model& m, const Layer& layer, const Step& step, const T
         const int64_t row = tile.first_row + r;
         return step.is_node(row) ? (step.roots[row] + 1) / BLOCK - first_block : end_block(r);
     };
+    // Summing leaves the memory at rest: it brings the next keys meanwhile. Too many or few where texts differ in length.
+    const auto summed_block = [&](int64_t b) {
+        if (next.table) prefetch(keys_at(next.table[first_block + b], next.kv_head), dim * BLOCK);
+        return value_block(b);
+    };
     // Heads of all rows that see the same blocks share the loads of values.
     for (int64_t r = 0, until; r < rows; r = until) {
         const int64_t begin = begin_block(r), end = end_in_order(r);
         for (until = r + 1; until < rows && begin_block(until) == begin && end_in_order(until) == end;) until++;
-        sum_values(value_block, begin, end, dim, scores + r * group * stride, stride,
+        sum_values(summed_block, begin, end, dim, scores + r * group * stride, stride,
                    (until - r) * group, sums + r * group * dim, std::make_integer_sequence<int, MAX_SUMMED_HEADS>());
     }
     for (int64_t r = 0; r < rows; r++)

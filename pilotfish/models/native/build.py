@@ -9,6 +9,7 @@ in an image's build stage compiles ahead, into the environment's share/ folder.
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 import logging
 import os
@@ -23,6 +24,7 @@ from pathlib import Path
 
 from pilotfish.config import CpuKernels
 from pilotfish.errors import ConfigError
+from pilotfish.models.native.amx import tiles_fault
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +42,8 @@ PREBUILT = Path(sysconfig.get_path("data")) / "share" / "pilotfish" / "kernels"
 CPUINFO = Path("/proc/cpuinfo")
 
 _POINTER, _SIZE = ctypes.c_void_p, ctypes.c_int64
-_SIGNATURES = (
+_SIGNATURES: tuple[tuple[str, list[type], type | None], ...] = (
+    ("uses_tiles", [], ctypes.c_int),
     ("create", [_POINTER, ctypes.c_int], _POINTER),
     ("destroy", [_POINTER], None),
     ("set_pools", [_POINTER, _POINTER, _POINTER], None),
@@ -63,7 +66,7 @@ class NativeKernelsUnavailableError(Exception):
 
 
 @dataclass(frozen=True)
-class Variant:
+class KernelVariant:
     """One generation of processors."""
 
     name: str
@@ -82,10 +85,18 @@ class Variant:
 _V3 = frozenset({"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"})
 _V4 = _V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
 _V4_BF16 = _V4 | {"avx512_bf16", "avx512_vnni"}
+_AMX_FLAGS = ("-mamx-tile", "-mamx-bf16", "-DPILOTFISH_TILES=1")
 VARIANTS = (
-    Variant("x86-64-v4-bf16", "avx512", ("-march=x86-64-v4", "-mavx512bf16", "-mavx512vnni"), _V4_BF16),
-    Variant("x86-64-v4", "avx512", ("-march=x86-64-v4",), _V4),
-    Variant("x86-64-v3", "avx2", ("-march=x86-64-v3",), _V3),
+    KernelVariant(
+        "x86-64-v4-bf16-amx",
+        "amx",
+        ("-march=x86-64-v4", "-mavx512bf16", "-mavx512vnni", *_AMX_FLAGS),
+        _V4_BF16 | {"amx_tile", "amx_bf16"},
+    ),
+    KernelVariant("x86-64-v4-bf16", "avx512", ("-march=x86-64-v4", "-mavx512bf16", "-mavx512vnni"), _V4_BF16),
+    KernelVariant("x86-64-v4", "avx512", ("-march=x86-64-v4",), _V4),
+    KernelVariant("x86-64-v3-vnni", "avx2", ("-march=x86-64-v3", "-mavxvnni"), _V3 | {"avx_vnni"}),
+    KernelVariant("x86-64-v3", "avx2", ("-march=x86-64-v3",), _V3),
 )
 """Fastest first."""
 
@@ -94,6 +105,30 @@ def find_kernels(cache_dir: Path, kernels: CpuKernels = "auto") -> Path:
     """Path of the shared library: compiled here, else compiled ahead. Raises NativeKernelsUnavailableError, and
     ConfigError if the processor lacks what the configuration names."""
     require_kernels(kernels)
+    return _find_tiles(cache_dir, kernels) or _find_library(cache_dir, kernels)
+
+
+@functools.cache  # one trial and one warning, however many decoders a process builds
+def _find_tiles(cache_dir: Path, kernels: CpuKernels) -> Path | None:
+    """The library that uses AMX tiles; None: they are not wanted, or `auto` does without. Raises ConfigError for tiles
+    that are named and cannot be used."""
+    if kernels not in ("auto", "amx") or not variants_here("amx"):
+        return None
+    try:
+        library = _find_library(cache_dir, "amx")
+        processor = hashlib.sha256(_processor().encode()).hexdigest()[:8]
+        fault = tiles_fault(library, cache_dir / "native" / f"{library.stem}-{processor}.tiles")
+        if not fault:
+            return library
+    except NativeKernelsUnavailableError as error:
+        fault = str(error)
+    if kernels == "amx":
+        raise ConfigError(f"engine.kernels is amx, whose tiles cannot be used: {fault}. Set it to avx512")
+    logger.warning("AMX tiles are not used: %s. With engine.kernels: avx512 they are not tried", fault)
+    return None
+
+
+def _find_library(cache_dir: Path, kernels: CpuKernels) -> Path:
     try:
         return build_kernels(cache_dir, kernels)
     except NativeKernelsUnavailableError as error:
@@ -104,7 +139,7 @@ def find_kernels(cache_dir: Path, kernels: CpuKernels = "auto") -> Path:
         return library
 
 
-def variants_here(kernels: CpuKernels = "auto", cpuinfo: Path = CPUINFO) -> list[Variant]:
+def variants_here(kernels: CpuKernels = "auto", cpuinfo: Path = CPUINFO) -> list[KernelVariant]:
     """The variants that this processor runs, fastest first; only those of one kind unless that is `auto`."""
     # Cores of one machine are alike.
     features = {feature for line in _cpuinfo(cpuinfo, "flags")[:1] for feature in line.partition(":")[2].split()}
@@ -118,7 +153,7 @@ def require_kernels(kernels: CpuKernels, cpuinfo: Path = CPUINFO) -> None:
 
 
 def compiler_flags(kernels: CpuKernels) -> tuple[str, ...]:
-    """Flags for the kernels on this processor, which must have them."""
+    """Flags for the kernels on this processor, which must have them; `auto` is all but tiles (see find_kernels)."""
     return FLAGS if kernels == "auto" else (*PORTABLE_FLAGS, *variants_here(kernels)[0].flags, *QUIET_FLAGS)
 
 
@@ -160,9 +195,12 @@ def load_kernels(library: Path) -> ctypes.CDLL:
 
 def _key(compiler: str, flags: tuple[str, ...]) -> str:
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
+    return source_digest(" ".join(flags).encode(), version.encode(), _processor().encode())
+
+
+def _processor() -> str:
     about = _cpuinfo(CPUINFO, "flags", "Features", "model name")
-    processor = "".join(about) if about else platform.processor() + platform.machine() + str(os.cpu_count())
-    return source_digest(" ".join(flags).encode(), version.encode(), processor.encode())
+    return "".join(about) if about else platform.processor() + platform.machine() + str(os.cpu_count())
 
 
 def _cpuinfo(path: Path, *names: str) -> list[str]:
@@ -174,9 +212,10 @@ def _cpuinfo(path: Path, *names: str) -> list[str]:
 
 
 def find_prebuilt(folder: Path = PREBUILT, cpuinfo: Path = CPUINFO, kernels: CpuKernels = "auto") -> Path | None:
-    """The best library compiled ahead for this processor; None: there is none."""
-    libraries = (variant.library(folder) for variant in variants_here(kernels, cpuinfo))
-    return next((library for library in libraries if library.is_file()), None)
+    """The best library compiled ahead for this processor, of `auto` without tiles (see find_kernels); None: there is
+    none."""
+    variants = (variant for variant in variants_here(kernels, cpuinfo) if variant.kernels != "amx" or kernels == "amx")
+    return next((library for variant in variants if (library := variant.library(folder)).is_file()), None)
 
 
 def prebuild(folder: Path = PREBUILT) -> list[Path]:

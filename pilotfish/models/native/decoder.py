@@ -19,7 +19,7 @@ from pilotfish.models.capture import layers_to_capture
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.native.build import find_kernels, load_kernels
 from pilotfish.models.native.layout import PackedWeights, StepStruct, huge_empty
-from pilotfish.models.native.step import LogitsBuffer, StepRows
+from pilotfish.models.native.step import LogitsBuffer, NativeStepRows
 from pilotfish.types import BLOCK_SIZE
 
 
@@ -50,6 +50,7 @@ class NativeDecoder:
     ) -> None:
         """Raises NativeKernelsUnavailableError; ConfigError if the processor lacks these kernels."""
         self.kernels = load_kernels(find_kernels(cache_dir, kernels))
+        self.uses_tiles = bool(self.kernels.pilotfish_uses_tiles())
         self.vocab_size: int = model.config.vocab_size
         self.max_context_tokens = max_context_tokens
         self.dtype = torch.bfloat16
@@ -81,7 +82,7 @@ class NativeDecoder:
     def forward(self, step: StepInput) -> Tensor:
         if self._pool is None:
             raise RuntimeError("allocate a KV pool before the first forward")
-        rows = StepRows(step)
+        rows = NativeStepRows(step)
         logits = self._logits.of(len(step.logit_rows))
         struct = rows.struct(logits.data_ptr())
         if self._captured_layers is not None:

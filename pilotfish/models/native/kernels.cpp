@@ -12,6 +12,7 @@
 #include "eagle3.h"
 #include "exit.h"
 #include "layer.h"
+#include "tile_check.h"
 
 static void forward(Engine& e, const Step& step) {
     const Model& m = e.model;
@@ -34,6 +35,24 @@ static void forward(Engine& e, const Step& step) {
 }
 
 extern "C" {
+
+// Whether linears use tiles, the processor's or emulated ones: they sum in another order than vectors do.
+int pilotfish_uses_tiles() {
+#if defined(PILOTFISH_TILES)
+    return 1;
+#else
+    return 0;
+#endif
+}
+
+// How many outputs of linears by tiles are not as they should be; -1: there are no tiles. Needs Linux's permission.
+int64_t pilotfish_check_tiles() {
+#if defined(PILOTFISH_TILES)
+    return count_tile_differences<Tiles>();
+#else
+    return -1;
+#endif
+}
 
 void* pilotfish_create(const Model* model, int threads) { return new Engine(*model, threads); }
 void pilotfish_destroy(void* engine) { delete (Engine*)engine; }

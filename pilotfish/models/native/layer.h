@@ -34,7 +34,7 @@ struct Engine {
     std::vector<Layer> layers;
     Team team;
     Workspace workspace;
-    Engine(const Model& m, int threads) : model(m), layers(m.layers, m.layers + m.num_layers), team(threads) {}
+    Engine(const Model& m, int threads) : model(m), layers(m.layers, m.layers + m.num_layers), team(threads, Tiles::release) {}
 };
 
 constexpr int64_t ROTATED_ROWS = 4;
@@ -86,11 +86,19 @@ static void attend_rows(Team& team, const Model& m, const Layer& layer, const St
     const int64_t query_size = m.heads * dim, qkv_size = query_size + 2 * m.kv_heads * dim;
     const float* qkv = w.projected.data();
     bf16* attended = w.attended.data();
-    team.run(w.tiles.size() * m.kv_heads, [&](int item) {
+    const int64_t num_tiles = w.tiles.size();
+    const auto next_keys = [&](int64_t item) {
+        if (item == num_tiles * m.kv_heads) return NextKeys{nullptr, 0};
+        const int64_t table = step.row_table[w.tiles[item % num_tiles].first_row];
+        const bool is_at_hand = item % num_tiles && table == step.row_table[w.tiles[item % num_tiles - 1].first_row];
+        return NextKeys{is_at_hand ? nullptr : step.tables + table * step.table_width, item / num_tiles};
+    };
+    team.run(num_tiles * m.kv_heads, [&](int item) {
         thread_local std::vector<float> scratch;
-        const Tile& tile = w.tiles[item / m.kv_heads];
-        const int64_t head = item % m.kv_heads * group;
-        attend(m, layer, step, tile, item % m.kv_heads, qkv + tile.first_row * qkv_size + head * dim, qkv_size,
+        // Head after head: tiles of one sequence find its keys and values where the tile before has left them.
+        const Tile& tile = w.tiles[item % num_tiles];
+        const int64_t kv_head = item / num_tiles, head = kv_head * group;
+        attend(m, layer, step, tile, kv_head, next_keys(item + 1), qkv + tile.first_row * qkv_size + head * dim, qkv_size,
                attended + tile.first_row * query_size + head * dim, query_size, scratch);
     });
 }

@@ -6,6 +6,7 @@
 
 #include "integers.h"
 #include "team.h"
+#include "tile_products.h"
 #include "unpack.h"
 #include "vector.h"
 #include "weights.h"
@@ -27,9 +28,10 @@ template <class Reader>
 struct Floats {
     typedef typename Reader::Block Block;
     typedef bf16 Input;
-    static constexpr int INPUTS = 1;  // of an Input
     // Of a tile. Their sums leave vector registers for the weights: 24 of the 32 that AVX-512 has, 12 of 16 elsewhere.
     static constexpr int MAX_ROWS = REGISTER_BYTES == 64 ? 12 : 3;
+
+    static const bf16* at(const bf16* x, int64_t stride, int64_t row, int64_t input) { return x + row * stride + input; }
 
     // Adds the products of all inputs to the sums of ROWS rows, which share each line of weights. Sums run over the
     // inputs in order, whatever ROWS is. x is [ROWS][stride].
@@ -85,7 +87,7 @@ static void multiply_rows(const void* blocks, int64_t inputs, const typename Ker
         for (int64_t t = 0; t < tiles; t++) {
             const int64_t r = rows * t / tiles, until = rows * (t + 1) / tiles;
             const Ahead ahead{piece, bytes, p + 1 < pieces ? piece + bytes : next, bytes + bytes * t / tiles, BLOCK_BYTES / tiles};
-            function(until - r)(piece, count, x + r * stride + first / Kernel::INPUTS, stride, sums + r, ahead);
+            function(until - r)(piece, count, Kernel::at(x, stride, r, first), stride, sums + r, ahead);
         }
     }
 }
@@ -99,7 +101,7 @@ static void multiply_group(const Weights& w, int64_t group, int64_t inputs, cons
     const char* blocks = w.group(group, inputs);
     if (w.rounds_inputs) {
         const auto multiply = w.format == INT8 ? multiply_rows<Integers<Int8Block>> : multiply_rows<Integers<Int4Block>>;
-        return multiply(blocks, inputs, rounded, inputs / BLOCK_INPUTS, rows, sums, next);
+        return multiply(blocks, inputs, rounded, rows, rows, sums, next);
     }
     if (w.format == BFLOAT16 || rows < 4) {
         const auto multiply = w.format == INT8   ? multiply_rows<Floats<Int8Reader>>
@@ -116,6 +118,32 @@ static void multiply_group(const Weights& w, int64_t group, int64_t inputs, cons
     }
 }
 
+#if defined(PILOTFISH_TILES)
+// Sums [count][rows] of all rows for `count` groups from the first one on. Quantised weights are unpacked in registers by
+// few rows, as in multiply_group; of more rows into memory, where tiles want them.
+template <class T>
+static void multiply_groups_by_tiles(const Weights& w, int64_t first, int64_t count, int64_t inputs, const bf16* x, int64_t rows, Sums* sums) {
+    if (w.format == BFLOAT16)
+        return multiply_by_tiles<T>(w.group(first, inputs), count, inputs, x, rows, sums, prefetch_bytes<Bfloat16Block>(rows));
+    if (rows < 4) {
+        const FlushSubnormals flush;
+        const auto multiply = w.format == INT8 ? multiply_rows<TileOrder<Int8Reader>> : multiply_rows<TileOrder<Int4Reader>>;
+        std::fill_n(sums, count * rows, Sums{});
+        for (int64_t g = 0; g < count; g++)
+            multiply(w.group(first + g, inputs), inputs, x, inputs, rows, sums + g * rows, w.group(first + g + 1, inputs));
+        return;
+    }
+    struct alignas(64) Unpacked : Bfloat16Block {};
+    thread_local std::vector<Unpacked> unpacked;
+    const int64_t num_blocks = inputs / BLOCK_INPUTS;
+    if ((int64_t)unpacked.size() < num_blocks) unpacked = std::vector<Unpacked>(num_blocks);
+    for (int64_t g = 0; g < count; g++) {
+        unpack(w.format, w.group(first + g, inputs), num_blocks, unpacked.data());
+        multiply_by_tiles<T>(unpacked.data(), 1, inputs, x, rows, sums + g * rows, 0);
+    }
+}
+#endif
+
 // Runs body(row) for every row, on the team when there are enough of them.
 template <class Body>
 static void each_row(Team& team, int64_t rows, const Body& body) {
@@ -126,16 +154,15 @@ static void each_row(Team& team, int64_t rows, const Body& body) {
 }
 
 // emit(row, group, v16, v16) receives 32 outputs of a row. rounded: room for the inputs in eight bits.
-template <class Emit>
+template <class T = Tiles, class Emit>
 static void linear(Team& team, const Weights& w, int64_t inputs, int64_t outputs, const bf16* x, InputBlock* rounded, int64_t rows,
                    const Emit& emit) {
+    if (!rows) return;
     if (w.rounds_inputs)
-        each_row(team, rows, [&](int64_t r) { round_inputs(x + r * inputs, inputs, rounded + r * inputs / BLOCK_INPUTS); });
+        each_row(team, rows, [&](int64_t r) { round_inputs(x + r * inputs, inputs, rounded + r, rows); });
     const int64_t groups = outputs / GROUP_OUTPUTS;
     const int64_t items = std::max(std::min<int64_t>(groups, 16 * team.size()), (groups + MAX_ITEM_GROUPS - 1) / MAX_ITEM_GROUPS);
     const auto first_group = [=](int item) { return groups * item / items; };
-    // Where the thread that has the item reads on: threads take items in turn, nearly always.
-    const auto next_item = [=, team_size = team.size()](int item) { return w.group(first_group(item + team_size), inputs); };
     // [groups of the item][rows]; captures copies, see Team. A helper that was overtaken goes on reading x while others
     // write it: its sums are thrown away, so nothing depends on what it reads. To C++ it is a race all the same, which
     // ThreadSanitizer reports of `multiply`. Atomic loads would end it, and the broadcasts from memory with it.
@@ -143,8 +170,14 @@ static void linear(Team& team, const Weights& w, int64_t inputs, int64_t outputs
         thread_local std::vector<Sums> sums;
         const int64_t first = first_group(item), count = first_group(item + 1) - first;
         if ((int64_t)sums.size() < count * rows) sums = std::vector<Sums>(count * rows);
+#if defined(PILOTFISH_TILES)
+        if (!w.rounds_inputs) {
+            multiply_groups_by_tiles<T>(w, first, count, inputs, x, rows, sums.data());
+            return sums.data();
+        }
+#endif
         for (int64_t g = 0; g < count; g++) {
-            const char* next = g + 1 < count ? w.group(first + g + 1, inputs) : next_item(item);
+            const char* next = w.group(first + g + 1, inputs);  // a thread's items lie together
             multiply_group(w, first + g, inputs, x, rounded, rows, sums.data() + g * rows, next);
         }
         return sums.data();
@@ -153,6 +186,7 @@ static void linear(Team& team, const Weights& w, int64_t inputs, int64_t outputs
         for (int64_t group = first_group(item); group < first_group(item + 1); group++)
             for (int64_t r = 0; r < rows; r++, sums++) emit(r, group, sums->of[0], sums->of[1]);
     });
+    T::release();  // the caller's thread is not ours alone
 }
 
 static void rms_norm(const float* x, const bf16* weight, float eps, int64_t size, bf16* out) {

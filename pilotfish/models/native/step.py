@@ -12,7 +12,7 @@ from pilotfish.models.decoder import StepInput
 from pilotfish.models.native.layout import StepStruct, huge_empty
 
 
-class StepRows:
+class NativeStepRows:
     """Arrays that a StepStruct points to: they must outlive it.
 
     Plain arrays: a torch operation here could leave its OpenMP threads spinning on the kernels' cores.

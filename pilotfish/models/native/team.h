@@ -23,8 +23,10 @@ constexpr int FINISHED_BITS = 24;  // for the items of a phase
 
 class Team {
   public:
-    explicit Team(int size) : size_(size), helpers_(new Helper[size]) {
-        for (int i = 1; i < size; i++) threads_.emplace_back([this, i] { work(helpers_[i]); });
+    // before_sleep: what a helper does then.
+    explicit Team(int size, void (*before_sleep)() = [] {})
+        : size_(size), before_sleep_(before_sleep), helpers_(new Helper[size]), shares_(new Share[size]) {
+        for (int i = 1; i < size; i++) threads_.emplace_back([this, i] { work(i); });
     }
     ~Team() {
         {
@@ -36,7 +38,7 @@ class Team {
     }
     int size() const { return size_; }
 
-    // Runs body(item) for items 0..count-1, handed out one by one.
+    // Runs body(item) for items 0..count-1. A thread has a share of them that lie together, in order, and then helps others.
     template <class Body>
     void run(int count, const Body& body) {
         if (size_ == 1 || count == 1) {
@@ -48,7 +50,7 @@ class Team {
             return true;
         });
         int num_own = 0;
-        for (int item; (item = claim()) >= 0; num_own++) body(item);
+        for (int item; (item = claim(0)) >= 0; num_own++) body(item);
         for (int spin = 0; !is_finished(num_own); spin++) relax(spin);
     }
 
@@ -75,7 +77,7 @@ class Team {
             return is_ours;
         });
         int num_own = 0;
-        for (int item; (item = claim()) >= 0; num_own++) commit(item, compute(item));
+        for (int item; (item = claim(0)) >= 0; num_own++) commit(item, compute(item));
         if (is_finished(num_own)) return;
         const auto end = Clock::now();
         const auto deadline = end + PATIENCE * (end - start) / (num_own ? num_own : 1);
@@ -106,6 +108,22 @@ class Team {
             finished.store(std::max(before, none) + 1, std::memory_order_release);
         }
     };
+    // Items of a phase that one thread takes before others do: their end << 32, and the next one. A line of its own: had all
+    // one number, each item would wait until that has come from another core, which takes as long as some items.
+    struct alignas(64) Share {
+        std::atomic<uint64_t> tickets{0};
+
+        bool has_items() const {
+            const uint64_t ticket = tickets.load();
+            return (uint32_t)ticket < ticket >> 32;
+        }
+        // The next item; -1: none is left.
+        int claim() {
+            if (!has_items()) return -1;  // leaves the line where it is
+            const uint64_t ticket = tickets.fetch_add(1);
+            return (uint32_t)ticket < ticket >> 32 ? (uint32_t)ticket : -1;
+        }
+    };
     template <class Compute, class Commit>
     struct Job {
         const Compute& compute;
@@ -119,21 +137,19 @@ class Team {
         body_ = body;
         count_ = count;
         phase_.fetch_add(1);
-        tickets_.store((uint64_t)count << 32);
+        for (int64_t i = 0; i < size_; i++)
+            shares_[i].tickets.store((uint64_t)(count * (i + 1) / size_) << 32 | count * i / size_, std::memory_order_release);
         if (!sleepers_.load()) return;
         { std::lock_guard<std::mutex> hold(mutex_); }
         wake_.notify_all();
     }
 
-    // The next item; -1: none is left. Who has one keeps the phase from ending, so it may read what publish wrote. One
-    // atomic addition: the line with the tickets travels from core to core for each.
-    int claim() {
-        const uint64_t ticket = tickets_.fetch_add(1);
-        return (uint32_t)ticket < ticket >> 32 ? (uint32_t)ticket : -1;
-    }
-    bool has_items() const {
-        const uint64_t ticket = tickets_.load();
-        return (uint32_t)ticket < ticket >> 32;
+    // The next item for a thread; -1: none is left. Who has one keeps the phase from ending, so it may read what publish
+    // wrote.
+    int claim(int thread) {
+        for (int i = 0; i < size_; i++)
+            if (const int item = shares_[(thread + i) % size_].claim(); item >= 0) return item;
+        return -1;
     }
 
     // Whether the helpers have finished what the caller, with num_own items of its own, has not.
@@ -171,17 +187,19 @@ class Team {
         if (spin > SPINS) std::this_thread::yield();
     }
 
-    void work(Helper& helper) {
+    void work(int thread) {
+        Helper& helper = helpers_[thread];
         while (!stop_) {
             const uint64_t seen = phase_.load();
-            for (int spin = 0; spin < SPINS && !has_items(); spin++) relax(0);
-            for (int item; (item = claim()) >= 0;)
+            for (int spin = 0; spin < SPINS && !shares_[thread].has_items(); spin++) relax(0);
+            for (int item; (item = claim(thread)) >= 0;)
                 if (call_(body_, item, helper)) helper.count(phase_.load(std::memory_order_relaxed));
             if (phase_.load() == seen) sleep(seen);
         }
     }
     // Until a phase has begun, though it may be over by now: the next one follows within the time of a spin.
     void sleep(uint64_t seen) {
+        before_sleep_();
         std::unique_lock<std::mutex> hold(mutex_);
         sleepers_.fetch_add(1);
         wake_.wait(hold, [&] { return stop_ || phase_.load() != seen; });
@@ -189,11 +207,12 @@ class Team {
     }
 
     const int size_;
+    void (*const before_sleep_)();
     const std::unique_ptr<Helper[]> helpers_;
+    const std::unique_ptr<Share[]> shares_;
     std::vector<std::thread> threads_;
     std::mutex mutex_;
     std::condition_variable wake_;
-    alignas(64) std::atomic<uint64_t> tickets_{0};  // the number of items, and the next one
     alignas(64) std::atomic<uint64_t> phase_{0};
     std::atomic<int> sleepers_{0};
     std::atomic<bool> stop_{false};

@@ -32,13 +32,28 @@ static inline void store(float* p, v16 v) {
 
 static inline v16 splat(float x) { return x - v16{}; }
 
-static inline float sum(v16 v) {  // fixed tree
+static inline float sum(v16 v) {  // fixed tree: halves are added, then their halves
+#if REGISTER_BYTES == 64
+    return _mm512_reduce_add_ps((__m512)v);
+#else
     float s[16];
     store(s, v);
     for (int width = 8; width; width /= 2)
         for (int i = 0; i < width; i++) s[i] += s[i + width];
     return s[0];
+#endif
 }
+
+// Number by number the larger one, b if either is no number.
+static inline v16 larger(v16 a, v16 b) {
+#if REGISTER_BYTES == 64
+    return (v16)_mm512_max_ps((__m512)a, (__m512)b);
+#else
+    return select(a > b, a, b);
+#endif
+}
+
+static inline v16 absolute(v16 v) { return as_floats(as_words(v) & 0x7fffffff); }
 
 static inline float largest_of(v16 v) {
 #if REGISTER_BYTES == 64
@@ -204,6 +219,10 @@ static inline v16i dot_shorts(v16u w, uint32_t x) {
 static inline v16i dot_quads(v16i acc, v16u w, uint32_t x) {
 #if defined(__AVX512VNNI__)
     return (v16i)_mm512_dpbusd_epi32((__m512i)acc, (__m512i)w, _mm512_set1_epi32(x));
+#elif defined(__AVXVNNI__) && REGISTER_BYTES == 32
+    const __m256i quad = _mm256_set1_epi32(x);
+    return {(part_i)_mm256_dpbusd_avx_epi32((__m256i)acc.low, (__m256i)w.low, quad),
+            (part_i)_mm256_dpbusd_avx_epi32((__m256i)acc.high, (__m256i)w.high, quad)};
 #elif defined(__x86_64__)
     const auto shorts = [](uint32_t bytes) { return (uint16_t)(int8_t)bytes | (uint32_t)(int8_t)(bytes >> 16) << 16; };
     return acc + dot_shorts(w & 0x00ff00ffu, shorts(x)) + dot_shorts((w >> 8) & 0x00ff00ffu, shorts(x >> 8));
@@ -231,7 +250,7 @@ static inline void store_bytes(int8_t* p, v16i v) {
 
 // exp(x) for x <= 0, relative error below 2e-7.
 static inline v16 exp_nonpositive(v16 x) {
-    x = select(x < -87.0f, splat(-87.0f), x);
+    x = larger(splat(-87.0f), x);
     v16 scaled = x * 1.44269504088896f;
     v16i exponent = truncate(scaled - 0.5f);  // toward zero: nearest for x <= 0
     v16 whole = to_floats(exponent);

@@ -62,7 +62,7 @@ class OwnCacheDecoder:
 
     @property
     def num_kept_tokens(self) -> int:
-        """Of all caches."""
+        """Tokens that all caches keep."""
         return sum(map(len, self._caches.values()))
 
     def capture(self, layers: Sequence[int]) -> None:

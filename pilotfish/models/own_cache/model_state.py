@@ -36,7 +36,7 @@ class StatefulModel:
         self._keeps_logits: bool = self.model._supports_logits_to_keep()
 
     def new_state(self) -> State:
-        """Of no text yet. Sliding windows keep all of a text, so that they can be cut back."""
+        """An empty state. Sliding windows keep all of a text, so that they can be cut back."""
         if not self.model._supports_default_dynamic_cache():
             return {}  # the model makes it in its first forward
         cache = DynamicCache(config=self.model.config.get_text_config(decoder=True))

@@ -25,7 +25,7 @@ class Rows(Enum):
     """How many tokens of a text a forward computes."""
 
     ANY = "any"
-    """As many as are asked for."""
+    """The number of tokens that is asked for."""
     TILES = "tiles"
     """Tokens 0 to 15, 16 to 31 and so on together, whichever of them are asked for; those that are not there yet are
     made up, and taken back. A token's logits are then computed in the same shape whatever the step: bit by bit the
@@ -111,4 +111,5 @@ class TextCache:
         if kept is not None and kept.token_ids == list(text[: min(len(kept.token_ids), length)]):
             self._now = _Kept(list(kept.token_ids), copied(kept.state))
         else:
-            self._now, self._copy = _Kept(state=self._model.new_state()), None
+            self._now = _Kept(state=self._model.new_state())
+            self._copy = None

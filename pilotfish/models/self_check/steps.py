@@ -29,7 +29,7 @@ _PIECES = (
 LENGTHS, _BLOCKS = (52, 24), ((3, 1, 6, 4), (2, 5))
 _TREE = DraftTree((-1, -1, 1, 1, 3))
 NUM_BLOCKS = 7
-"""That the texts need."""
+"""KV blocks that the texts need."""
 
 Forward = Callable[[Sequence[int]], Tensor]
 """Token ids [T] to logits [T, V]."""

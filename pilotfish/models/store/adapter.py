@@ -17,9 +17,9 @@ from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
 CHAT_TEMPLATE = "chat_template.jinja"
-"""In the adapter's folder: the one that it was trained with."""
+"""File in the adapter's folder with the template that it was trained with."""
 TEXT_SUFFIXES = (".json", ".jinja", ".txt", ".model")
-"""Of the files beside the weights that a merged model takes from its base."""
+"""Suffixes of the files beside the weights that a merged model takes from its base."""
 _OTHER_SUMS = (
     "use_dora",
     "use_qalora",
@@ -94,7 +94,7 @@ class Adapter:
 
 
 def merged_name(base: Path, adapter: Path) -> str:
-    """Of the merged model's folder in the cache: other files, or files that have changed, have another."""
+    """Name of the merged model's folder in the cache: other files, or files that have changed, have another."""
     digest = hashlib.sha256()
     for folder in (base, adapter):
         for path in sorted(path for path in folder.iterdir() if path.suffix in (*TEXT_SUFFIXES, ".safetensors")):

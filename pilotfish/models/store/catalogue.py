@@ -55,7 +55,7 @@ class GgufFile:
 
     @property
     def name(self) -> str:
-        """Of its folder in the cache: another file has another, and so has this one once it has changed."""
+        """Name of its folder in the cache: another file has another, and so has this one once it has changed."""
         stat = self.path.stat()
         identity = f"{self.path}:{stat.st_size}:{stat.st_mtime_ns}"
         return f"{self.path.stem}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"

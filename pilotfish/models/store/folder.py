@@ -16,7 +16,7 @@ from pilotfish.errors import ModelError, ModelNotFoundError, UnsupportedModelErr
 
 _CONTEXT_NAMES = ("max_seq_len", "seq_length")
 _UNLIMITED_CONTEXT = 2048
-"""Of architectures that set no limit to it (Mamba, BLOOM), where config.json says nothing of it: as vLLM has it."""
+"""Context of an architecture that sets no limit (Mamba, BLOOM), where config.json says nothing: as vLLM has it."""
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 
@@ -104,7 +104,8 @@ def _require_no_head(folder: Path, config: dict[str, Any]) -> None:
 
 @functools.cache
 def _defaults() -> dict[str, dict[str, Any]]:
-    """By model_type and field: transformers' default, or the architecture's own name of the field and the default."""
+    """Defaults by model_type and field: transformers' value, or the architecture's own name of the field and its
+    value."""
     table: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "config_defaults.json").read_bytes())
     return table
 
@@ -153,7 +154,8 @@ def read_metadata(folder: Path) -> ModelMetadata:
 
 
 def _context_tokens(fields: Mapping[str, Any]) -> int | None:
-    """Of a longrope (2402.13753) those that it was trained for: beyond, all angles change, and cached keys cannot."""
+    """Context that the model takes. With longrope (2402.13753) it is the one of the training: beyond, all angles
+    change, and cached keys cannot."""
     longest: int | None = fields.get("max_position_embeddings")
     rope = fields.get("rope_parameters") or fields.get("rope_scaling") or {}
     if longest is None or "short_factor" not in rope:
@@ -191,7 +193,8 @@ def tensor_shapes(folder: Path) -> Iterator[tuple[str, list[int]]]:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Those that transformers reads: another may hold the same weights once more (Mistral's consolidated ones)."""
+    """The weight files that transformers reads: others may hold the same weights again (Mistral's consolidated
+    ones)."""
     if (single := folder / "model.safetensors").is_file():
         return [single]
     if (index := folder / "model.safetensors.index.json").is_file():

@@ -11,7 +11,7 @@ from pilotfish.models.store.folder import read_json
 from pilotfish.types import SamplingParams
 
 FIELDS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
-"""Those that vLLM takes as well. `do_sample` is not among them: a request that names no temperature is sampled."""
+"""Fields that are taken, as by vLLM. `do_sample` is not: a request that names no temperature is sampled."""
 
 
 def sampling_defaults(folder: Path) -> dict[str, float]:

@@ -25,7 +25,7 @@ from pilotfish.models.store.progress import ProgressCallback, PullProgress, Pull
 _WEIGHTS = "*.safetensors"
 _TEXTS = ["*.json", "*.jinja"]
 _PATTERNS = [_WEIGHTS, *_TEXTS]
-"""No pickles, no code."""
+"""Files that are downloaded: no pickles, no code."""
 
 
 Snapshotter = Callable[[str, Path, ProgressCallback], Path]

@@ -28,7 +28,7 @@ _PLAIN_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
 @dataclass
-class Change:
+class WeightChange:
     """What an adapter does to one weight: it is replaced, or B·A times scale is added; or both, as peft saves an
     embedding that has matrices."""
 
@@ -40,7 +40,7 @@ class Change:
 
     @property
     def shapes(self) -> Iterator[list[int]]:
-        """Of the weight that it is made for, by each of its parts."""
+        """Shape of the weight that each part of the change is made for."""
         if self.whole is not None:
             yield list(self.whole.shape)
         if self.matrices:
@@ -56,9 +56,9 @@ class Change:
         return (start.float() + (delta.T if self.is_transposed else delta)).to(weight.dtype).contiguous()
 
 
-def read_changes(adapter: Adapter) -> dict[str, Change]:
+def read_changes(adapter: Adapter) -> dict[str, WeightChange]:
     """An adapter's changes by the name of the weight. Raises ModelError for files that are broken."""
-    path, changes = adapter.folder / WEIGHTS, dict[str, Change]()
+    path, changes = adapter.folder / WEIGHTS, dict[str, WeightChange]()
     try:
         tensors = load_file(path)
     except (OSError, SafetensorError) as error:
@@ -66,9 +66,9 @@ def read_changes(adapter: Adapter) -> dict[str, Change]:
     for key, tensor in tensors.items():
         name = key.removeprefix(_PREFIX).replace(".base_layer.", ".")
         if (found := _LORA.fullmatch(name)) is None:
-            changes.setdefault(name, Change()).whole = tensor  # modules_to_save, biases and embeddings
+            changes.setdefault(name, WeightChange()).whole = tensor  # modules_to_save, biases and embeddings
             continue
-        change = changes.setdefault(f"{found['module']}.weight", Change())
+        change = changes.setdefault(f"{found['module']}.weight", WeightChange())
         change.matrices[found["matrix"]] = tensor
         change.is_transposed = bool(found["kind"]) or adapter.is_transposed
         if found["matrix"] == "A":
@@ -79,7 +79,7 @@ def read_changes(adapter: Adapter) -> dict[str, Change]:
     return changes
 
 
-def check_changes(changes: dict[str, Change], base: Path, adapter: Path) -> None:
+def check_changes(changes: dict[str, WeightChange], base: Path, adapter: Path) -> None:
     """Raise UnsupportedModelError unless the base model has each of the weights, in that shape. Reads no weights."""
     advice = f"the adapter in {adapter} does not fit {base}"
     config = read_metadata(base).config

@@ -5,6 +5,7 @@ A template is code from strangers: it runs in jinja's sandbox and sees plain str
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Mapping, Sequence, Set
@@ -43,7 +44,7 @@ DEFAULT_OPTIONS = TemplateOptions()
 _OPEN_END = "<pilotfish-goes-on-here> "
 """Stands behind the last message while it is rendered, where that stays open; the space shows whether it is
 stripped, as many templates do."""
-_OWN_VARIABLES = {"messages", "tools", "documents", "add_generation_prompt"}
+_OWN_VARIABLES = {"messages", "tools", "add_generation_prompt"}
 
 
 class ChatTemplate:
@@ -71,11 +72,24 @@ class ChatTemplate:
     ) -> str:
         """The prompt text.
 
-        tools: definitions as in the OpenAI API; for a template that knows none the system message describes them.
-        Raises: InvalidRequestError when the template refuses the messages.
+        System messages are where the request has them; if the template refuses or leaves out those that follow others,
+        all of them are the first. tools: definitions as in the OpenAI API; for a template that knows none the system
+        message describes them. Raises: InvalidRequestError when the template refuses the messages.
         """
         if not self._reads_tools:
             messages = fold_tools(messages, tools)
+        later = [message.content.strip() for message in messages[1:] if message.role == "system"]
+        if later and not (options.continue_final_message and messages[-1].role == "system"):
+            with contextlib.suppress(InvalidRequestError):
+                text = self._render(messages, tools, options)
+                if all(content in text for content in later):
+                    return text
+            messages = _with_one_system_message(messages)
+        return self._render(messages, tools, options)
+
+    def _render(
+        self, messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]], options: TemplateOptions
+    ) -> str:
         turns = [_turn(message) for message in messages]
         if options.continue_final_message and turns[-1]["content"].strip():
             turns[-1]["content"] += _OPEN_END
@@ -83,16 +97,21 @@ class ChatTemplate:
             own = {
                 "messages": turns,
                 "tools": list(tools) or None,
-                "documents": None,
                 "add_generation_prompt": options.add_generation_prompt,
                 **self._special_tokens,
             }
-            text = self._template.render({**options.variables, **own})
+            text = self._template.render({"documents": None, **options.variables, **own})
             text.encode()  # a template may write a call's argument without tojson: half a surrogate pair is no text
         # Strangers' code: besides its own refusals it may trip over the messages in any way.
         except (TemplateError, ValueError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
             raise InvalidRequestError(f"the model's chat template refuses these messages: {error}") from error
         return _left_open(text) if options.continue_final_message else text
+
+
+def _with_one_system_message(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    contents = [message.content for message in messages if message.role == "system"]
+    others = [message for message in messages if message.role != "system"]
+    return [ChatMessage("system", "\n\n".join(contents)), *others]
 
 
 def _left_open(text: str) -> str:

@@ -83,6 +83,11 @@ class Tokenizer:
         """What each token adds to a text."""
         return self.token_bytes if skip_special else self._all_token_bytes
 
+    def special_token_id(self, text: str) -> int | None:
+        """The special token that is written so; None: there is none."""
+        token_id = self._backend.token_to_id(text)
+        return token_id if token_id in self.special_token_ids else None
+
     def bytes_of(self, token_id: int) -> bytes:
         """What the token adds to an answer's text, which may be a part of a character; nothing if it is special."""
         return self.token_bytes[token_id]

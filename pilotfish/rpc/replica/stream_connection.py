@@ -30,7 +30,7 @@ HELLO_TIMEOUT_S = 5.0
 Context = grpc.aio.ServicerContext[RequestFrame, ResponseFrame]
 
 
-class Replica(Protocol):
+class ServedReplica(Protocol):
     """What a connection needs of the server that it belongs to."""
 
     codec: FrameCodec
@@ -40,10 +40,10 @@ class Replica(Protocol):
 
     @property
     def load(self) -> LoadReport:
-        """As it is reported to peers."""
+        """The load that is reported to peers."""
 
     def welcome_for(self, tokenizer_fingerprint: str) -> Welcome:
-        """What a peer with this tokenizer is told; the common one where it is not served, or names none."""
+        """The welcome for a peer with this tokenizer; the common one where it is not served, or names none."""
 
     def assign(self, sequence_id: int, tokenizer_fingerprint: str) -> None:
         """A sequence with the engine's id, which is about to be opened, is one of such a peer's."""
@@ -55,13 +55,13 @@ class Replica(Protocol):
 class StreamConnection:
     """See the module. Owned by the handler of its call."""
 
-    def __init__(self, replica: Replica, context: Context) -> None:
+    def __init__(self, replica: ServedReplica, context: Context) -> None:
         self._replica = replica
         self._codec = replica.codec
         self._context = context
         self._entries: dict[int, OpenEntry[StreamConnection]] = {}
         self._kept_ids: dict[int, int] = {}
-        """By the peer's id the engine's of ended sequences whose text may be kept: that is settled by their close."""
+        """The engine's ids of ended sequences by the peer's: their close settles whether their text is kept."""
         self._unsent: FrameQueue[ResponseFrame] = FrameQueue(
             self._codec.response_frame_type, max_items_per_frame=MAX_ITEMS_PER_FRAME, max_items=MAX_UNSENT_ITEMS
         )
@@ -72,7 +72,7 @@ class StreamConnection:
         self._sent_table = StepTable()
         """The last one that was sent."""
         self._welcome = replica.welcome
-        """What the peer is told."""
+        """The welcome that the peer gets."""
         self.peer = ""
         """What the peer calls itself."""
 

@@ -132,6 +132,8 @@ def _check_tree_request(request: TreeRequest | None, limits: Limits) -> None:
         )
     if request.branching < 1:
         raise InvalidRequestError("a tree's branching is 0; it must be at least 1")
+    if not 0 <= request.row_price <= 1:
+        raise InvalidRequestError(f"a tree's row_price is {request.row_price}; it must be from 0 to 1")
 
 
 def _check_ahead_request(request: PredraftRequest | None) -> None:

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from pilotfish.rpc.v1 import types_pb2 as pilotfish_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18pilotfish/v1/draft.proto\x12\x0cpilotfish.v1\x1a\x18pilotfish/v1/types.proto\"e\n\x11\x44raftRequestFrame\x12\"\n\x05hello\x18\x01 \x01(\x0b\x32\x13.pilotfish.v1.Hello\x12,\n\x08requests\x18\x02 \x03(\x0b\x32\x1a.pilotfish.v1.DraftRequest\"\x9a\x01\n\x0c\x44raftRequest\x12*\n\x04open\x18\x01 \x01(\x0b\x32\x1a.pilotfish.v1.OpenSequenceH\x00\x12(\n\x07propose\x18\x02 \x01(\x0b\x32\x15.pilotfish.v1.ProposeH\x00\x12,\n\x05\x63lose\x18\x03 \x01(\x0b\x32\x1b.pilotfish.v1.CloseSequenceH\x00\x42\x06\n\x04item\"\xf7\x01\n\x07Propose\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\x13\n\x0b\x62\x61se_length\x18\x02 \x01(\r\x12\x15\n\rnew_token_ids\x18\x03 \x03(\r\x12\x18\n\x10num_draft_tokens\x18\x04 \x01(\r\x12(\n\x08\x66\x65\x61tures\x18\x05 \x01(\x0b\x32\x16.pilotfish.v1.Features\x12\'\n\x04tree\x18\x06 \x01(\x0b\x32\x19.pilotfish.v1.TreeRequest\x12)\n\x05\x61head\x18\x07 \x01(\x0b\x32\x1a.pilotfish.v1.AheadRequest\x12\x13\n\x0bis_prepared\x18\x08 \x01(\x08\"6\n\x0c\x41headRequest\x12\x12\n\nmax_tokens\x18\x01 \x01(\r\x12\x12\n\nacceptance\x18\x02 \x03(\x02\"\x94\x01\n\x12\x44raftResponseFrame\x12&\n\x07welcome\x18\x01 \x01(\x0b\x32\x15.pilotfish.v1.Welcome\x12.\n\tresponses\x18\x02 \x03(\x0b\x32\x1b.pilotfish.v1.DraftResponse\x12&\n\x04load\x18\x03 \x01(\x0b\x32\x18.pilotfish.v1.LoadReport\"\xa3\x01\n\rDraftResponse\x12*\n\x08proposal\x18\x01 \x01(\x0b\x32\x16.pilotfish.v1.ProposalH\x00\x12,\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x1b.pilotfish.v1.SequenceErrorH\x00\x12\x30\n\x08prepared\x18\x03 \x01(\x0b\x32\x1c.pilotfish.v1.PreparedDraftsH\x00\x42\x06\n\x04item\"\xd6\x01\n\x08Proposal\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\x13\n\x0b\x62\x61se_length\x18\x02 \x01(\r\x12\x17\n\x0f\x64raft_token_ids\x18\x03 \x03(\r\x12\x35\n\x0b\x64raft_probs\x18\x04 \x03(\x0b\x32 .pilotfish.v1.SparseDistribution\x12&\n\x07timings\x18\x05 \x01(\x0b\x32\x15.pilotfish.v1.Timings\x12\x0f\n\x07parents\x18\x06 \x03(\x11\x12\x17\n\x0f\x64rafter_version\x18\x07 \x01(\r2Y\n\x05\x44raft\x12P\n\x07\x43onnect\x12\x1f.pilotfish.v1.DraftRequestFrame\x1a .pilotfish.v1.DraftResponseFrame(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18pilotfish/v1/draft.proto\x12\x0cpilotfish.v1\x1a\x18pilotfish/v1/types.proto\"e\n\x11\x44raftRequestFrame\x12\"\n\x05hello\x18\x01 \x01(\x0b\x32\x13.pilotfish.v1.Hello\x12,\n\x08requests\x18\x02 \x03(\x0b\x32\x1a.pilotfish.v1.DraftRequest\"\x9a\x01\n\x0c\x44raftRequest\x12*\n\x04open\x18\x01 \x01(\x0b\x32\x1a.pilotfish.v1.OpenSequenceH\x00\x12(\n\x07propose\x18\x02 \x01(\x0b\x32\x15.pilotfish.v1.ProposeH\x00\x12,\n\x05\x63lose\x18\x03 \x01(\x0b\x32\x1b.pilotfish.v1.CloseSequenceH\x00\x42\x06\n\x04item\"\xa6\x02\n\x07Propose\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\x13\n\x0b\x62\x61se_length\x18\x02 \x01(\r\x12\x15\n\rnew_token_ids\x18\x03 \x03(\r\x12\x18\n\x10num_draft_tokens\x18\x04 \x01(\r\x12(\n\x08\x66\x65\x61tures\x18\x05 \x01(\x0b\x32\x16.pilotfish.v1.Features\x12\'\n\x04tree\x18\x06 \x01(\x0b\x32\x19.pilotfish.v1.TreeRequest\x12)\n\x05\x61head\x18\x07 \x01(\x0b\x32\x1a.pilotfish.v1.AheadRequest\x12\x13\n\x0bis_prepared\x18\x08 \x01(\x08\x12-\n\x0bpriced_tree\x18\t \x01(\x0b\x32\x18.pilotfish.v1.PricedTree\"E\n\nPricedTree\x12\x11\n\tmax_nodes\x18\x01 \x01(\r\x12\x11\n\tbranching\x18\x02 \x01(\r\x12\x11\n\trow_price\x18\x03 \x01(\x02\"6\n\x0c\x41headRequest\x12\x12\n\nmax_tokens\x18\x01 \x01(\r\x12\x12\n\nacceptance\x18\x02 \x03(\x02\"\x94\x01\n\x12\x44raftResponseFrame\x12&\n\x07welcome\x18\x01 \x01(\x0b\x32\x15.pilotfish.v1.Welcome\x12.\n\tresponses\x18\x02 \x03(\x0b\x32\x1b.pilotfish.v1.DraftResponse\x12&\n\x04load\x18\x03 \x01(\x0b\x32\x18.pilotfish.v1.LoadReport\"\xa3\x01\n\rDraftResponse\x12*\n\x08proposal\x18\x01 \x01(\x0b\x32\x16.pilotfish.v1.ProposalH\x00\x12,\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x1b.pilotfish.v1.SequenceErrorH\x00\x12\x30\n\x08prepared\x18\x03 \x01(\x0b\x32\x1c.pilotfish.v1.PreparedDraftsH\x00\x42\x06\n\x04item\"\xd6\x01\n\x08Proposal\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\x13\n\x0b\x62\x61se_length\x18\x02 \x01(\r\x12\x17\n\x0f\x64raft_token_ids\x18\x03 \x03(\r\x12\x35\n\x0b\x64raft_probs\x18\x04 \x03(\x0b\x32 .pilotfish.v1.SparseDistribution\x12&\n\x07timings\x18\x05 \x01(\x0b\x32\x15.pilotfish.v1.Timings\x12\x0f\n\x07parents\x18\x06 \x03(\x11\x12\x17\n\x0f\x64rafter_version\x18\x07 \x01(\r2Y\n\x05\x44raft\x12P\n\x07\x43onnect\x12\x1f.pilotfish.v1.DraftRequestFrame\x1a .pilotfish.v1.DraftResponseFrame(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,15 +37,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DRAFTREQUEST']._serialized_start=172
   _globals['_DRAFTREQUEST']._serialized_end=326
   _globals['_PROPOSE']._serialized_start=329
-  _globals['_PROPOSE']._serialized_end=576
-  _globals['_AHEADREQUEST']._serialized_start=578
-  _globals['_AHEADREQUEST']._serialized_end=632
-  _globals['_DRAFTRESPONSEFRAME']._serialized_start=635
-  _globals['_DRAFTRESPONSEFRAME']._serialized_end=783
-  _globals['_DRAFTRESPONSE']._serialized_start=786
-  _globals['_DRAFTRESPONSE']._serialized_end=949
-  _globals['_PROPOSAL']._serialized_start=952
-  _globals['_PROPOSAL']._serialized_end=1166
-  _globals['_DRAFT']._serialized_start=1168
-  _globals['_DRAFT']._serialized_end=1257
+  _globals['_PROPOSE']._serialized_end=623
+  _globals['_PRICEDTREE']._serialized_start=625
+  _globals['_PRICEDTREE']._serialized_end=694
+  _globals['_AHEADREQUEST']._serialized_start=696
+  _globals['_AHEADREQUEST']._serialized_end=750
+  _globals['_DRAFTRESPONSEFRAME']._serialized_start=753
+  _globals['_DRAFTRESPONSEFRAME']._serialized_end=901
+  _globals['_DRAFTRESPONSE']._serialized_start=904
+  _globals['_DRAFTRESPONSE']._serialized_end=1067
+  _globals['_PROPOSAL']._serialized_start=1070
+  _globals['_PROPOSAL']._serialized_end=1284
+  _globals['_DRAFT']._serialized_start=1286
+  _globals['_DRAFT']._serialized_end=1375
 # @@protoc_insertion_point(module_scope)

@@ -96,6 +96,7 @@ class Propose(_message.Message):
     TREE_FIELD_NUMBER: _builtins.int
     AHEAD_FIELD_NUMBER: _builtins.int
     IS_PREPARED_FIELD_NUMBER: _builtins.int
+    PRICED_TREE_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
     """As in OpenSequence."""
     base_length: _builtins.int
@@ -124,6 +125,12 @@ class Propose(_message.Message):
     def ahead(self) -> Global___AheadRequest:
         """Absent: draft nothing ahead. A proposer that cannot, or is busy with others, ignores it."""
 
+    @_builtins.property
+    def priced_tree(self) -> Global___PricedTree:
+        """The draft may branch as far as that pays. A proposer that cannot, or that does not know how likely the target is to
+        come to a token, answers with a chain. Not beside `tree`.
+        """
+
     def __init__(
         self,
         *,
@@ -135,14 +142,49 @@ class Propose(_message.Message):
         tree: _types_pb2.TreeRequest | None = ...,
         ahead: Global___AheadRequest | None = ...,
         is_prepared: _builtins.bool = ...,
+        priced_tree: Global___PricedTree | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ahead", b"ahead", "features", b"features", "tree", b"tree"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ahead", b"ahead", "features", b"features", "priced_tree", b"priced_tree", "tree", b"tree"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ahead", b"ahead", "base_length", b"base_length", "features", b"features", "is_prepared", b"is_prepared", "new_token_ids", b"new_token_ids", "num_draft_tokens", b"num_draft_tokens", "sequence_id", b"sequence_id", "tree", b"tree"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ahead", b"ahead", "base_length", b"base_length", "features", b"features", "is_prepared", b"is_prepared", "new_token_ids", b"new_token_ids", "num_draft_tokens", b"num_draft_tokens", "priced_tree", b"priced_tree", "sequence_id", b"sequence_id", "tree", b"tree"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Propose: _TypeAlias = Propose  # noqa: Y015
+
+@_typing.final
+class PricedTree(_message.Message):
+    """A tree of the nodes that are worth their rows: the target comes to each of them (or to the only one) with a
+    probability of at least row_price, as the drafter sees it. None of the others is expanded.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MAX_NODES_FIELD_NUMBER: _builtins.int
+    BRANCHING_FIELD_NUMBER: _builtins.int
+    ROW_PRICE_FIELD_NUMBER: _builtins.int
+    max_nodes: _builtins.int
+    """As in TreeRequest."""
+    branching: _builtins.int
+    """As in TreeRequest."""
+    row_price: _builtins.float
+    """What one more row in the target's step costs each sequence, in tokens of plain decoding: the share of a plain step
+    by which the step becomes longer if every sequence has a row more. In (0, 1].
+    """
+    def __init__(
+        self,
+        *,
+        max_nodes: _builtins.int = ...,
+        branching: _builtins.int = ...,
+        row_price: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["branching", b"branching", "max_nodes", b"max_nodes", "row_price", b"row_price"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PricedTree: _TypeAlias = PricedTree  # noqa: Y015
 
 @_typing.final
 class AheadRequest(_message.Message):

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import msgspec
 
 from pilotfish.speculation.trees.tree import MAX_TREE_NODES, ROOT, DraftTree
+from pilotfish.types import TreeRequest
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -33,7 +34,17 @@ class GrownTree:
     nodes: tuple[int, ...]
     """The growing tree's index of each node."""
     log_probs: tuple[float, ...]
-    """Of each node's path, as the drafter sees it."""
+    """Log-probability of the path to each node, as the drafter sees it."""
+
+
+def least_log_prob(confidence: float) -> float:
+    """Log-probability of a path that the target comes to with at least this probability; 0.0: of any."""
+    return math.log(confidence) if confidence > 0 else -math.inf
+
+
+def num_growth_places(request: TreeRequest, depth: int) -> int:
+    """Slots behind a sequence's tokens that growing a tree takes: the last level is not expanded."""
+    return min(request.branching * (depth - 1), MAX_TREE_NODES)
 
 
 class GrowingTree:
@@ -42,16 +53,22 @@ class GrowingTree:
     `frontier` says which nodes the drafter is to run (first the root); `extend` takes their candidates.
     """
 
-    def __init__(self, width: int) -> None:
-        """width: nodes expanded in each level, at least 1."""
+    def __init__(self, width: int, min_confidence: float = 0.0) -> None:
+        """width: nodes expanded in each level, at least 1.
+
+        min_confidence: only nodes that the target comes to with such a probability are expanded, and kept at the end.
+        """
         if width < 1:
             raise ValueError(f"width is {width}; it must be at least 1")
         self.width = width
+        self._least = least_log_prob(min_confidence)
         self._token_ids: list[int] = []
         self._parents: list[int] = []
         self._values: list[float] = []
         self.frontier: tuple[int, ...] = (ROOT,)
         """Nodes to expand next, oldest first; the root before the first level, nothing when no level can follow."""
+        self.frontier_confidence = 1.0
+        """Probability that the target comes to one of the last level's best `width` nodes, as the drafter sees it."""
         self.num_levels = 0
 
     def __len__(self) -> int:
@@ -84,22 +101,19 @@ class GrowingTree:
                 self._token_ids.append(child.token_id)
                 self._parents.append(node)
                 self._values.append(value + min(child.log_prob, 0.0))
-        self.frontier = self._best(range(first, len(self._parents)), self.width)
+        best = self._best(range(first, len(self._parents)), self.width)
+        self.frontier_confidence = sum(math.exp(self._values[node]) for node in best)
+        self.frontier = tuple(node for node in best if self._values[node] >= self._least)
         self.num_levels += 1
 
-    @property
-    def frontier_confidence(self) -> float:
-        """Probability that the target comes to a frontier node, as the drafter sees it."""
-        return sum(1.0 if node == ROOT else math.exp(self._values[node]) for node in self.frontier)
-
-    def finish(self, max_nodes: int, min_confidence: float = 0.0) -> GrownTree:
+    def finish(self, max_nodes: int) -> GrownTree:
         """The best max_nodes nodes (at most MAX_TREE_NODES), level by level, each node's likeliest child first.
 
-        Of them only the best one, and those that the target comes to with a probability of min_confidence.
+        Of them only the best one, and those that the target comes to with the min_confidence of this tree.
         """
         best = self._best(range(len(self._parents)), min(max_nodes, MAX_TREE_NODES))
-        least = math.log(min_confidence) if min_confidence > 0 else -math.inf
-        kept = tuple(node for node in best if self._values[node] >= least) or self._best(range(len(self._parents)), 1)
+        kept = tuple(node for node in best if self._values[node] >= self._least)
+        kept = kept or self._best(range(len(self._parents)), 1)
         index_of = {ROOT: ROOT} | {node: index for index, node in enumerate(kept)}
         tree = DraftTree(tuple(index_of[self._parents[node]] for node in kept))
         token_ids = tuple(self._token_ids[node] for node in kept)

@@ -58,7 +58,7 @@ class SummingDecoder:
         return logits
 
 
-class Recorder(FeatureStore):
+class FeatureRecorder(FeatureStore):
     """A feature store that also keeps the rows of the answers it watches. For plain decodes."""
 
     def __init__(self, decoder: SummingDecoder, layers: Sequence[int]) -> None:
@@ -107,10 +107,10 @@ class Recorder(FeatureStore):
 
 def build_recorded_core(
     loaded: LoadedModel, decoder: Decoder, layers: Sequence[int], num_sequences: int
-) -> tuple[EngineCore, Recorder]:
+) -> tuple[EngineCore, FeatureRecorder]:
     """An engine over the decoder of the loaded model, and the recorder of what it computes."""
     summing = SummingDecoder(decoder)
-    recorder = Recorder(summing, layers)
+    recorder = FeatureRecorder(summing, layers)
     engine = EngineConfig(kv_cache_tokens=_KV_TOKENS_EACH * num_sequences, max_sequences=num_sequences)
     info = ModelInfo(
         model_id=loaded.model_id,

@@ -8,7 +8,6 @@ of the world than its answers are. All runs in our own engine, and what that com
 from __future__ import annotations
 
 import enum
-import re
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,11 +18,11 @@ from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.errors import InternalError, UnsupportedModelError
 from pilotfish.messages import CloseSequence, Decode, OpenSequence, SequenceError, Verdict
 from pilotfish.models.tokens.tokenizer import Tokenizer
-from pilotfish.speculation.common_prefix import num_common_tokens
 from pilotfish.training.data.prompts import Prompt, PromptQueue
-from pilotfish.training.data.recorder import Recorder
+from pilotfish.training.data.recorder import FeatureRecorder
 from pilotfish.training.data.samples import SHARD_TOKENS, Sample, SampleStore
 from pilotfish.training.data.task_prompts import OPENINGS, wrap_in_task
+from pilotfish.training.data.user_turn import clean_question, user_turn_prefix
 from pilotfish.types import FinishReason, SamplingParams
 
 _MAX_USELESS_TURNS = 1000
@@ -88,7 +87,7 @@ class Synthesiser:
     def __init__(
         self,
         core: EngineCore,
-        recorder: Recorder,
+        recorder: FeatureRecorder,
         tokenizer: Tokenizer,
         config: SynthesisConfig,
         prompts: Sequence[Prompt] = (),
@@ -279,22 +278,3 @@ class Synthesiser:
         if is_own and is_stopped and self._draw.random() < self._config.follow_up_share:
             self._follow_up((*turn.chat, ChatMessage("assistant", text)))
         return self._recorder.take_sample(sequence_id, len(turn.prompt), [*turn.prompt, *answer])
-
-
-def user_turn_prefix(tokenizer: Tokenizer, chat: tuple[ChatMessage, ...]) -> tuple[int, ...]:
-    """The tokens of the chat template up to the words of the user's next turn.
-
-    Raises UnsupportedModelError when the template puts nothing before them.
-    """
-    one, other = (tokenizer.apply_chat_template([*chat, ChatMessage("user", word)]) for word in ("Hello", "42"))
-    length = num_common_tokens(one, other)
-    if length == 0:
-        raise UnsupportedModelError("the target's chat template begins with the user's words: give --data instead")
-    return tuple(one[:length])
-
-
-def clean_question(text: str) -> str | None:
-    """A user's turn without the blanks around it; None when there is nothing to answer."""
-    text = re.sub(r"\n{3,}", "\n\n", text).strip()
-    has_words = len(re.findall(r"\w", text)) >= 8
-    return text if has_words and len(text.split()) >= 3 else None

@@ -31,9 +31,9 @@ from pilotfish.types import BLOCK_SIZE, ModelInfo, SamplingParams
 _NUM_TEXTS = 8
 """Texts that are read at once, so that the target's steps are full."""
 _PIECE_BYTES = MAX_MESSAGE_BYTES // 2 // _NUM_TEXTS
-"""Of one piece: the target may send those of all texts in one frame."""
+"""The most bytes of one piece: the target may send the pieces of all texts in one frame."""
 _ANSWER_TIMEOUT_S = 300.0
-"""For one piece: it may wait for users' requests, which have the target's KV cache."""
+"""Wait for one piece: users' requests may have the target's KV cache first."""
 
 logger = logging.getLogger(__name__)
 

@@ -14,11 +14,11 @@ from statistics import fmean, stdev
 from pilotfish.learning.facts import Score
 
 MIN_TEXTS = 8
-"""Kinds with fewer texts count together."""
+"""The fewest texts by which a kind is judged."""
 OTHER = "other"
-"""Such kinds."""
+"""Kind under which those with fewer than MIN_TEXTS texts count together."""
 MAX_LOSS = 0.02
-"""Share of its length that a kind may lose: less is not told from chance."""
+"""Share of its length that a kind may lose; more, where that is within its error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,18 +31,21 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ExaminationResult:
     """What an examination came to."""
 
     is_better: bool
     reason: str
     score: Score | None
-    """Of the kinds that were learned from; None: too few texts."""
+    """Score over the kinds that were learned from; None: too few texts."""
     kinds: Mapping[str, Score]
 
 
-def examine(pairs: Sequence[Pair], learned: Collection[str], beside_configured: Sequence[Pair] = ()) -> Verdict:
-    """Better on the kinds that were learned from, by more than the error; worse on none, by MAX_LOSS.
+def examine(
+    pairs: Sequence[Pair], learned: Collection[str], beside_configured: Sequence[Pair] = ()
+) -> ExaminationResult:
+    """Better on the kinds that were learned from, by more than the error; worse on none, by MAX_LOSS and by more than
+    the error: of many kinds with few texts, one seems worse by chance.
 
     beside_configured: lengths of the configured head, and of the candidate. It must not be worse than that either, or
     many small losses would add up.
@@ -51,21 +54,23 @@ def examine(pairs: Sequence[Pair], learned: Collection[str], beside_configured: 
     kinds = {kind: compare(each) for kind, each in sorted(by_kind.items())}
     counted = [pair for pair in pairs if pair.kind in learned]
     if len(counted) < MIN_TEXTS:
-        return Verdict(False, f"fewer than {MIN_TEXTS} texts of what it learned from to judge by", None, kinds)
+        return ExaminationResult(
+            False, f"fewer than {MIN_TEXTS} texts of what it learned from to judge by", None, kinds
+        )
     score = compare(counted)
     configured = {kind: compare(each) for kind, each in _by_kind(beside_configured).items()}
     for name, scores in (("", kinds), (" than the configured head", configured)):
         for kind, each in scores.items():
-            if each.after <= (1 - MAX_LOSS) * each.before:
+            if each.before - each.after >= max(MAX_LOSS * each.before, each.error):
                 loss = f"worse by {1 - each.after / each.before:.1%}{name} on kind {kind}"
-                return Verdict(False, loss, score, kinds)
+                return ExaminationResult(False, loss, score, kinds)
     if is_worse_or_unsure(score):
-        return Verdict(False, f"not better by more than the error: {told(score)}", score, kinds)
-    return Verdict(True, told(score), score, kinds)
+        return ExaminationResult(False, f"not better by more than the error: {in_words(score)}", score, kinds)
+    return ExaminationResult(True, in_words(score), score, kinds)
 
 
 def _by_kind(pairs: Sequence[Pair]) -> dict[str, list[Pair]]:
-    """Of kinds with enough texts; the others together, if those are enough."""
+    """Pairs of each kind with enough texts; the others together, if those are enough."""
     counts = Counter(pair.kind for pair in pairs)
     found: dict[str, list[Pair]] = defaultdict(list)
     for pair in pairs:
@@ -74,7 +79,7 @@ def _by_kind(pairs: Sequence[Pair]) -> dict[str, list[Pair]]:
 
 
 def compare(pairs: Sequence[Pair]) -> Score:
-    """Of at least two texts."""
+    """Score of the pairs, at least two."""
     differences = [pair.after - pair.before for pair in pairs]
     return Score(
         num_texts=len(pairs),
@@ -89,8 +94,8 @@ def is_worse_or_unsure(score: Score) -> bool:
     return score.after - score.before <= score.error
 
 
-def told(score: Score) -> str:
-    """In words."""
+def in_words(score: Score) -> str:
+    """The score in words."""
     gain = score.after - score.before
     return (
         f"{score.before:.2f} to {score.after:.2f} tokens a round ({gain:+.2f} +- {score.error:.2f}) on "

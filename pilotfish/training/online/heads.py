@@ -61,5 +61,5 @@ def length(trainee: Trainee, sample: Sample, *, bfloat16: bool = False) -> float
 
 
 def num_answer_tokens(samples: Sequence[Sample]) -> int:
-    """Of all of them."""
+    """Answer tokens of all samples."""
     return sum(sample.num_answer_tokens for sample in samples)

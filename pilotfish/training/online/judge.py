@@ -15,7 +15,7 @@ CANDIDATE = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class JudgedText:
     """A text to judge by."""
 
     key: Hashable
@@ -33,8 +33,8 @@ class Judge:
         self._bfloat16 = bfloat16
         self._lengths: dict[int, dict[Hashable, float | None]] = {}
 
-    def pairs(self, before: int, after: int, items: Sequence[Item]) -> list[tuple[Item, Pair]]:
-        """Of the items that say something of both versions. Raises as open_version does."""
+    def pairs(self, before: int, after: int, items: Sequence[JudgedText]) -> list[tuple[JudgedText, Pair]]:
+        """The items that say something of both versions, each with its pair. Raises as open_version does."""
         first, second = self._of(before, items), self._of(after, items)
         found = []
         for item in items:
@@ -55,7 +55,7 @@ class Judge:
             if version in versions
         }
 
-    def _of(self, version: int, items: Sequence[Item]) -> dict[Hashable, float | None]:
+    def _of(self, version: int, items: Sequence[JudgedText]) -> dict[Hashable, float | None]:
         known = self._lengths.setdefault(version, {})
         if missing := [item for item in items if item.key not in known]:
             head = self._open_version(version)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import signal
 import sys
 import threading
@@ -27,15 +26,16 @@ from pilotfish.training.data.samples import SampleStore
 from pilotfish.training.loop import prefers_bfloat16
 from pilotfish.training.online.candidate import OwnData
 from pilotfish.training.online.heads import Eagle3Room
+from pilotfish.training.online.priority import yield_to_others
 from pilotfish.training.online.trainer import MAX_TEXTS, Trainer
 from pilotfish.training.pipeline import split
 from pilotfish.training.target import load_parts
 
 NAME = "trainer"
 POLL_S = 2.0
-"""Between two looks at a ring in which too little has come."""
+"""Pause between two looks at a ring in which too little has come."""
 RETRY_S = 60.0
-"""After an error that a person or time may mend."""
+"""Pause after an error that a person or time may mend."""
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ def run(config: Config, stop: threading.Event) -> None:
     """Learn until `stop` is set. Raises PilotfishError kinds for what cannot work at all."""
     if not config.draft.learning.enabled:
         raise ConfigError("draft.learning.enabled is false: set it to true for the trainer and for the services")
-    os.nice(19)
+    yield_to_others()
     folder = config.learning_folder
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
@@ -92,7 +92,7 @@ def learn(trainer: Trainer, stop: threading.Event) -> None:
         try:
             wait_s = 0.0 if trainer.turn() else POLL_S
             last = ""
-        except (PilotfishError, OSError) as error:
+        except (PilotfishError, OSError, RuntimeError) as error:  # the last: torch's, of its memory or a device
             if str(error) != last:
                 logger.error("nothing is learned for now, and what serves stays: %s", error)
             last, wait_s = str(error), RETRY_S
@@ -100,7 +100,8 @@ def learn(trainer: Trainer, stop: threading.Event) -> None:
 
 
 def make_trainer(config: Config, stop: threading.Event) -> Trainer:
-    """Of a configuration. Raises PilotfishError kinds: of a model or a head, of a key, of the own data."""
+    """The trainer that the configuration asks for. Raises PilotfishError kinds: for a model or a head, a key, or the
+    own data."""
     settings, folder = config.draft.learning, config.learning_folder
     device = resolve_device(settings.device)
     enter_device(device)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import random
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import accumulate
 from pathlib import Path
 
 from pilotfish.config import LearningConfig
@@ -19,9 +18,18 @@ from pilotfish.learning.ring import Ring
 from pilotfish.learning.versions import Versions
 from pilotfish.training.data.samples import Sample
 from pilotfish.training.online.candidate import OwnData, mixture, train
-from pilotfish.training.online.examination import MIN_TEXTS, Pair, Verdict, compare, examine, told
+from pilotfish.training.online.examination import (
+    MIN_TEXTS,
+    OTHER,
+    ExaminationResult,
+    Pair,
+    compare,
+    examine,
+    in_words,
+    is_worse_or_unsure,
+)
 from pilotfish.training.online.heads import JUDGED_DEPTHS, TRAINED_DEPTHS, HeadRoom
-from pilotfish.training.online.judge import CANDIDATE, Item, Judge
+from pilotfish.training.online.judge import CANDIDATE, Judge, JudgedText
 from pilotfish.training.online.samples import sample_of
 from pilotfish.training.online.shelf import Shelf, ShelvedText
 from pilotfish.training.trainee import Trainee
@@ -34,6 +42,8 @@ LOOKS = (8, 16, 32, 64)
 """Numbers of unseen texts at which a new version is compared with the one before; after the last it is trusted."""
 MAX_USES = 4
 """Candidates that learn from a text, which is then deleted."""
+MAX_DOUBTS = 3
+"""A kind that the last n candidates did not gain on needs 2^n times as much new text for the next one, n at most so."""
 
 _HEAD = "head"
 """Folder of a candidate, in the scratch folder."""
@@ -86,8 +96,10 @@ class Trainer:
         self._on_progress = on_progress
         self._judge = Judge(self._open, bfloat16=bfloat16)
         self._has_warned = False
+        self._doubts: Counter[str] = Counter()
+        """Candidates in a row that did not gain on each kind."""
         self._own_items = [
-            Item((OWN_DATA, index), OWN_DATA, partial(own.held_out.__getitem__, index))
+            JudgedText((OWN_DATA, index), OWN_DATA, partial(own.held_out.__getitem__, index))
             for index in range(len(own.held_out))
         ]
         self._probation = _Probation(versions.serving())
@@ -127,20 +139,22 @@ class Trainer:
         state.num_looks = num_looks
         score = compare(list(state.pairs.values()))
         if score.after - score.before < -score.error:
-            self._versions.roll_back(f"worse than version {before}: {told(score)}")
-            logger.warning("version %d is rolled back to %d: %s", serving, before, told(score))
+            self._versions.roll_back(f"worse than version {before}: {in_words(score)}")
+            logger.warning("version %d is rolled back to %d: %s", serving, before, in_words(score))
         else:
-            logger.info("version %d beside %d: %s", serving, before, told(score))
+            logger.info("version %d beside %d: %s", serving, before, in_words(score))
         return True
 
     # A candidate
 
     def _try_candidate(self) -> bool:
         self._warn_of_loss()
-        if self._shelf.num_new_tokens < self._settings.min_tokens or len(self._shelf.held_out) < MIN_TEXTS:
+        # What the ring cannot hold counts as well, or a kind that was doubted could never be learned again.
+        num_come = min(self._shelf.num_new_tokens, self._shelf.num_come_tokens(self._doubts))
+        if num_come < self._settings.min_tokens or len(self._shelf.held_out) < MIN_TEXTS:
             return False
         parent = self._versions.serving()
-        usable = [(text, sample) for text in self._to_learn() if (sample := self._sample(text)) is not None]
+        usable = [(text, sample) for text in self._shelf.to_learn if (sample := self._sample(text)) is not None]
         if not usable:
             return False
         texts, samples = [text for text, _ in usable], [sample for _, sample in usable]
@@ -158,6 +172,7 @@ class Trainer:
             return True
         learned = {text.kind for text in texts}
         number, verdict = self._add(trainee, parent, texts, learned, seconds)
+        self._doubt(learned, verdict)
         self._shelf.used(texts, MAX_USES)
         self._shelf.fade()
         self._shelf.remove(self._judged_enough())
@@ -170,7 +185,7 @@ class Trainer:
 
     def _add(
         self, trainee: Trainee, parent: int, texts: Sequence[ShelvedText], learned: set[str], seconds: float
-    ) -> tuple[int, Verdict]:
+    ) -> tuple[int, ExaminationResult]:
         """Write a candidate down and examine what was written, beside its parent."""
         head = self._scratch / _HEAD
         head.mkdir(parents=True, exist_ok=True)
@@ -198,28 +213,27 @@ class Trainer:
 
     def _warn_of_loss(self) -> None:
         """Say once that texts go before enough have come: nothing would ever be learned."""
-        settings = self._settings
-        if not self._has_warned and self._shelf.num_lost_tokens >= settings.min_tokens:
+        settings, num_lost = self._settings, self._shelf.lost.total()
+        has_enough = self._shelf.num_new_tokens >= settings.min_tokens
+        if not self._has_warned and not has_enough and num_lost >= settings.min_tokens:
             self._has_warned = True
             logger.warning(
                 "%d new answer tokens were deleted before enough had come to learn from: "
                 "raise draft.learning.max_bytes (%d) or draft.learning.max_age_s (%g), "
                 "or lower draft.learning.min_tokens (%d)",
-                self._shelf.num_lost_tokens,
+                num_lost,
                 settings.max_bytes,
                 settings.max_age_s,
                 settings.min_tokens,
             )
 
-    def _to_learn(self) -> list[ShelvedText]:
-        """What is new, and as much again of what was used before, so that other kinds are not forgotten."""
-        texts = self._shelf.to_learn
-        new = [text for text in texts if text.is_new]
-        old = [text for text in texts if not text.is_new]
-        random.Random(len(texts)).shuffle(old)
-        room = sum(text.num_tokens for text in new)
-        ends = accumulate(text.num_tokens for text in old)
-        return [*new, *(text for text, end in zip(old, ends, strict=True) if end <= room)]
+    def _doubt(self, learned: set[str], verdict: ExaminationResult) -> None:
+        """Note which kinds a candidate gained on. Kinds of which nothing is kept any more are forgotten."""
+        before, self._doubts = self._doubts, Counter()
+        for kind in learned:
+            score = verdict.kinds.get(kind) or verdict.kinds.get(OTHER)
+            gains = score is not None and not is_worse_or_unsure(score)
+            self._doubts[kind] = 0 if gains else min(before[kind] + 1, MAX_DOUBTS)
 
     def _judged_enough(self) -> list[ShelvedText]:
         """Held-out texts that newer ones of their kind have replaced."""
@@ -232,13 +246,13 @@ class Trainer:
         return surplus
 
     def _open(self, version: int) -> Trainee:
-        """To be judged."""
+        """The version's head, to be judged."""
         candidate = self._scratch / _HEAD
         folder = candidate if version == CANDIDATE else self._versions.head_folder(version, self._configured)
         return self._heads.open(folder, JUDGED_DEPTHS)
 
-    def _items(self, texts: Sequence[ShelvedText]) -> list[Item]:
-        return [Item(text.path, text.kind, partial(self._sample, text)) for text in texts]
+    def _items(self, texts: Sequence[ShelvedText]) -> list[JudgedText]:
+        return [JudgedText(text.path, text.kind, partial(self._sample, text)) for text in texts]
 
     def _sample(self, text: ShelvedText) -> Sample | None:
         """None where it is gone, or cannot be used and is deleted."""

@@ -42,6 +42,24 @@ def test_acceptance_is_drawn_over_time_with_the_versions(stack, visit, take_scre
     assert visited.complaints == []
 
 
+def test_what_drafts_are_worth_is_shown_by_place_and_kind(stack, visit, take_screenshot) -> None:
+    visited = visit(f"{stack.url}/#fleet")
+    page = visited.page
+    kinds = page.get_by_role("table", name="Acceptance by kind of request")
+    page.get_by_role("tab", name="Compare").click()
+    page.get_by_label("Prompt").fill("Tell me of the sea.")
+    page.get_by_role("button", name="Run").click()
+    expect(page.locator("#verdict")).to_contain_text("identical")
+    page.get_by_role("tab", name="Fleet").click()
+    expect(kinds.get_by_role("row", name=re.compile("plain"))).to_contain_text("%")
+    controller = page.get_by_role("table", name=re.compile("Controller"))
+    for heading in ("speed-up expected", "measured", "acceptance expected, by position"):
+        expect(controller.get_by_role("columnheader", name=heading)).to_be_visible()
+    expect(controller.get_by_role("row", name=re.compile("draft"))).to_contain_text(re.compile(r"\d\.\d\dx"))
+    take_screenshot(page, "fleet-worth")
+    assert visited.complaints == []
+
+
 def test_tabs_follow_the_arrow_keys_and_the_address(stack, visit) -> None:
     page = visit(stack.url).page
     compare, fleet = page.get_by_role("tab", name="Compare"), page.get_by_role("tab", name="Fleet")

@@ -57,7 +57,7 @@ async def test_what_is_no_replica_at_all_is_done_without(cluster) -> None:
 
 
 async def test_the_circuit_opens_on_a_slow_drafter_and_a_trial_closes_it(cluster) -> None:
-    orchestrator = await cluster.start(1, 1)
+    orchestrator = await cluster.start(1, 1, silence_timeout_s=30)  # it is slow, and on no machine silent
     (draft,) = cluster.drafts()
     link = orchestrator.replica_link(draft)
     assert (await orchestrator.ask().finish()).speculation.num_rounds > 0

@@ -1,14 +1,16 @@
 """Clients that leave, servers that end, many at once."""
 
+import asyncio
 import shutil
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import openai
 import pytest
 
 from pilotfish.client.inference import InferenceClient
+from pilotfish.messages import Event
 from tests.support.stack import StackThread
 
 LONG = {"max_tokens": 100_000, "extra_body": {"ignore_eos": True}}
@@ -35,6 +37,11 @@ def test_models(emulated_client: openai.OpenAI) -> None:
     completion = emulated_client.chat.completions.create(model=model.id, messages=MESSAGES, max_tokens=2)
     assert completion.model == model.id
     assert completion.system_fingerprint.startswith("fp_")
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/health", "/metrics", "/openapi.json"])
+def test_what_comes_with_a_get_is_left_aside(emulated_server, path: str) -> None:
+    assert emulated_server.http.request("GET", path, json={"stream": False}).status_code == 200
 
 
 def test_a_slash_at_the_end_changes_nothing(emulated_server, emulated_client: openai.OpenAI) -> None:
@@ -111,13 +118,23 @@ def test_curl(emulated_server) -> None:
     assert "version" in curl(f"{emulated_server.url}/version")
 
 
-def test_a_server_that_ends_lets_answers_end(start_server, client_of) -> None:
+def test_a_server_that_ends_lets_answers_end(start_server, client_of, monkeypatch: pytest.MonkeyPatch) -> None:
     with start_server() as server:
         client = client_of(server)
         stream = client.completions.create(
             model="", prompt="sea", max_tokens=4000, stream=True, extra_body={"ignore_eos": True}
         )
         next(stream)
+        may_go_on, receive = asyncio.Event(), server.engine.receive
+
+        async def receive_later() -> Sequence[Event]:
+            await may_go_on.wait()
+            return await receive()
+
+        async def go_on() -> None:
+            may_go_on.set()
+
+        monkeypatch.setattr(server.engine, "receive", receive_later)  # the answer lasts until all has been looked at
         end = threading.Thread(target=server.call, args=(server.orchestrator.drain_and_stop(30),))
         end.start()
         while server.http.get("/ready").status_code == 200:
@@ -126,6 +143,7 @@ def test_a_server_that_ends_lets_answers_end(start_server, client_of) -> None:
         refusal = server.http.post("/v1/completions", json={"prompt": "sea"})
         assert (refusal.status_code, refusal.json()["error"]["code"]) == (503, "service_unavailable")
         assert refusal.headers["connection"] == "close"
+        server.call(go_on())
         events = list(stream)
         end.join()
         assert events[-1].choices[0].finish_reason == "length"

@@ -9,9 +9,11 @@ import threading
 import openai
 import pytest
 
-LONG = {"max_tokens": 100_000, "extra_body": {"ignore_eos": True}}
+LONG = {"max_tokens": 1_000_000, "extra_body": {"ignore_eos": True}}
 IN_TIME = {"x-request-timeout-ms": "60000"}
 SOON = {"x-request-timeout-ms": "100"}
+ONCE_BEGUN = {"x-request-timeout-ms": "1000"}
+"""Time for a slow machine to begin with the request, and for none to end it."""
 
 
 def test_an_answer_that_takes_too_long_is_ended(emulated_server, emulated_client: openai.OpenAI) -> None:
@@ -20,7 +22,7 @@ def test_an_answer_that_takes_too_long_is_ended(emulated_server, emulated_client
     with pytest.raises(openai.InternalServerError) as failure:
         # A client that tries again would find its deadline passed again.
         emulated_client.with_options(max_retries=2).completions.create(
-            model="", prompt="sea", extra_headers=SOON, **LONG
+            model="", prompt="sea", extra_headers=ONCE_BEGUN, **LONG
         )
     assert failure.value.status_code == 504
     assert (failure.value.type, failure.value.code) == ("timeout_error", "deadline_exceeded")
@@ -29,7 +31,9 @@ def test_an_answer_that_takes_too_long_is_ended(emulated_server, emulated_client
 
 
 def test_a_stream_says_that_it_was_ended(emulated_server, emulated_client: openai.OpenAI) -> None:
-    stream = emulated_client.completions.create(model="", prompt="sea", stream=True, n=2, extra_headers=SOON, **LONG)
+    stream = emulated_client.completions.create(
+        model="", prompt="sea", stream=True, n=2, extra_headers=ONCE_BEGUN, **LONG
+    )
     with pytest.raises(openai.APIError, match="before the answer was complete") as failure:
         assert list(stream)
     assert failure.value.code == "deadline_exceeded"
@@ -42,7 +46,7 @@ def test_it_holds_in_the_queue(start_server, client_of) -> None:
         with client.completions.create(model="", prompt="sea", stream=True, **LONG) as stream:
             next(stream)
             with pytest.raises(openai.InternalServerError, match="the deadline passed") as failure:
-                client.completions.create(model="", prompt="sky", extra_headers=SOON)
+                client.completions.create(model="", prompt="sky", extra_headers=ONCE_BEGUN)
             assert failure.value.status_code == 504
         queue = server.orchestrator.service.request_queue
         assert (queue.counters.num_expired, queue.counters.num_abandoned) == (1, 0)

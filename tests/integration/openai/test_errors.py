@@ -91,7 +91,8 @@ def post(url: str, path: str, body: bytes | dict[str, Any], **headers: str) -> t
     ],
 )
 def test_a_wrong_parameter_is_named(emulated_server, path: str, fields: dict[str, Any], param: str) -> None:
-    base = {"/v1/chat/completions": CHAT, "/tokenize": {"prompt": "sea"}, "/detokenize": {}}.get(path, COMPLETION)
+    bases = {"/v1/chat/completions": CHAT, "/v1/responses": {}, "/tokenize": {"prompt": "sea"}, "/detokenize": {}}
+    base = bases.get(path, COMPLETION)
     status, body = post(emulated_server.url, path, {**base, **fields})
     assert (status, body["error"]["type"], body["error"]["param"]) == (400, "invalid_request_error", param)
     assert body["error"]["message"]

@@ -5,7 +5,7 @@ import json
 import openai
 import pytest
 
-from orchestrator.answers.output import OutputChunk, OutputText
+from orchestrator.answers.output import AnswerText, OutputChunk
 from pilotfish.messages import Verdict
 from tests.integration.openai.test_structured import ENDLESS
 from tests.support.stack import StackThread
@@ -32,6 +32,7 @@ def test_a_response_says_what_a_chat_says(real_client: openai.OpenAI) -> None:
     answer = real_client.responses.create(input="which fish?", instructions="be brief", store=False, **GREEDY)
     messages = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "which fish?"}]
     assert answer.output_text == chat_text(real_client, messages) != ""
+    assert answer.id.startswith("resp_")
     assert (answer.status, answer.instructions, answer.store) == ("incomplete", "be brief", False)
     assert answer.incomplete_details is not None
     assert answer.incomplete_details.reason == "max_output_tokens"
@@ -176,15 +177,15 @@ def test_a_stream_that_fails_says_so_as_openais_do(real_client: openai.OpenAI) -
 def test_a_fault_within_a_stream_tells_nothing_of_itself(
     emulated_server: StackThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    push, left = OutputText.push, [None] * 40
+    push, left = AnswerText.push, [None] * 40
 
-    def failing(self: OutputText, verdict: Verdict) -> OutputChunk:
+    def failing(self: AnswerText, verdict: Verdict) -> OutputChunk:
         if not left:
             raise KeyError("secret")
         left.pop()
         return push(self, verdict)
 
-    monkeypatch.setattr(OutputText, "push", failing)
+    monkeypatch.setattr(AnswerText, "push", failing)
     body = {"input": "a", "stream": True, "ignore_eos": True, "speculation": {"mode": "off"}}
     lines = emulated_server.http.post("/v1/responses", json=body).text.split("\n\n")
     failed = json.loads(lines[-3].partition("data: ")[2])
@@ -197,6 +198,7 @@ def test_a_fault_within_a_stream_tells_nothing_of_itself(
     [
         ({"input": "a", "previous_response_id": "resp_1"}, "previous_response_id"),
         ({"input": []}, "input"),
+        ({"input": "a", "prompt": {"id": "pmpt_1"}}, "prompt"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0]"),
         ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input[0].content"),
         ({"input": "a", "text": {"format": {"type": "banana"}}}, "text.format.type"),

@@ -134,3 +134,16 @@ def test_a_chat_with_tools_is_tokenised_as_it_is_answered(real_server: StackThre
     fields = {"messages": [ASKED], "tools": [TOOLS["chat/completions"]]}
     answer = post(real_server, "chat/completions", return_token_ids=True, **fields).json()
     assert real_server.http.post("/tokenize", json=fields).json()["tokens"] == answer["prompt_token_ids"]
+
+
+@pytest.mark.parametrize("route", TOOLS)
+def test_a_call_is_of_a_tool_that_is_allowed(real_server: StackThread, route: str) -> None:
+    tools = [TOOLS[route], json.loads(json.dumps(TOOLS[route]).replace("find", "seek"))]
+    names = [{"type": "function", **({"name": "seek"} if route == "responses" else {"function": {"name": "seek"}})}]
+    allowed = {"mode": "required", "tools": [*names, {"type": "mcp", "server_label": "x"}]}
+    choice = {"type": "allowed_tools", **(allowed if route == "responses" else {"allowed_tools": allowed})}
+    answer = post(real_server, route, tools=tools, tool_choice=choice, parallel_tool_calls=False)
+    ((name, _),) = calls_of(answer)
+    assert name == "seek"
+    if route == "responses":
+        assert (answer.json()["tools"], answer.json()["tool_choice"]) == (tools, {**choice, "tools": names})

@@ -155,3 +155,34 @@ def test_a_responses_items_are_the_turns_of_a_chat(
         response["usage"]["input_tokens"]
         == server.http.post("/v1/chat/completions", json=chat).json()["usage"]["prompt_tokens"]
     )
+
+
+def test_calls_without_ids_are_taken(server: StackThread) -> None:
+    function = {"type": "function", "function": {"name": "find", "arguments": "{}"}}
+    calls = [function, {**function, "id": None}]
+    results = [{"role": "tool", "content": "cod"}, {"role": "tool", "content": "eel", "tool_call_id": None}]
+    prompt = prompt_of(server, [ASKED, {"role": "assistant", "content": None, "tool_calls": calls}, *results])
+    assert "find={}find={}|tool:cod|tool:eel|" in prompt
+
+
+def test_the_summary_of_thoughts_stands_for_thoughts_that_are_not_there(server: StackThread) -> None:
+    def num_tokens(**thoughts: object) -> int:
+        items = [ASKED, {"type": "reasoning", "id": "rs", **thoughts}, {"role": "assistant", "content": "cod"}]
+        answer = server.http.post("/v1/responses", json={"input": items, "max_output_tokens": 1})
+        assert answer.status_code == 200, answer.text
+        return answer.json()["usage"]["input_tokens"]
+
+    summary = [{"type": "summary_text", "text": "(so)"}]
+    thoughts = [{"type": "reasoning_text", "text": "(so)"}]
+    none = num_tokens(summary=[], encrypted_content="x")
+    assert num_tokens(summary=summary) == num_tokens(summary=summary, content=None) == none + 4
+    assert num_tokens(summary=summary, content=thoughts) == num_tokens(summary=[], content=thoughts) == none + 4
+
+
+def test_refusals_are_taken(server: StackThread) -> None:
+    part = {"type": "refusal", "refusal": "No."}
+    for turn in ({"content": [part]}, {"content": None, "refusal": "No."}):
+        assert "|assistant:No.|" in prompt_of(server, [ASKED, {"role": "assistant", **turn}])
+    items = [ASKED, {"type": "message", "role": "assistant", "content": [part]}]
+    answer = server.http.post("/v1/responses", json={"input": items, "max_output_tokens": 1})
+    assert answer.status_code == 200, answer.text

@@ -266,3 +266,31 @@ def test_the_best_of_several_answers_are_given(real_server: StackThread, mode: s
 def test_what_best_of_cannot_be(real_server: StackThread, fields: dict[str, Any], param: str) -> None:
     response = real_server.http.post("/v1/completions", json={**PROMPT, **fields})
     assert (response.status_code, response.json()["error"]["param"]) == (400, param)
+
+
+def test_an_empty_text_has_no_tokens(real_server: StackThread) -> None:
+    answer = real_server.http.post("/tokenize", json={"prompt": ""}).json()
+    assert (answer["count"], answer["tokens"]) == (0, [])
+    refusal = real_server.http.post("/v1/completions", json={**PROMPT, "prompt": ""})
+    assert (refusal.status_code, refusal.json()["error"]["param"]) == (400, "prompt")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("role", ["assistant", "user"])
+def test_a_chats_last_message_is_echoed_if_it_is_the_assistants(
+    real_server: StackThread, role: str, stream: bool
+) -> None:
+    turns = {"messages": [*CHAT["messages"], {"role": role, "content": "so: "}], "continue_final_message": True}
+
+    def said(**fields: Any) -> str:
+        if stream:
+            events = events_of(real_server, "/v1/chat/completions", **turns, **fields)
+            return "".join(event["choices"][0]["delta"].get("content") or "" for event in events)
+        return ask(real_server, "/v1/chat/completions", **turns, **fields)["choices"][0]["message"]["content"]
+
+    assert said(echo=True) == ("so: " if role == "assistant" else "") + said()
+
+
+def test_a_length_beyond_all_bounds_is_the_contexts(real_server: StackThread) -> None:
+    answer = ask(real_server, prompt=[*range(5, 60)] * 37, max_tokens=2**63, min_tokens=2**62)
+    assert answer["choices"][0]["finish_reason"] == "length"

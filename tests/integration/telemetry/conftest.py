@@ -27,7 +27,8 @@ CONFIG = Config(
     emulation=EmulationConfig(profile="instant", acceptance=0.7),
     target=TargetConfig(model="nobody/has-this", metrics_port=0),  # a tokenizer made here is soon loaded
     draft=DraftConfig(metrics_port=0),
-    orchestrator=OrchestratorConfig(speculation=SpeculationConfig(allow_lossy=True)),
+    # Whether a draft comes in time is another matter.
+    orchestrator=OrchestratorConfig(speculation=SpeculationConfig(allow_lossy=True, draft_deadline_ms=10_000)),
 )
 
 

@@ -116,6 +116,9 @@ async def test_suffix_branches_where_it_may(proposer: LookupEngine) -> None:
     assert isinstance(event, Proposal)
     assert event.draft_token_ids == (4, 3, 6, 5)
     assert event.parents == (-1, -1, 0, 1)
+    subject.send([Propose(1, 10, (), 2, tree=TreeRequest(max_nodes=4, branching=2, row_price=0.1))])
+    (event,) = await events(subject, 1)
+    assert (event.draft_token_ids, event.parents) == ((4, 6), ()), "a lookup knows no prices"
     await subject.close()
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from orchestrator.answers import sequence as answers
-from orchestrator.answers.output import OutputText
+from orchestrator.answers.output import AnswerText
 from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from pilotfish.messages import Event, Opened, SequenceError
 from pilotfish.types import SamplingParams, SequenceErrorCode
@@ -27,6 +27,9 @@ class ToyTokenizer:
 
     def bytes_by_token(self, *, skip_special: bool) -> _Letters:
         return self.token_bytes
+
+    def special_token_id(self, text: str) -> None:
+        """No token is special."""
 
 
 @pytest.fixture
@@ -67,7 +70,7 @@ def sequence_of(toy_tokenizer: ToyTokenizer) -> Callable[..., answers.Sequence]:
             num_speculative_tokens=num_speculative_tokens,
             stop=stop,
         )
-        return answers.Sequence(request, OutputText(toy_tokenizer, request))
+        return answers.Sequence(request, AnswerText(toy_tokenizer, request))
 
     return make
 

@@ -1,10 +1,12 @@
 import pytest
 
-from orchestrator.answers.output import OutputText
-from orchestrator.conversion import check_request, options_from_proto
+from orchestrator.answers.output import AnswerText
+from orchestrator.conversion import check_request, options_from_proto, prompt_from_proto
 from orchestrator.requests.model_limits import ServedModel
 from orchestrator.requests.options import RequestDefaults
+from orchestrator.requests.prompt import ChatPrompt, Prompt
 from orchestrator.requests.request import GenerationRequest, SpeculationOptions, bind_request
+from pilotfish.chat import ChatMessage
 from pilotfish.config import SpeculationConfig
 from pilotfish.errors import InvalidRequestError
 from pilotfish.messages import Verdict
@@ -114,7 +116,7 @@ def test_a_chunk_carries_origins_and_logprobs(toy_tokenizer) -> None:
         prompt_token_ids=(1,), sampling=SamplingParams(), speculation=SpeculationOptions(), num_speculative_tokens=4
     )
     logprobs = (TokenLogprobs(-0.5, (3, 4), (-0.5, -1.5)), TokenLogprobs(-2.0))
-    chunk = OutputText(toy_tokenizer, request).push(Verdict(1, 1, 2, 1, (3, 4), logprobs))
+    chunk = AnswerText(toy_tokenizer, request).push(Verdict(1, 1, 2, 1, (3, 4), logprobs))
     proto = chunk_to_proto(chunk).chunk
     assert (proto.text, list(proto.token_ids)) == ("DE", [3, 4])
     assert list(proto.origins) == [TokenOrigin.ACCEPTED, TokenOrigin.RECOVERED]
@@ -152,3 +154,13 @@ def test_lists_of_too_many_items_are_refused_before_they_are_looked_at() -> None
             check_request(request, 4_000_000)
     check_request(pb.GenerateRequest(chat=pb.ChatPrompt(messages=messages)), 4_000_000)
     check_request(pb.GenerateRequest(tokens=pb.TokenPrompt(token_ids=[7] * 2 * MAX_JSON_ITEMS)), 4_000_000)
+
+
+def test_roles_are_those_of_http() -> None:
+    def prompt(role: str) -> Prompt:
+        chat = pb.ChatPrompt(messages=[pb.ChatMessage(role=role, content="sea")])
+        return prompt_from_proto(pb.GenerateRequest(chat=chat), "chat")
+
+    assert prompt("developer") == prompt("system") == ChatPrompt((ChatMessage("system", "sea"),))
+    with pytest.raises(InvalidRequestError, match="the role 'robot' is unknown; known are system, user"):
+        prompt("robot")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.answers.output import OutputText
+from orchestrator.answers.output import AnswerText
 from orchestrator.answers.sequence import Sequence
 from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from orchestrator.step_judges import ScoreJudge
@@ -40,7 +40,7 @@ def sequence(toy_tokenizer) -> Sequence:
         speculation=SpeculationOptions(),
         num_speculative_tokens=4,
     )
-    return Sequence(request, OutputText(toy_tokenizer, request))
+    return Sequence(request, AnswerText(toy_tokenizer, request))
 
 
 async def test_the_configured_question_follows_the_step_and_the_answers_place_is_the_score(toy_tokenizer) -> None:

@@ -61,7 +61,9 @@ async def start(config: Config, folder: Path, exits: AsyncExitStack) -> str:
 def address(model_folder: Path) -> Iterator[str]:
     """The public address of a Pilotfish that speculates over emulated engines."""
     overrides = [f"target.model={model_folder}", f"draft.model={model_folder}"]
-    config = load_config(overrides=[*overrides, "orchestrator.speculation.allow_lossy=true"])
+    # Whether a draft comes in time is another matter.
+    overrides += ["orchestrator.speculation.allow_lossy=true", "orchestrator.speculation.draft_deadline_ms=10000"]
+    config = load_config(overrides=overrides)
     loop, exits = LoopThread(), AsyncExitStack()
     yield loop.run(start(config, model_folder, exits))
     loop.run(exits.aclose())

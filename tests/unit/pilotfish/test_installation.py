@@ -1,8 +1,11 @@
 """What is said where packages are missing."""
 
 import importlib
+import re
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -47,3 +50,22 @@ def test_a_service_in_a_clients_installation_ends_in_one_line() -> None:
     assert len(lines) == len(services)
     assert all("needs uvloop, which is not installed: pip install 'pilotfish[router]'" in line for line in lines)
     assert ended.stderr == ""
+
+
+RUN_COMMAND = """
+import sys
+sys.modules.update(dict.fromkeys(sys.argv[1].split(",")))
+sys.argv[1:] = ["--version"]
+from pilotfish.cli.__main__ import main
+main()
+"""
+
+
+def test_the_command_line_runs_in_a_routers_installation() -> None:
+    """Without the libraries that only engines, Ray and training bring."""
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    missing = {re.split(r"[^a-zA-Z0-9_-]", each)[0] for extra in ("engine", "ray") for each in extras[extra]}
+    command = [sys.executable, "-c", RUN_COMMAND, ",".join(sorted(missing - {"pilotfish"}))]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.stdout.startswith("pilotfish "), ended.stdout + ended.stderr

@@ -308,6 +308,9 @@ async def test_trees_and_drafts_made_ahead_are_mapped_where_tokens_are_common(pa
         translated.send([Propose(1, 2, (), 1, ahead=ahead)])
         own, drafts = (mapped[two], mapped[three]), (mapped[three], mapped[two])
         assert await translated.answer() == Predrafted(1, 2, (mapped[one],), (1, 0), own, drafts)
+        translated.send([Propose(1, 2, (), 2, tree=TreeRequest(4, 2, 0.1))])
+        await translated.answer()
+        assert engine.asked[-1].tree is None, "of these tokens it does not know how likely they are"
     engine = Scripted(writes(pair, " fox"))
     async with translating(engine, pair, "text") as translated:
         translated.send([OpenSequence(1, (5, 6), GREEDY), Propose(1, 2, (), 2, tree=tree, ahead=ahead)])

@@ -18,6 +18,8 @@ class Answer:
     def __init__(self) -> None:
         self.waiting: asyncio.Queue[OutputChunk] = asyncio.Queue()
         self.is_closed = False
+        self.is_late_at_hand = False
+        """Whether something lies there that is none of its chunks, such as a verdict behind the end."""
 
     def put(self, *texts: str, finish: FinishReason | None = None) -> None:
         for text in texts:
@@ -38,7 +40,7 @@ class Answer:
 
     @property
     def has_more_at_hand(self) -> bool:
-        return not self.waiting.empty()
+        return self.is_late_at_hand or not self.waiting.empty()
 
 
 class Client:
@@ -104,3 +106,16 @@ async def test_a_cancelled_answer_is_closed(turns: LoopTurns) -> None:
     await asyncio.gather(writing, return_exceptions=True)
     assert answer.is_closed
     assert len(asyncio.all_tasks()) == 1
+
+
+async def test_the_last_message_waits_for_nothing_behind_it(turns: LoopTurns) -> None:
+    answer, client = Answer(), Client()
+    writing = begin(answer, client, turns)
+    answer.put("a")
+    await settle()
+    others = [asyncio.create_task(turns.take()) for _ in range(3)]
+    await asyncio.sleep(0)
+    answer.is_late_at_hand = True
+    answer.put("b", finish=FinishReason.LENGTH)
+    await asyncio.gather(writing, *others)
+    assert client.messages == ["a", "b"]

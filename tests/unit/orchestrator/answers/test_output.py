@@ -1,13 +1,13 @@
 import pytest
 
-from orchestrator.answers.output import OutputText
+from orchestrator.answers.output import AnswerText
 from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from pilotfish.messages import Verdict
 from pilotfish.types import FinishReason, SamplingParams
 from tests.support.byte_tokenizer import byte_tokenizer, byte_vocabulary
 
 
-def output_of(tokenizer, stop=(), stop_token_ids=(), min_tokens=0, **options) -> OutputText:
+def output_of(tokenizer, stop=(), stop_token_ids=(), min_tokens=0, **options) -> AnswerText:
     request = GenerationRequest(
         prompt_token_ids=(1,),
         sampling=SamplingParams(stop_token_ids=stop_token_ids, min_tokens=min_tokens),
@@ -16,7 +16,7 @@ def output_of(tokenizer, stop=(), stop_token_ids=(), min_tokens=0, **options) ->
         stop=stop,
         **options,
     )
-    return OutputText(tokenizer, request)
+    return AnswerText(tokenizer, request)
 
 
 def verdict(text: str, num_accepted: int, num_draft: int = 4, finish=None, logprobs=(), token_ids=()) -> Verdict:
@@ -93,3 +93,19 @@ def test_an_incomplete_character_waits_and_comes_out_at_the_end() -> None:
 def test_a_stop_token_ends_the_tokens_but_is_not_text(toy_tokenizer) -> None:
     chunk = output_of(toy_tokenizer, stop_token_ids=(2,)).push(verdict("ABC", 2, finish=FinishReason.STOP))
     assert (chunk.text, chunk.token_ids, chunk.stopped_by) == ("AB", (0, 1, 2), 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "text", "num_tokens", "stopped_by"),
+    [
+        ({}, "a<", 3, "<|im_end|>"),
+        ({"include_stop": True}, "a<<|im_end|>", 3, "<|im_end|>"),
+        ({"skip_special_tokens": False}, "a<", 3, "<|im_end|>"),
+        ({"min_tokens": 3}, "a<b", 4, None),
+    ],
+)
+def test_a_special_token_is_a_stop_string_though_it_is_not_text(options, text, num_tokens, stopped_by) -> None:
+    tokens = byte_vocabulary()
+    output = output_of(byte_tokenizer(), stop=("<|im_end|>",), **options)
+    chunk = output.push(verdict("", 3, token_ids=(tokens[b"a"], tokens[b"<"], 2, tokens[b"b"])))
+    assert (chunk.text, len(chunk.token_ids), chunk.stopped_by) == (text, num_tokens, stopped_by)

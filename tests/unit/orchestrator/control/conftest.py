@@ -49,6 +49,10 @@ class VirtualReplica:
         """Of a round: for each draft token, and beside its step."""
         self.in_target_token_s = 0.007
         self.nodes_per_level = 1
+        self.contention = 1.0
+        """How much longer steps are while anybody drafts: its table follows, as a target's does."""
+        self._table_scale = self._contention_before = 1.0
+        self._table_s = 0.0
         self.prefill_s = 0.0
         """Of every round."""
         self.pause_s = 0.0
@@ -107,7 +111,19 @@ class VirtualReplica:
         return (request.num_tokens - before) * (self.base_s + self.row_s * len(self.requests)) / seconds
 
     def step_s(self) -> float:
-        return self.base_s + self.row_s * sum(request.num_rows for request in self.requests)
+        return self._contention_now * (self.base_s + self.row_s * sum(request.num_rows for request in self.requests))
+
+    def published_table(self) -> StepTable:
+        if self.contention == 1.0:
+            return self.table
+        num_steps = (self.now_s - self._table_s) / (self.base_s * self._contention_before)
+        self._table_scale += (1 - 0.9**num_steps) * (self._contention_before - self._table_scale)
+        self._table_s, self._contention_before = self.now_s, self._contention_now
+        return StepTable(ROWS, tuple(round(self._table_scale * ns) for ns in self.table.step_ns))
+
+    @property
+    def _contention_now(self) -> float:
+        return self.contention if any(request.latest.num_draft_tokens for request in self.requests) else 1.0
 
 
 class VirtualRequest:
@@ -145,7 +161,7 @@ class VirtualRequest:
 
     def _result(self) -> RoundResult:
         replica = self._replica
-        told = {"replica_id": replica.replica_id if self.num_tokens else "", "step_table": replica.table}
+        told = {"replica_id": replica.replica_id if self.num_tokens else "", "step_table": replica.published_table()}
         return RoundResult(
             now_s=replica.now_s,
             num_output_tokens=self.num_tokens,

@@ -37,6 +37,24 @@ def test_a_lossy_request_says_nothing_of_versions() -> None:
     assert shared.num_swaps == 0
 
 
+def test_drafts_that_the_target_made_say_what_to_expect_at_each_place() -> None:
+    shared = ProposerAcceptance()
+    request, lossy = RequestAcceptance(shared), RequestAcceptance(shared, is_lossy=True)
+    for round_number in range(400):
+        request.note(0, 3 if round_number % 2 else 1, 0.0, 3)
+        lossy.note(0, 0, 0.0, 3)
+    assert shared.probabilities(3) == pytest.approx((1.0, 0.5, 1.0), abs=0.06)
+
+
+def test_a_draft_has_the_tokens_that_drafts_of_its_length_had() -> None:
+    shared = ProposerAcceptance()
+    assert shared.draft_length(5) == 5, "before any, as of a chain"
+    for num_tokens in (6, 8):
+        shared.add_length(5, num_tokens)
+    shared.add_length(2, 3)
+    assert [shared.draft_length(k) for k in (5, 2, 1, 8)] == pytest.approx([7, 3, 1.5, 11.2])
+
+
 @pytest.mark.parametrize(("num_swaps", "gain"), [(0, 2.0), (1, 1.4)])
 def test_the_time_of_a_token_in_the_target_is_measured_anew(num_swaps: int, gain: float) -> None:
     costs = RoundCosts(StepTable((1, 2), (1_000_000, 1_000_000)))

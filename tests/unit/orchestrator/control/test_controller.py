@@ -173,7 +173,7 @@ def test_trees_cost_by_their_tokens_and_are_accepted_by_their_depth(virtual_repl
         depths[nodes_per_level] = request.latest.num_draft_tokens
         known = replica.state.acceptance["draft"]
         assert known.probabilities(2) == pytest.approx([0.8, 0.8], abs=0.1)
-        assert known.tokens_per_level == pytest.approx(nodes_per_level, rel=0.05)
+        assert known.draft_length(5) == pytest.approx(5 * nodes_per_level, rel=0.05)
     assert 0 < depths[6] < depths[1]
 
 

@@ -54,6 +54,18 @@ def test_where_drafts_are_slower_they_end_and_are_tried_now_and_then(virtual_rep
     assert limitation.text == "measured: plain decoding is faster (0.77 of its speed with drafts)"
 
 
+def test_what_is_expected_of_drafts_is_what_their_tokens_took(virtual_replica) -> None:
+    replica = virtual_replica()
+    replica.in_target_token_s = 0.6 * PLAIN_S
+    begin(replica)
+    proposer = replica.state.proposer("a", "eagle3")
+    assert proposer.expected_gain is None, "nothing was measured yet"
+    replica.run(10.0)
+    assert proposer.expected_gain == pytest.approx(1 / 0.6, rel=0.05)
+    assert proposer.measured_gain.value == pytest.approx(1 / 0.6, rel=0.05)
+    assert proposer.num_draft_tokens == 0, "the target decides"
+
+
 def test_a_wrong_table_misleads_it_only_until_plain_runs_are_measured(virtual_replica) -> None:
     """By the table a plain token takes 13 ms, and a drafted one takes 12: in truth a plain one takes 10."""
     replica = virtual_replica(table_factor=1.3)

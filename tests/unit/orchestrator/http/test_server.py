@@ -8,6 +8,7 @@ import pytest
 from orchestrator.http.server import HttpServer
 from pilotfish.config import PublicSecurityConfig
 from pilotfish.errors import UnavailableError
+from tests.support.ipv6 import has_ipv6
 
 
 class Application:
@@ -81,3 +82,19 @@ async def test_a_port_in_use_is_named() -> None:
             await HttpServer.start(
                 Application(), "127.0.0.1", port, keep_alive_timeout_s=5, limits=PublicSecurityConfig()
             )
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+@pytest.mark.parametrize("host", ["::1", "::"])
+async def test_ipv6(host: str) -> None:
+    application = Application()
+    application.may_answer.set()
+    server = await HttpServer.start(application, host, 0, keep_alive_timeout_s=5, limits=PublicSecurityConfig())
+    assert server.url.startswith(f"http://[{host}]:")
+    port = int(server.address.rpartition(":")[2])
+    for own in ("::1", *(["127.0.0.1"] if host == "::" else [])):
+        reader, writer = await asyncio.open_connection(own, port)
+        writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert await reader.readline() == b"HTTP/1.1 204 No Content\r\n"
+        writer.close()
+    await server.stop(0)

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from orchestrator.replicas import exchange
-from orchestrator.replicas.exchange import Exchange
+from orchestrator.replicas.exchange import ReplicaExchange
 from orchestrator.rounds.commands import Acquire, Acquired, Lost, NotAcquired, Open, Send, Wake, Woken
 from orchestrator.rounds.peer import Peer
 from pilotfish.errors import DeadlineExceededError, InternalError, ResourceExhaustedError, UnavailableError
@@ -99,7 +99,7 @@ async def test_plain_steps_for_which_nobody_waits_stay(link, sequence, ended_by,
     link.mailboxes[1].fail_if_overdue()  # nothing is: the replica has answered
     await asyncio.sleep(0)
     assert not waiting.done()
-    assert sequence.exchange.has_events
+    assert sequence.exchange.has_verdicts
     num_tokens = 2
     if ended_by == "hurry":
         sequence.exchange.hurry()
@@ -151,7 +151,7 @@ async def test_a_later_time_to_wake_replaces_an_earlier_one(sequence) -> None:
 
 
 async def test_a_replica_is_waited_for(memory_pool, link) -> None:
-    waiting = Exchange(memory_pool(link), acquire_timeout_s=1, max_unread=8)
+    waiting = ReplicaExchange(memory_pool(link), acquire_timeout_s=1, max_unread=8)
     waiting.run([Acquire((1, 2), frozenset(), is_continued=False)])
     assert await waiting.next() == Acquired(link)
     link.is_connected = False
@@ -164,7 +164,7 @@ async def test_a_replica_is_waited_for(memory_pool, link) -> None:
 async def test_a_drafter_is_not_overdue_where_a_target_is_waited_for(memory_pool, link, monkeypatch) -> None:
     monkeypatch.setattr(exchange, "ANSWER_DEADLINE_S", -1.0)
     drafter = SilentLink("d")
-    both = Exchange(memory_pool(link), acquire_timeout_s=1, max_unread=8)
+    both = ReplicaExchange(memory_pool(link), acquire_timeout_s=1, max_unread=8)
     both.run([Acquire((1, 2), frozenset(), is_continued=False)])
     await both.next()
     for each in (drafter, link):
@@ -195,7 +195,7 @@ async def test_what_may_be_dropped_is_dropped_where_a_replica_does_not_read(link
 
 async def test_after_the_close_nothing_wakes(link: SilentLink) -> None:
     events: list[object] = []
-    carried = Exchange(None, acquire_timeout_s=1.0, max_unread=8, on_event=events.append)
+    carried = ReplicaExchange(None, acquire_timeout_s=1.0, max_unread=8, on_event=events.append)
     carried.run([Wake(time.monotonic() + 0.01)])
     carried.close()
     await asyncio.sleep(0.03)

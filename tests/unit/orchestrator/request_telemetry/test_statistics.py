@@ -8,12 +8,18 @@ from pilotfish.speculation.statistics import AcceptanceStatistics
 from pilotfish.types import SamplingParams
 
 
-def session(num_output_tokens=10, *, has_answered=True, accepted=(2, 0), kind=Kind.PLAIN) -> SimpleNamespace:
+def session(
+    num_output_tokens=10, *, has_answered=True, accepted=(2, 0), kind=Kind.PLAIN, num_prompt_logprobs=None
+) -> SimpleNamespace:
     statistics = AcceptanceStatistics()
     for num_accepted in accepted:
         statistics.add(3, num_accepted)
     request = SimpleNamespace(
-        prompt_token_ids=(1, 2, 3, 4), sampling=SamplingParams(), speculation=SpeculationOptions(), kind=kind
+        prompt_token_ids=(1, 2, 3, 4),
+        sampling=SamplingParams(),
+        speculation=SpeculationOptions(),
+        kind=kind,
+        num_prompt_logprobs=num_prompt_logprobs,
     )
     sequence = SimpleNamespace(
         request=request,
@@ -46,6 +52,12 @@ def test_what_still_runs_counts_and_is_not_counted_again_when_it_ends() -> None:
     assert statistics.totals == before
     running.sequence.num_output_tokens = 99
     assert statistics.totals == before
+
+
+def test_what_the_scoring_of_a_prompt_has_left_in_the_cache_was_not_found_there() -> None:
+    statistics = RequestStatistics()
+    statistics.begin(session(num_prompt_logprobs=0))
+    assert (statistics.totals.num_prompt_tokens, statistics.totals.num_cached_tokens) == (4, 0)
 
 
 def test_drafts_are_counted_apart_by_kind_of_request() -> None:

@@ -4,8 +4,8 @@ import pytest
 
 from orchestrator.requests.harmony import HarmonyIds, HarmonyParser
 from orchestrator.requests.reasoning import AnswerParser
-from orchestrator.requests.tool_calls import ToolCallParser, joined_calls
-from orchestrator.requests.tool_forms.gpt_oss import GPT_OSS
+from orchestrator.requests.tools.tool_calls import ToolCallParser, joined_calls
+from orchestrator.requests.tools.tool_forms.gpt_oss import GPT_OSS
 
 TURN = "<|start|>assistant"
 ANALYSIS, FINAL = "<|channel|>analysis<|message|>", "<|channel|>final<|message|>"

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.requests.reasoning import HARMONY, PARSERS, AnswerParser, ReasoningParser, reasoning_marks
-from orchestrator.requests.tool_calls import ToolAnswer, ToolCallParser, joined_calls
+from orchestrator.requests.tools.tool_calls import ToolAnswer, ToolCallParser, joined_calls
 from pilotfish.models.tokens.tool_prompt import CALL_BEGIN, CALL_END
 
 THINK = PARSERS["qwen3"]

@@ -197,3 +197,9 @@ def test_lossy_acceptance_is_the_operators_to_allow() -> None:
     with pytest.raises(InvalidRequestError, match=r"acceptance typical is lossy.*allow_lossy"):
         bind_request(typical, [1], MODEL)
     assert bind_request(typical, [1], replace(MODEL, allow_lossy=True)).sampling.acceptance is AcceptanceMode.TYPICAL
+
+
+def test_the_least_length_is_cut_with_the_most() -> None:
+    asked = SamplingParams(max_tokens=2**63, min_tokens=2**62)
+    sampling = bind_request(options(sampling=asked), [1] * 6, MODEL).sampling
+    assert (sampling.min_tokens, sampling.max_tokens) == (10, 10)

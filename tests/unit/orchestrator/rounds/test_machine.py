@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from orchestrator.answers.output import OutputText
+from orchestrator.answers.output import AnswerText
 from orchestrator.answers.sequence import Sequence
 from orchestrator.control.controller import Controller
 from orchestrator.control.in_target_controller import InTargetController
@@ -102,7 +102,7 @@ class World:
             num_speculative_tokens=4,
         )
         out: list[Command] = []
-        sequence = Sequence(request, OutputText(ToyTokenizer(), request))  # type: ignore[arg-type]
+        sequence = Sequence(request, AnswerText(ToyTokenizer(), request))  # type: ignore[arg-type]
         self.control = ControlState(SpeculationConfig(decode_run_tokens=8, **rules))
         made = self._drafter(drafter, out)
         controller = InTargetController if made.is_in_target else Controller
@@ -125,7 +125,7 @@ class World:
             return lookup
         branching = {
             "remote tree": Branching(TreeRequest(8, 2)),
-            "tree or remote ahead": Branching(TreeRequest(8, 2), lambda _, depth: depth + 3),
+            "tree or remote ahead": Branching(TreeRequest(8, 2), lambda _, max_nodes: 0.1),
         }.get(kind, CHAINS)
         mode = "auto" if kind.startswith("tree or") else "on"
         predraft = PredraftPolicy(mode, 48) if kind.endswith("remote ahead") else None
@@ -285,10 +285,12 @@ def test_a_run_is_extended_before_it_ends_and_never_beyond_the_answer() -> None:
     assert max(run.base_length + run.num_tokens for run in runs) == len(PROMPT) + NUM_TOKENS
 
 
-def test_a_request_is_part_of_its_replicas_load_from_its_first_token_on() -> None:
-    world = World("lookup", "off", step_by_step=True)
+@pytest.mark.parametrize(("drafter", "waits"), [("remote", True), ("lookup", False), (DRAFTERS[-2], False)])
+def test_behind_its_first_token_a_request_is_load_and_tokens_wait_unless_a_lookup_may_cut_in(drafter, waits) -> None:
+    world = World(drafter, "off", step_by_step=True)
     request, link = world.request, world.targets.links[0]
     request.find_target()
     while not request.token_ids:
         request.deliver(link)
     assert [replica.own.num for replica in world.control.replicas.values()] == [1]
+    assert (request.machine.num_idle_tokens > 0) == waits

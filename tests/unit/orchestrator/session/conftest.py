@@ -8,13 +8,13 @@ from collections.abc import Iterable
 
 import pytest
 
-from orchestrator.answers.output import OutputChunk, OutputText
+from orchestrator.answers.output import AnswerText, OutputChunk
 from orchestrator.answers.sequence import Sequence
 from orchestrator.awaited_drafter import AwaitedDrafter
 from orchestrator.control.controller import Controller
 from orchestrator.control.in_target_controller import InTargetController
 from orchestrator.control.replica_state import ControlState
-from orchestrator.replicas.exchange import Exchange
+from orchestrator.replicas.exchange import ReplicaExchange
 from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from orchestrator.rounds.commands import Command
 from orchestrator.rounds.drafter_clients.branching import Branching
@@ -101,7 +101,7 @@ class World:
                 first = lookup_drafter(lookup, out, tree)
                 drafter = LookupFirst(lookup, first, drafter, min_accepted_tokens=1.0, max_tokens=8)
         controller = InTargetController if drafter.is_in_target else Controller
-        sequence = Sequence(request, OutputText(self.tokenizer, request))
+        sequence = Sequence(request, AnswerText(self.tokenizer, request))
         self.machine = RoundMachine(
             sequence,
             controller(request, self.control),
@@ -113,7 +113,7 @@ class World:
             log=log,
             steps=steps,
         )
-        exchange = Exchange(self.targets, acquire_timeout_s=1, max_unread=run + 512)
+        exchange = ReplicaExchange(self.targets, acquire_timeout_s=1, max_unread=run + 512)
         return Session(self.machine, exchange, max_unread_tokens=max_unread)
 
     def assert_nothing_is_left(self) -> None:

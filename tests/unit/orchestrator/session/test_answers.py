@@ -80,6 +80,7 @@ async def test_a_target_that_drafts_for_itself_needs_one_command(world) -> None:
     statistics = session.sequence.statistics
     assert (statistics.num_draft_tokens, statistics.num_accepted_tokens) == (32, 32)
     assert session.sequence.num_plain_tokens == 1
+    assert min(world.control.acceptance["eagle3"].probabilities(4)) > 0.9, "every draft was accepted"
     assert world.machine.controller.limitation.text == ""
     assert world.draft_a.commands == []
     world.assert_nothing_is_left()

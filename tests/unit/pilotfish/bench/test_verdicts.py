@@ -5,7 +5,7 @@ import pytest
 from pilotfish.bench.arms import PLAIN, Variant
 from pilotfish.bench.grading import Accuracy, accuracy_of
 from pilotfish.bench.metrics import ALL, Row
-from pilotfish.bench.verdicts import Verdict, arm_verdicts_of, verdicts_of
+from pilotfish.bench.verdicts import ArmVerdict, arm_verdicts_of, verdicts_of
 
 VARIANTS = {
     variant.name: variant for variant in (Variant(), Variant("ngram", 3), Variant("model", 5), Variant("model"))
@@ -44,7 +44,7 @@ def row(
     )
 
 
-def verdict(*rows: Row, must_be_identical: bool = True) -> Verdict:
+def verdict(*rows: Row, must_be_identical: bool = True) -> ArmVerdict:
     (found,) = verdicts_of([row(PLAIN, 1.0), *rows], VARIANTS, must_be_identical=must_be_identical)
     return found
 

@@ -1,5 +1,6 @@
 """How commands fail: exit codes and messages, never tracebacks."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -27,6 +28,13 @@ def test_an_error_is_one_line_on_stderr_and_exit_code_1(capsys: pytest.CaptureFi
     output = capsys.readouterr()
     assert output.err == "error: nobody is [there] at all\n"
     assert output.out == ""
+
+
+def test_what_belongs_to_another_user_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit) as exit_info:
+        command(PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/learning/lock"))
+    assert exit_info.value.exit_code == 1
+    assert capsys.readouterr().err == "error: cannot use /learning/lock: Permission denied\n"
 
 
 def test_ctrl_c_is_exit_code_130_without_a_word(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,10 +1,12 @@
 """Where the cache is, as the environment says."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from pilotfish.config import Config, default_cache_dir, load_config, setting_variables
+from pilotfish.config import Config, default_cache_dir, load_config, service_environment, setting_variables
 from pilotfish.errors import ConfigError
 
 
@@ -73,3 +75,20 @@ def test_a_file_that_is_no_configuration(content: bytes, told: str, tmp_path: Pa
         load_config(tmp_path / "a.yaml")
     with pytest.raises(ConfigError, match="cannot read configuration"):
         load_config(tmp_path)
+
+
+def test_a_service_has_its_variables_unless_they_are_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GRPC_EXPERIMENTS", raising=False)
+    monkeypatch.setenv("PILOTFISH_CONFIG", "a.yaml")
+    ours = service_environment(without=["PILOTFISH_CONFIG"])
+    assert "event_engine_client" in ours["GRPC_EXPERIMENTS"]
+    assert "PILOTFISH_CONFIG" not in ours
+    monkeypatch.setenv("GRPC_EXPERIMENTS", "none")
+    assert service_environment()["GRPC_EXPERIMENTS"] == "none"
+
+
+def test_the_grpc_that_is_installed_knows_a_services_variables() -> None:
+    code = "import grpc; grpc.insecure_channel('localhost:1').close()"
+    environment = {**service_environment(), "GRPC_VERBOSITY": "error"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")

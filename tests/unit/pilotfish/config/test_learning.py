@@ -23,6 +23,14 @@ def test_a_head_in_the_draft_service_learns_in_a_folder_that_is_named() -> None:
     assert config.learning_folder == Path("/l")
 
 
+def test_models_whose_names_end_alike_share_no_folder() -> None:
+    heads = ["eagle3", "/a/eagle3", "/b/eagle3"]
+    settings = [ENABLED, "cache_dir=/cache", "target.drafter.proposer=eagle3"]
+    folders = [load_config(None, [*settings, f"target.drafter.model={head}"]).learning_folder for head in heads]
+    assert len(set(folders)) == len(heads)
+    assert all("--eagle3" in folder.name for folder in folders)
+
+
 @pytest.mark.parametrize("setting", ["draft.proposer=suffix", "draft.proposer=medusa", "target.drafter.proposer=none"])
 def test_other_drafters_do_not_learn(setting: str) -> None:
     with pytest.raises(ConfigError, match=r"no EAGLE-3 head drafts: set target.drafter.proposer or draft.proposer"):

@@ -66,6 +66,7 @@ SCALING = "deployment.target.autoscaling"
         ("deployment.draft.num_gpus=-1", "num_gpus: .* greater than or equal to 0"),
         ("deployment.draft.num_cpus=-1", r"deployment\.draft\.num_cpus: .* greater than or equal to 0"),
         ("deployment.draft.surge_percent=101", "surge_percent: .* less than or equal to 100"),
+        ("deployment.trainer.surge_percent=50", r"deployment\.trainer\.surge_percent must be 0"),
         ("deployment.draft.resources={fish: 0}", r"resources\.fish: .* greater than 0"),
         ("deployment.orchestrator.drain_s=-1", "drain_s"),
         ("deployment.orchestrator.autoscaling.max_replicas=2", "there is no such key"),

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pilotfish.examine.drafted_answer import Draft, DraftedAnswer
+from pilotfish.examine.drafted_answer import DraftedAnswer, RehearsedDraft
 
 MakeAnswer = Callable[..., DraftedAnswer]
 
@@ -15,7 +15,7 @@ def make_answer() -> MakeAnswer:
 
     def make(length: int, accepted: list[int], *, is_whole: bool = False, category: str = "chat") -> DraftedAnswer:
         drafts = {
-            place: Draft(tuple(place + at if at < good else -1 for at in range(5)), (0.5,))
+            place: RehearsedDraft(tuple(place + at if at < good else -1 for at in range(5)), (0.5,))
             for place, good in enumerate(accepted, start=1)
         }
         return DraftedAnswer(category, 0.0, 3, tuple(range(length)), is_whole, drafts=drafts)

@@ -5,8 +5,8 @@ import msgspec
 import pytest
 
 from pilotfish.examine.acceptance import Acceptance, acceptance_of
-from pilotfish.examine.costs import RoundCosts
-from pilotfish.examine.drafted_answer import Draft, DraftedAnswer
+from pilotfish.examine.costs import DrafterPlace, MeasuredRoundCosts
+from pilotfish.examine.drafted_answer import DraftedAnswer, RehearsedDraft
 from pilotfish.examine.drafted_tree import DraftedTree
 from pilotfish.examine.prediction import Advice, Speed, advise, predict
 from pilotfish.step_table import StepTable
@@ -15,15 +15,16 @@ MakeAnswer = Callable[..., DraftedAnswer]
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 MS = 1_000_000
+PLACES = (DrafterPlace.TARGET, DrafterPlace.DRAFT_SERVICE)
 TOKENS = (1.0, 1.8, 2.4, 2.8, 3.0)
 GOOD = Acceptance(1, 1, (0.8,), TOKENS, (0.0, 1.0, 2.0, 3.0, 4.0))
 
 
-def costs(first_s: float = 0.001, *, is_remote: bool = False) -> RoundCosts:
+def costs(first_s: float = 0.001, place: DrafterPlace = DrafterPlace.TARGET) -> MeasuredRoundCosts:
     """Steps of up to 16 rows take 10 ms, larger ones as much as their rows."""
     steps = StepTable(ROWS, tuple(10 * MS * max(1, rows // 16) for rows in ROWS))
     loads = (1, 4, 16, 64)
-    return RoundCosts(steps, loads, (first_s,) * 4, (first_s / 2,) * 4, 256, 16, is_remote)
+    return MeasuredRoundCosts(steps, loads, (first_s,) * 4, (first_s / 2,) * 4, 256, 16, place)
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def test_a_round_is_a_step_and_the_drafters_time(answers: list[DraftedAnswer]) -
 def test_where_rows_cost_as_much_as_tokens_nothing_is_drafted() -> None:
     """Drafts that are right as often as not, of a drafter that is twice as sure."""
     token_ids = tuple(range(60))
-    drafts = {place: Draft((place if place % 2 else -1,), (0.9,)) for place in range(1, 60)}
+    drafts = {place: RehearsedDraft((place if place % 2 else -1,), (0.9,)) for place in range(1, 60)}
     even = [DraftedAnswer("chat", 0.0, 3, token_ids, True, drafts=drafts)] * 4
     speeds = predict(acceptance_of(even, 1), costs(), even)
     assert [speed.num_draft_tokens for speed in speeds] == [1, 1, 0, 0]
@@ -76,7 +77,9 @@ def test_answers_of_one_token_leave_the_others_alone(answers: list[DraftedAnswer
 def test_trees_are_taken_where_they_are_faster(answers: list[DraftedAnswer]) -> None:
     """The chain's second token is always wrong, and the tree has the right one."""
     drafts = {
-        place: Draft((place, -1), (0.6, 0.5), DraftedTree((place, -1, place + 1), (-1, 0, 0), (-0.5, -0.9, -1.0)))
+        place: RehearsedDraft(
+            (place, -1), (0.6, 0.5), DraftedTree((place, -1, place + 1), (-1, 0, 0), (-0.5, -0.9, -1.0))
+        )
         for place in range(1, 60)
     }
     branching = [DraftedAnswer("chat", 0.0, 3, tuple(range(60)), True, drafts=drafts)] * 4
@@ -91,10 +94,30 @@ def test_trees_are_taken_where_they_are_faster(answers: list[DraftedAnswer]) -> 
 
 
 def test_a_draft_service_is_asked_over_a_network() -> None:
-    near, far = (predict(GOOD, costs(first_s, is_remote=True))[0] for first_s in (0.001, 0.002))
+    near, far = (predict(GOOD, costs(first_s, DrafterPlace.DRAFT_SERVICE))[0] for first_s in (0.001, 0.002))
     assert far.by_draft_tokens[0] == near.by_draft_tokens[0] == 100.0
     assert all(slow < fast for slow, fast in zip(far.by_draft_tokens[1:], near.by_draft_tokens[1:], strict=True))
     assert near.by_depth_of_trees == ()
+    # A step of 10 ms, passes of 1 and 0.5 ms, two round trips of 5 ms, and two messages of 0.1 ms.
+    slow_link = replace(costs(0.001, DrafterPlace.DRAFT_SERVICE), round_trip_s=0.005)
+    assert predict(GOOD, slow_link)[0].by_draft_tokens[2] == pytest.approx(TOKENS[2] / 0.0217, rel=1e-3)
+
+
+def test_where_processors_are_shared_times_are_added() -> None:
+    apart = replace(costs(0.001, DrafterPlace.DRAFT_SERVICE), round_trip_s=0.002)
+    one, many = predict(GOOD, replace(apart, shares_processors=True))[:2]
+    # Steps of 10 ms, passes of 1 and 0.5 ms, two round trips of 2 ms, and two messages of 0.1 ms for each request.
+    assert one.by_draft_tokens[2] == pytest.approx(TOKENS[2] / 0.0157, rel=1e-3)
+    assert many.by_draft_tokens[2] == pytest.approx(4 * TOKENS[2] / 0.0163, rel=1e-3)
+    assert many.by_draft_tokens[0] == predict(GOOD, apart)[1].by_draft_tokens[0], "without drafts nothing is shared"
+
+
+def test_a_head_is_foretold_in_both_places(answers: list[DraftedAnswer]) -> None:
+    acceptance = acceptance_of(answers, 4)
+    head, own, remote = (predict(acceptance, costs(0.001, place), answers) for place in (DrafterPlace.EITHER, *PLACES))
+    assert [speed.by_remote_draft_tokens for speed in head] == [speed.by_draft_tokens for speed in remote]
+    assert [msgspec.structs.replace(speed, by_remote_draft_tokens=()) for speed in head] == own
+    assert advise({"it": head}) == advise({"it": own})
 
 
 def test_advice(answers: list[DraftedAnswer]) -> None:

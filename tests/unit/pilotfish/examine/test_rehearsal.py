@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from pilotfish.engine.core.in_target_drafting import InTargetDrafter
 from pilotfish.engine.drafting.in_target_lookup import InTargetLookup
 from pilotfish.errors import ConfigError
 from pilotfish.examine.acceptance import acceptance_of, replay
-from pilotfish.examine.costs import measure_draft_model, measure_in_target
+from pilotfish.examine.costs import DrafterPlace, measure_draft_model, measure_in_target
 from pilotfish.examine.drafted_answer import DraftedAnswer
 from pilotfish.examine.rehearsal import DraftWatch, FreeRows, Question, answer_all, draft_all
 from pilotfish.messages import Decode, OpenSequence, Verdict
@@ -190,6 +191,30 @@ def test_a_draft_model_of_a_shorter_context_drafts_as_far_as_it_reaches(model: L
         assert not any(answer.draft_after(place).token_ids for place in range(reach, LENGTH))
 
 
+@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED])
+@pytest.mark.parametrize("drafter", ["ngram", "eagle3"])
+def test_an_answer_that_is_there_is_followed(
+    model: LlamaForCausalLM, head: Eagle3Head, sampling: SamplingParams, drafter: str
+) -> None:
+    """Whatever the target would say itself; drafts are those that it would have had as an answer of its own."""
+    core, (watch,) = core_of(model, head if drafter == "eagle3" else drafter)
+    own = answer_all(core, questions(sampling), LENGTH, DEPTH, watch)
+    pairs = zip(questions(sampling), own, strict=True)
+    asked = [replace(question, answer=answer.token_ids) for question, answer in pairs]
+    if drafter == "ngram":  # which looks at nothing but the text
+        asked = [replace(question, sampling=GREEDY) for question in asked]
+    followed = answer_all(core, asked, LENGTH, DEPTH, watch)
+    assert [answer.token_ids for answer in followed] == [answer.token_ids for answer in own]
+    assert acceptance_of(followed, DEPTH).rates == acceptance_of(own, DEPTH).rates
+    strange = [replace(question, answer=question.answer[::-1][:9]) for question in asked]
+    followed = answer_all(core, strange, LENGTH, DEPTH, watch)
+    assert [answer.token_ids for answer in followed] == [question.answer for question in strange]
+    assert all(set(answer.drafts) >= set(range(1, 9)) for answer in followed)
+    # Nothing of it is left for others.
+    again = answer_all(core, questions(sampling), LENGTH, DEPTH, watch)
+    assert [answer.token_ids for answer in again] == [answer.token_ids for answer in own]
+
+
 def test_an_answer_that_ends_is_whole(model: LlamaForCausalLM) -> None:
     (long,) = answer_all(core_of(model)[0], questions(GREEDY, 1), LENGTH, DEPTH)
     end = long.token_ids[9]
@@ -217,5 +242,5 @@ def test_costs_are_of_the_drafter_alone(model: LlamaForCausalLM, head: Eagle3Hea
 def test_costs_of_a_draft_model_are_those_of_its_steps(model: LlamaForCausalLM) -> None:
     core, _ = core_of(model)
     costs = measure_draft_model(core, StepTable((1, 2), (5, 5)), 48, itertools.count().__next__)
-    assert (costs.loads, costs.is_remote) == ((1, 4), True)
+    assert (costs.loads, costs.place) == ((1, 4), DrafterPlace.DRAFT_SERVICE)
     assert costs.passes_s(4, [4, 4]) == pytest.approx(3.0)

@@ -15,17 +15,25 @@ CHAINS, TREES = (100.0, 150.0, 170.0), (100.0, 160.0, 200.0)
 ACCEPTANCE = Acceptance(4, 200, (0.6, 0.5), (1.0, 1.6, 1.9), (0.0, 1.0, 2.0), 0.65)
 
 
-def shown(speeds: list[Speed], findings: tuple[Finding, ...] = (), *, width: int = 160) -> str:
+def shown(
+    speeds: list[Speed],
+    findings: tuple[Finding, ...] = (),
+    *,
+    width: int = 160,
+    is_recent: bool = False,
+    shares_processors: bool = False,
+) -> str:
     result = DrafterResult(
         name="eagle3",
         model="head",
         overall=ACCEPTANCE,
-        greedy=ACCEPTANCE,
+        greedy=None if is_recent else ACCEPTANCE,
         sampled=None,
         by_category={"chat": ACCEPTANCE},
         speeds=speeds,
         steps=StepTable((1,), (8_000_000,)),
         findings=findings,
+        shares_processors=shares_processors,
     )
     examination = Examination(
         target="target",
@@ -37,6 +45,7 @@ def shown(speeds: list[Speed], findings: tuple[Finding, ...] = (), *, width: int
         plain_tokens_per_s={1: 100.0},
         drafters=[result],
         advice=advise({"eagle3": speeds}),
+        is_recent=is_recent,
     )
     console = Console(file=io.StringIO(), width=width, color_system=None)
     show(examination, console)
@@ -60,6 +69,25 @@ def test_trees_that_are_chains_have_no_row(trees: tuple[float, ...]) -> None:
     assert "trees" not in text
     assert "decode plainly" in text
     assert "▁▁" in text
+
+
+def test_a_head_elsewhere_has_a_row_of_its_own() -> None:
+    speed = Speed(1, 2, 2.0, 200.0, 2.0, CHAINS, TREES, is_tree=True, by_remote_draft_tokens=(100.0, 111.0, 122.0))
+    (remote,) = (line for line in shown([speed]).splitlines() if "remote" in line)
+    assert remote.split() == ["remote", "111", "122"]
+
+
+def test_shared_processors_are_told_with_what_to_do() -> None:
+    speed = Speed(1, 2, 1.9, 170.0, 1.7, CHAINS)
+    assert "times of both are added" in (told := shown([speed], shares_processors=True))
+    assert "--set 'orchestrator.draft_addresses=[\"HOST:PORT\"]'" in told
+    assert "draft_addresses" not in shown([speed])
+
+
+def test_recent_requests_are_told_as_such() -> None:
+    text = shown([Speed(1, 2, 1.9, 170.0, 1.7, CHAINS)], is_recent=True)
+    assert "4 answers of recent requests, 204 tokens" in text
+    assert "greedy" not in text
 
 
 def test_every_figure_is_there_in_80_columns() -> None:

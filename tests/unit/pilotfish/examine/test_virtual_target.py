@@ -5,16 +5,17 @@ from dataclasses import replace
 
 import pytest
 
+from pilotfish.emulation.profiles.step_cost import MeasuredCost
 from pilotfish.examine.acceptance import replay
-from pilotfish.examine.costs import RoundCosts
-from pilotfish.examine.drafted_answer import Draft, DraftedAnswer
+from pilotfish.examine.costs import MeasuredRoundCosts
+from pilotfish.examine.drafted_answer import DraftedAnswer, RehearsedDraft
 from pilotfish.examine.drafted_tree import DraftedTree
 from pilotfish.examine.virtual_target import Way, play
 from pilotfish.step_table import StepTable
 
 MakeAnswer = Callable[..., DraftedAnswer]
 MS = 1_000_000
-FREE = RoundCosts(StepTable((1, 64), (10 * MS, 10 * MS)), (1, 4), (0.0, 0.0), (0.0, 0.0), 64, 16)
+FREE = MeasuredRoundCosts(StepTable((1, 64), (10 * MS, 10 * MS)), (1, 4), (0.0, 0.0), (0.0, 0.0), 64, 16)
 """Rows cost nothing, nor does the drafter."""
 DEAR = replace(FREE, steps=StepTable((1, 2, 64), (10 * MS, 20 * MS, 640 * MS)))
 """A row costs as much as a step."""
@@ -59,10 +60,18 @@ def test_passes_that_would_not_pay_are_not_made(answers: list[DraftedAnswer]) ->
     assert play(answers, slow, 1, Way(5)).num_drafts < 1.5 * play(answers, FREE, 1, Way(1)).num_drafts
 
 
+def test_steps_take_what_they_take_with_so_many_sequences(answers: list[DraftedAnswer]) -> None:
+    """What a target believes of its rows decides what it verifies, not what that takes."""
+    steps = MeasuredCost(num_sequences=(1, 4), num_tokens=(1, 64), step_times_s=((0.01, 0.01), (0.03, 0.03)))
+    believed, real = (play(answers, each, 4, Way(3)) for each in (FREE, replace(FREE, verification=steps)))
+    assert (real.num_tokens, real.num_drafts) == (believed.num_tokens, believed.num_drafts)
+    assert real.time_s == pytest.approx(3 * believed.time_s)
+
+
 def test_a_tree_takes_another_branch() -> None:
     """The chain is always wrong, its sibling always right."""
     drafts = {
-        place: Draft((-1,), (0.6,), DraftedTree((-1, place, place + 1), (-1, -1, 1), (-0.5, -0.9, -1.1)))
+        place: RehearsedDraft((-1,), (0.6,), DraftedTree((-1, place, place + 1), (-1, -1, 1), (-0.5, -0.9, -1.1)))
         for place in range(1, 40)
     }
     answer = DraftedAnswer("chat", 0.0, 3, tuple(range(40)), True, drafts=drafts)

@@ -1,5 +1,8 @@
 """What `up` would start."""
 
+import contextlib
+import errno
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,6 +10,7 @@ import pytest
 
 from pilotfish.config import Config, config_from_yaml, load_config
 from pilotfish.launch.specs import (
+    free_ports,
     prepare,
     ray_environment,
     ray_specs,
@@ -93,3 +97,25 @@ def test_children_read_the_file_and_no_variables(
     assert "PILOTFISH__TARGET__PORT" not in launch.environment
     written = config_from_yaml((tmp_path / "config.yaml").read_text(encoding="utf-8"))
     assert (written.target.port == 7) is not standalone
+
+
+def test_ports_are_those_that_nobody_has_and_that_no_connection_is_given() -> None:
+    with contextlib.ExitStack() as stack:
+        taken = free_ports(100)
+        for port in taken:
+            stack.enter_context(socket.create_server(("127.0.0.1", port)))
+        others = free_ports(100)
+    assert len({*taken, *others}) == 200
+    assert max(*taken, *others) < 32_768, "from there on Linux gives them to whoever connects"
+
+
+def test_where_no_port_can_be_bound_the_reason_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container without a loopback interface has no address 127.0.0.1."""
+
+    class Refusing(socket.socket):
+        def bind(self, address: object) -> None:
+            raise OSError(errno.EADDRNOTAVAIL, "no such address")
+
+    monkeypatch.setattr(socket, "socket", Refusing)
+    with pytest.raises(OSError, match="no such address"):
+        free_ports(1)

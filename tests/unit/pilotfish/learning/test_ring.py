@@ -17,7 +17,7 @@ KEY, OTHER_KEY = bytes(range(32)), bytes(32)
 
 def text(request_id: str, *, finished_at: float = 1000.0, num_tokens: int = 4) -> LearnedText:
     features = Features(0, num_tokens, bytes(range(8)) * num_tokens)
-    return LearnedText(request_id, "kind", 2, tuple(range(num_tokens)), features, 0, finished_at=finished_at)
+    return LearnedText(request_id, "kind", 2, tuple(range(num_tokens)), features, finished_at=finished_at)
 
 
 def ring(folder: Path, *, key: bytes | None = None, max_bytes: int = 10_000) -> Ring:

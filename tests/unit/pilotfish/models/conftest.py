@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from pilotfish.config import CpuKernels, default_cache_dir
+from pilotfish.config import default_cache_dir
 from pilotfish.models.native.build import build_kernels, find_compiler
 from pilotfish.models.store.catalogue import DEFAULT_MODEL
 from pilotfish.models.store.model_store import ModelCache
 from tests.support.byte_tokenizer import byte_backend, byte_vocabulary
-from tests.support.native_kernels import KERNELS_HERE
+from tests.support.native_kernels import KERNELS_HERE, NamedKernels
 
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
@@ -65,9 +65,9 @@ def kernel_cache() -> Path:
 
 
 @pytest.fixture(scope="session", params=KERNELS_HERE)
-def kernels(request: pytest.FixtureRequest) -> CpuKernels:
-    """Every value of engine.kernels that this machine has."""
-    kernels: CpuKernels = request.param
+def kernels(request: pytest.FixtureRequest) -> NamedKernels:
+    """Every value of engine.kernels that this machine has, and emulated tiles: for compiled_for."""
+    kernels: NamedKernels = request.param
     return kernels
 
 

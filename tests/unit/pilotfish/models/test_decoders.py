@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 from transformers import MistralConfig, MistralForCausalLM, PreTrainedModel
 
-from pilotfish.config import CpuKernels
 from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import Decoder, StepInput
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.determinism import blocks_needed, is_batch_invariant
 from pilotfish.models.native.decoder import NativeDecoder
 from pilotfish.models.native.layout import unsupported_reason
+from tests.support.native_kernels import NamedKernels, compiled_for
 from tests.support.tiny_models import SIZES, tiny_model
 
 VOCAB = SIZES["vocab_size"]
@@ -129,13 +129,14 @@ def test_several_sequences_in_one_step(transformers_pair: tuple[PreTrainedModel,
 
 @pytest.fixture(scope="module", params=["llama", "llama3-rope", "qwen2", "qwen3", "mistral"])
 def native_pair(
-    request: pytest.FixtureRequest, kernel_cache: Path, kernels: CpuKernels
+    request: pytest.FixtureRequest, kernel_cache: Path, kernels: NamedKernels
 ) -> tuple[PreTrainedModel, NativeDecoder]:
     model = tiny_model(request.param, torch.bfloat16)
     assert unsupported_reason(model) is None
-    decoder = NativeDecoder(
-        copy.deepcopy(model), max_context_tokens=256, num_threads=2, cache_dir=kernel_cache, kernels=kernels
-    )
+    with compiled_for(kernels) as named:
+        decoder = NativeDecoder(
+            copy.deepcopy(model), max_context_tokens=256, num_threads=2, cache_dir=kernel_cache, kernels=named
+        )
     decoder.allocate(blocks_needed())
     return model, decoder
 

@@ -56,3 +56,11 @@ def test_another_width_is_refused(values: torch.Tensor) -> None:
 def test_values_that_are_no_numbers_are_refused() -> None:
     with pytest.raises(ValueError, match="finite"):
         decode_features(Features(0, 2, b"\xff" * (2 * WIDTH * 2)), width=WIDTH, num_layers=LAYERS)
+
+
+@pytest.mark.parametrize("place", [0, 100, 7 * WIDTH - 1])
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])
+def test_one_value_that_is_no_number_is_enough(values: torch.Tensor, value: float, place: int) -> None:
+    values.view(-1)[place] = value
+    with pytest.raises(ValueError, match="finite"):
+        decode_features(encode_features(values, 0), width=WIDTH, num_layers=LAYERS)

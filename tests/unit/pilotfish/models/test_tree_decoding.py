@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from pilotfish.config import CpuKernels
 from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import Decoder, StepInput
 from pilotfish.models.decoder_transformers import TransformersDecoder
@@ -17,7 +16,7 @@ from pilotfish.models.determinism import is_batch_invariant
 from pilotfish.models.native.decoder import NativeDecoder
 from pilotfish.speculation.trees.tree import MAX_TREE_NODES, DraftTree
 from pilotfish.types import BLOCK_SIZE
-from tests.support.native_kernels import KERNELS_HERE
+from tests.support.native_kernels import KERNELS_HERE, NamedKernels, compiled_for
 from tests.support.tiny_models import tiny_model
 
 VOCAB = 96
@@ -96,7 +95,7 @@ def float32_decoder(request: pytest.FixtureRequest) -> Decoder:
 
 
 NATIVE = [("native", kind, kernels) for kernels in KERNELS_HERE for kind in KINDS[:3]]
-SDPA: list[tuple[str, str, CpuKernels]] = [("sdpa", kind, "auto") for kind in ("llama", "gemma3")]
+SDPA: list[tuple[str, str, NamedKernels]] = [("sdpa", kind, "auto") for kind in ("llama", "gemma3")]
 
 
 @pytest.fixture(scope="module", params=[*NATIVE, *SDPA], ids=" ".join)
@@ -106,7 +105,8 @@ def exact_decoder(request: pytest.FixtureRequest, kernel_cache: Path) -> Decoder
     model = tiny(kind, torch.bfloat16)
     decoder: Decoder
     if implementation == "native":
-        decoder = NativeDecoder(model, max_context_tokens=256, num_threads=1, cache_dir=kernel_cache, kernels=kernels)
+        with compiled_for(kernels) as named:
+            decoder = NativeDecoder(model, max_context_tokens=256, num_threads=1, cache_dir=kernel_cache, kernels=named)
     else:
         decoder = TransformersDecoder(model, deterministic=True, max_context_tokens=256)
     decoder.allocate(NUM_BLOCKS)

@@ -13,7 +13,7 @@ from pilotfish.bench.load.workload import parse_lengths
 from pilotfish.emulation.profiles import HardwareProfile, RooflineCost
 from pilotfish.planning.decoding import DecodingModel
 from pilotfish.planning.draft_assumptions import PLAIN
-from pilotfish.planning.fleet import FleetSimulation, Outcome
+from pilotfish.planning.fleet import FleetOutcome, FleetSimulation
 from pilotfish.planning.rates import ReplicaRates
 from pilotfish.planning.workload import Request, Workload, poisson_workload
 
@@ -31,7 +31,7 @@ def poisson(rate: float, prompt: str = "20", output: str = "30") -> Workload:
     return poisson_workload(rate, parse_lengths(prompt), parse_lengths(output))
 
 
-def run(rates: ReplicaRates, num_targets: int, workload: Workload, num_requests: int = 2000) -> Outcome:
+def run(rates: ReplicaRates, num_targets: int, workload: Workload, num_requests: int = 2000) -> FleetOutcome:
     return FleetSimulation(rates, num_targets).run(workload.requests(num_requests))
 
 

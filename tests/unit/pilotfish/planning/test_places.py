@@ -13,7 +13,7 @@ from rich.console import Console
 
 from pilotfish.bench.load.workload import parse_lengths
 from pilotfish.config import SpeculationConfig
-from pilotfish.emulation.profiles import DrafterKind, HardwareProfile, ProfiledDrafter, RooflineCost, load_profile
+from pilotfish.emulation.profiles import DrafterForm, HardwareProfile, ProfiledDrafter, RooflineCost, load_profile
 from pilotfish.planning.draft_assumptions import DraftAssumptions, Placement
 from pilotfish.planning.fleet import Goals
 from pilotfish.planning.places import drafted, place_rows
@@ -41,7 +41,7 @@ def planner(profile: HardwareProfile) -> Planner:
 def drafter(**changes: Any) -> ProfiledDrafter:
     values: dict[str, Any] = {
         "name": "head",
-        "kind": DrafterKind.HEAD,
+        "kind": DrafterForm.HEAD,
         "cost": RooflineCost(weights_s=0.001, token_s=0.0),
         "acceptance": (0.8,),
         "acceptance_source": "made up",
@@ -51,7 +51,7 @@ def drafter(**changes: Any) -> ProfiledDrafter:
 
 
 def of_head(profile: HardwareProfile) -> ProfiledDrafter:
-    (head,) = (one for one in profile.drafters if one.kind is DrafterKind.HEAD)
+    (head,) = (one for one in profile.drafters if one.kind is DrafterForm.HEAD)
     return head
 
 
@@ -102,7 +102,7 @@ def test_a_head_in_the_pool_pays_for_the_network_and_the_features(profile: Hardw
 
 
 def test_only_who_drafts_ahead_hides_the_network(make_profile: Callable[..., HardwareProfile]) -> None:
-    waiting = drafter(kind=DrafterKind.MODEL, feature_bytes=0)
+    waiting = drafter(kind=DrafterForm.MODEL, feature_bytes=0)
     plan = planner(make_profile())
     asked, ahead = (
         drafted(plan, replace(waiting, drafts_ahead=is_ahead), Placement.SEPARATE, 0.0002).round_s(1, 4)
@@ -113,7 +113,7 @@ def test_only_who_drafts_ahead_hides_the_network(make_profile: Callable[..., Har
 
 def test_what_is_as_fast_with_fewer_gpus_is_best(make_profile: Callable[..., HardwareProfile]) -> None:
     """A model that drafts ahead is faster than a head in the target, by less than 1 %."""
-    drafters = (drafter(), drafter(name="model", kind=DrafterKind.MODEL, feature_bytes=0, drafts_ahead=True))
+    drafters = (drafter(), drafter(name="model", kind=DrafterForm.MODEL, feature_bytes=0, drafts_ahead=True))
     slow = make_profile(target=RooflineCost(weights_s=1.0, token_s=0.0), drafters=drafters)
     rows = [row for row in place_rows(planner(slow)) if (row.one_way_ms, row.requests) == (0.2, 1)]
     by_place = {(row.drafter, row.place): row for row in rows}

@@ -117,6 +117,7 @@ def test_ranks_do_not_share_a_gpu() -> None:
 
 def test_a_replica_computes_on_the_gpu_that_ray_gives_it() -> None:
     """Each sees that one alone, by the name cuda."""
-    reserved = on_reserved_gpus(config(*ON_GPU))
+    reserved = on_reserved_gpus(config(*ON_GPU, "draft.learning.device=cuda:2"))
     assert (reserved.target.engine.device, reserved.draft.engine.device) == ("cuda", "cuda")
+    assert reserved.draft.learning.device == "cuda"
     assert on_reserved_gpus(config()) == config()

@@ -24,9 +24,25 @@ def restarted(*overrides: str) -> set[str]:
 def test_one_application_per_pool() -> None:
     assert list(applications()) == ["pilotfish-target", "pilotfish-draft", "pilotfish"]
     assert list(applications("draft.num_replicas=0")) == ["pilotfish-target", "pilotfish"]
+    learning = applications("draft.learning.enabled=true")
+    assert list(learning) == ["pilotfish-target", "pilotfish-draft", "pilotfish", "pilotfish-trainer"]
     for pool, name in APPLICATIONS.items():
-        (deployment,) = applications()[name]["deployments"]
+        (deployment,) = learning[name]["deployments"]
         assert deployment["name"] == pool
+
+
+def test_the_trainer_is_one_where_its_pool_says_with_a_gpu_if_it_computes_on_one() -> None:
+    def trainer(*overrides: str) -> dict[str, Any]:
+        learning = applications("draft.learning.enabled=true", *overrides)
+        (deployment,) = learning["pilotfish-trainer"]["deployments"]
+        return dict(deployment)
+
+    assert trainer("target.num_replicas=3", "deployment.trainer.labels={pool: draft}") == {
+        "name": "trainer",
+        "num_replicas": 1,
+        "ray_actor_options": {"num_cpus": 0.1, "num_gpus": 0.0, "label_selector": {"pool": "draft"}},
+    }
+    assert trainer("draft.learning.device=cuda")["ray_actor_options"]["num_gpus"] == 1.0
 
 
 def test_serve_knows_every_key() -> None:

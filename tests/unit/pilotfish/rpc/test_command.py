@@ -1,8 +1,11 @@
 """`run_service` in this process, with signals to this process."""
 
 import asyncio
+import errno
+import io
 import os
 import signal
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -98,3 +101,15 @@ def test_the_configuration_comes_from_the_arguments(capsys: pytest.CaptureFixtur
     assert "must look like section.key=value" in capsys.readouterr().err
     assert run(start, "--config", "/nonexistent.yaml") == 1
     assert "cannot read configuration /nonexistent.yaml" in capsys.readouterr().err
+
+
+class FullDisk(io.StringIO):
+    def write(self, text: str) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_line_that_cannot_be_printed_ends_no_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", FullDisk())
+    service = FakeService()
+    assert run(starter(service)) == 0
+    assert service.graces == [30.0]

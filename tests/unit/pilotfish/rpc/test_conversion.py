@@ -38,6 +38,7 @@ from pilotfish.types import (
     SparseDistribution,
     Timings,
     TokenLogprobs,
+    TreeRequest,
 )
 
 uint32, uint64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
@@ -116,7 +117,9 @@ prepared_drafts = st.builds(
     tuples(uint32),
     tuples(SPECIAL[SparseDistribution]),
 )
-target_commands = st.one_of(opens, closes, values(Verify, parents=parents), values(Decode), prepared_drafts)
+unpriced_trees = st.builds(TreeRequest, uint32, uint32)
+decodes = values(Decode, tree=st.none() | unpriced_trees)
+target_commands = st.one_of(opens, closes, values(Verify, parents=parents), decodes, prepared_drafts)
 draft_commands = st.one_of(opens, closes, values(Propose))
 target_events = st.one_of(errors, values(Opened), values(Verdict))
 draft_events = st.one_of(errors, values(Proposal, parents=parents), prepared_drafts)
@@ -164,6 +167,12 @@ def test_target_events(events: list, load: LoadReport, welcome: Welcome) -> None
     assert codec.welcome(received) is None
     first = after_the_wire(codec.welcome_frame(welcome, load))
     assert (codec.welcome(first), codec.load(first), codec.events(first)) == (welcome, load, [])
+
+
+def test_who_knows_no_prices_sees_a_priced_tree_as_a_chain() -> None:
+    (item,) = requests_of(DraftFrames(), [Propose(1, 3, (), 2, tree=TreeRequest(8, 4, 0.125))])
+    assert item.propose.HasField("priced_tree")
+    assert not item.propose.HasField("tree")
 
 
 @given(st.lists(draft_events, max_size=4))

@@ -10,6 +10,7 @@ from pilotfish.rpc.frames import FrameCodec
 from pilotfish.rpc.replica.server import ReplicaServer
 from pilotfish.rpc.server import GrpcServer
 from pilotfish.rpc.target_frames import TargetFrames
+from tests.support.ipv6 import has_ipv6
 
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 READY_NAMES = ("", "readiness", "pilotfish.v1.Target")
@@ -73,3 +74,14 @@ async def test_a_replica_that_cannot_listen_closes_its_engine(server: GrpcServer
     with pytest.raises(UnavailableError, match="in use"):
         await ReplicaServer.start(codec, engine, host="127.0.0.1", port=port, port_setting="target.port")
     assert engine.num_closed == 1
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+@pytest.mark.parametrize("host", ["::1", "::"])
+async def test_ipv6(host: str) -> None:
+    server = await start(host=host)
+    assert server.address.startswith(f"[{host}]:")
+    port = server.address.rpartition(":")[2]
+    for own in ("[::1]", *(["127.0.0.1"] if host == "::" else [])):
+        assert await health(f"{own}:{port}", "liveness") == SERVING
+    await server.stop(None)

@@ -10,7 +10,7 @@ from orchestrator.http.completions.chat_format import ChatFormat
 from orchestrator.http.completions.envelope import Envelope
 from orchestrator.requests.prompt import ChatPrompt
 from orchestrator.requests.request import GenerationOptions
-from orchestrator.requests.tools import tool_use
+from orchestrator.requests.tools.tool_use import tool_use
 from pilotfish.models.tokens.tool_prompt import CALL_BEGIN, CALL_END
 from pilotfish.types import FinishReason, SamplingParams
 from tests.support.output import output_chunk, request_report
@@ -61,6 +61,11 @@ def test_who_speaks_the_words_and_the_end() -> None:
     assert [event["choices"][0]["finish_reason"] for event in made] == [None, None, None, "stop"]
     assert made[-1]["choices"][0]["speculation"]["report"]["num_plain_tokens"] == 4
     assert all("usage" not in event for event in made)
+
+
+def test_a_first_token_without_text_has_no_event_of_its_own() -> None:
+    made = events(ChatFormat(ENVELOPE, None, echoed="so: "), "", "😀")
+    assert deltas(made) == [{"role": "assistant", "content": "so: "}, {"content": "😀"}, {}]
 
 
 @pytest.mark.parametrize(

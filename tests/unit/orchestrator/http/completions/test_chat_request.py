@@ -14,8 +14,9 @@ MESSAGES = [Message(role="user", content="sea")]
     [([], ""), (["a"], "a"), (["a\n", "b"], "a\n\nb"), (["", "b"], "\nb"), (["é", "🐟", "c"], "é\n🐟\nc")],
 )
 @pytest.mark.parametrize("role", ["system", "user", "assistant", "tool"])
-def test_text_parts_stand_on_lines_of_their_own(role, texts, content) -> None:
-    parts = [ContentPart(type="text", text=text) for text in texts]
+@pytest.mark.parametrize("kind", ["text", "input_text", "output_text"])
+def test_text_parts_stand_on_lines_of_their_own(kind, role, texts, content) -> None:
+    parts = [ContentPart(type=kind, text=text) for text in texts]
     request = ChatCompletionRequest(messages=[Message(role=role, content=parts)])
     assert request.prompt(request.tool_use()).messages == (ChatMessage(role, content),)
 
@@ -53,3 +54,21 @@ def test_the_chat_template_is_given_a_bounded_number_of_fields() -> None:
     with pytest.raises(InvalidRequestError) as failure:
         request.prompt(request.tool_use())
     assert failure.value.param == "chat_template_kwargs"
+
+
+def test_the_chat_template_is_given_the_requests_documents() -> None:
+    documents = [{"title": "fish", "text": "pilot"}]
+    request = ChatCompletionRequest(messages=MESSAGES, documents=documents, reasoning_effort="low")
+    assert request.prompt(request.tool_use()).options.variables == {"documents": documents, "reasoning_effort": "low"}
+
+
+@pytest.mark.parametrize(
+    "turn",
+    [
+        Message(role="assistant", content=None, refusal="No."),
+        Message(role="assistant", content=[ContentPart(type="refusal", refusal="No.")]),
+    ],
+)
+def test_a_refusal_is_what_was_said(turn: Message) -> None:
+    request = ChatCompletionRequest(messages=[*MESSAGES, turn])
+    assert request.prompt(request.tool_use()).messages[1] == ChatMessage("assistant", "No.")

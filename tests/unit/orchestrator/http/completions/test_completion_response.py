@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.answers.chunk_writer import ChunkBuffer
-from orchestrator.answers.output import OutputChunk, OutputText
+from orchestrator.answers.output import AnswerText, OutputChunk
 from orchestrator.http.completions.answers import Finished, Sample
 from orchestrator.http.completions.completion_response import CompletionFormat
 from orchestrator.http.completions.envelope import Envelope
@@ -39,7 +39,7 @@ def chunks_of(token_ids: list[int], sizes: list[int], stop: tuple[str, ...] = ()
         num_speculative_tokens=0,
         stop=stop,
     )
-    output, chunks, start = OutputText(TOKENIZER, request), [], 0
+    output, chunks, start = AnswerText(TOKENIZER, request), [], 0
     for size in itertools.cycle(sizes):
         part = tuple(token_ids[start : start + size])
         start += size

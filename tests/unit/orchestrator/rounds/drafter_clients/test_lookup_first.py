@@ -12,18 +12,19 @@ from pilotfish.config import DraftConfig
 from pilotfish.messages import Propose, Verdict
 from pilotfish.speculation.lookup.index import lookup_of
 from pilotfish.speculation.lookup.sequence import SequenceLookup
-from pilotfish.types import AcceptanceMode, SamplingParams, SparseDistribution
+from pilotfish.types import AcceptanceMode, SamplingParams, SparseDistribution, TreeRequest
 from tests.support.asked_drafter import AskedDrafter
 
 COPIED = (1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4)
 DOUBTFUL = (1, 2, 3, 9, 1)
+TWO_WAYS = (1, 2, 3, 4, 5, 6, 9, 1, 2, 3, 4, 7, 8, 10, 1, 2, 3, 4)
 
 
 @pytest.fixture
 def first(memory_pool, memory_link):
     """Makes one over a replica, or over none, and the replica."""
 
-    def make(has_replica=True, predraft=None, budget=10**6, max_tokens=6):
+    def make(has_replica=True, predraft=None, budget=10**6, max_tokens=6, tree=None):
         link = memory_link("draft")
         link.drafts_ahead = predraft is not None
 
@@ -32,7 +33,7 @@ def first(memory_pool, memory_link):
             pool = memory_pool(link) if has_replica else memory_pool()
             return LookupFirst(
                 "suffix",
-                LookupDrafter(lookup, LookupBudget(budget), out),
+                LookupDrafter(lookup, LookupBudget(budget), out, tree=tree),
                 RemoteDrafter(pool, lambda _: 5.0, out, predraft=predraft),
                 min_accepted_tokens=1.0,
                 max_tokens=max_tokens,
@@ -59,6 +60,14 @@ async def test_a_sure_lookup_drafts_as_far_as_it_likes_and_asks_nobody(first, se
     assert not link.commands
     bound, _ = first(max_tokens=0)
     assert (await bound.propose(sequence_of(COPIED), 2)).token_ids == (5, 6), "no more than the drafter"
+
+
+async def test_a_sure_lookup_branches_but_for_what_cuts_into_a_run(first, sequence_of) -> None:
+    drafter, _ = first(tree=TreeRequest(8, 2))
+    draft = await drafter.propose(sequence_of(TWO_WAYS), 2)
+    assert draft.spared_drafter
+    assert {5, 7} == {token_id for token_id, parent in zip(draft.token_ids, draft.parents, strict=True) if parent < 0}
+    assert drafter.drafter.glance(sequence_of(TWO_WAYS), 2).parents == ()
 
 
 async def test_a_doubtful_lookup_leaves_the_round_to_the_drafter(first, sequence_of, toy_continuation) -> None:

@@ -8,11 +8,13 @@ from collections.abc import Sequence as Tokens
 import pytest
 
 from orchestrator.answers.sequence import Sequence
+from orchestrator.rounds.commands import Arrived, Woken
+from orchestrator.rounds.draft import NO_DRAFT
 from orchestrator.rounds.drafter_clients.branching import Branching
 from orchestrator.rounds.drafter_clients.predraft_policy import BLOCK_ROUNDS, PredraftPolicy
 from orchestrator.rounds.drafter_clients.remote_drafter import RemoteDrafter
 from pilotfish.messages import Event, Predrafted, Proposal, Propose, Verdict
-from pilotfish.types import AcceptanceMode, SamplingParams, SparseDistribution, TreeRequest
+from pilotfish.types import AcceptanceMode, LoadReport, SamplingParams, SparseDistribution, TreeRequest
 from tests.support.asked_drafter import AskedDrafter
 
 PROMPT = (1, 2, 3)
@@ -98,16 +100,16 @@ async def test_a_hit_waits_for_nothing_and_is_told(drafter, link, policy, sequen
     assert policy.counters.hidden_s > 0
 
 
-async def test_a_round_that_drafts_ahead_has_a_chain_and_another_the_tree_that_is_free(
+async def test_a_round_that_drafts_ahead_has_a_chain_and_another_the_tree_at_its_price(
     memory_pool, link, sequence
 ) -> None:
-    free = Branching(TreeRequest(8, 2), lambda _, depth: depth + 1)
-    await drafter_on(memory_pool(link), PredraftPolicy("on", 12), branching=free).propose(sequence, K)
+    priced = Branching(TreeRequest(8, 2), lambda _, max_nodes: max_nodes / 80)
+    await drafter_on(memory_pool(link), PredraftPolicy("on", 12), branching=priced).propose(sequence, K)
     asked = link.commands[-1]
     assert (asked.tree, asked.ahead.max_tokens) == (None, 12)
-    await drafter_on(memory_pool(link), PredraftPolicy("off", 12), branching=free).propose(sequence, K)
+    await drafter_on(memory_pool(link), PredraftPolicy("off", 12), branching=priced).propose(sequence, K)
     asked = link.commands[-1]
-    assert (asked.tree, asked.ahead) == (TreeRequest(K + 1, 2), None)
+    assert (asked.tree, asked.ahead) == (TreeRequest(8, 2, 0.1), None)
 
 
 async def test_rounds_that_verify_what_another_way_prepared_teach_nothing(
@@ -121,6 +123,77 @@ async def test_rounds_that_verify_what_another_way_prepared_teach_nothing(
         commit(sequence, *toy_continuation(sequence.tokens_since(0), K + 1))
     await drafter.propose(sequence, K)
     assert taught == [K + 1] * 2 * (BLOCK_ROUNDS - 1)
+
+
+async def test_rounds_go_the_faster_way(memory_pool, link, sequence) -> None:
+    policy = PredraftPolicy("auto", 12)
+    for _ in range(100):
+        policy.add_round(0.012, 3, is_ahead=True)
+        policy.add_round(0.010, 3, is_ahead=False)
+    await drafter_on(memory_pool(link), policy).propose(sequence, K)
+    assert link.commands[-1].ahead is None
+
+
+async def test_tokens_that_came_between_two_rounds_teach_no_acceptance(
+    drafter, sequence, link, toy_continuation
+) -> None:
+    await drafter.propose(sequence, K)
+    before = link.commands[-1].ahead.acceptance
+    commit(sequence, *toy_continuation(PROMPT, K + 2))
+    await drafter.propose(sequence, K)
+    assert link.commands[-1].ahead.acceptance == before
+    commit(sequence, *toy_continuation(sequence.tokens_since(0), K + 1))
+    await drafter.propose(sequence, K)
+    assert min(link.commands[-1].ahead.acceptance) > max(before)
+
+
+async def test_a_round_has_gone_on_only_with_a_predraft(drafter, link, policy, sequence, toy_continuation) -> None:
+    link.on_event = pushes(link, toy_continuation)
+    await drafter.propose(sequence, K)
+    await drafter.read(sequence)
+    commit(sequence, *toy_continuation(PROMPT, K + 1))
+    expected = toy_continuation(sequence.tokens_since(0), K)
+    assert drafter.drafter.handed_on(sequence, 0, 0.0).token_ids == expected
+    assert policy.counters.num_gone_on == 1
+    commit(sequence, *toy_continuation(sequence.tokens_since(0), K + 1))
+    assert drafter.drafter.handed_on(sequence, 0, 0.0) == NO_DRAFT
+    assert policy.counters.num_gone_on == 1
+
+
+def test_a_missed_draft_counts_among_what_asking_takes(memory_pool, link, policy, sequence) -> None:
+    drafter = RemoteDrafter(memory_pool(link), lambda num_tokens: 0.5, [], predraft=policy)
+    drafter.ask(sequence, K, 0.0)
+    assert drafter.peer is not None
+    drafter.hear(Arrived(drafter.peer, Proposal(1, 3, (4, 5)), 0.1, LoadReport()), sequence, 0.1)
+    assert policy.ask_s == 0.1
+    drafter.ask(sequence, K, 1.0)
+    drafter.hear(Woken(1.5), sequence, 1.5)
+    assert policy.ask_s > 0.1
+
+
+def test_a_round_lasts_from_one_draft_to_the_next(
+    memory_pool, link, sequence, toy_continuation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy, lasted = PredraftPolicy("auto", 12), []
+    monkeypatch.setattr(policy, "add_round", lambda elapsed_s, _num_tokens, **_way: lasted.append(elapsed_s))
+    drafter = RemoteDrafter(memory_pool(link), lambda num_tokens: 5.0, [], predraft=policy)
+    for now_s in (0.0, 2.0, 4.0, 6.0):
+        drafter.ask(sequence, K, now_s)
+        assert drafter.peer is not None
+        proposal = Proposal(1, sequence.length, toy_continuation(sequence.tokens_since(0), K))
+        assert drafter.hear(Arrived(drafter.peer, proposal, now_s + 0.5, LoadReport()), sequence, now_s + 0.5)
+        commit(sequence, *toy_continuation(sequence.tokens_since(0), K + 1))
+    assert set(lasted) == {2.0}
+
+
+async def test_a_predraft_is_cut_to_what_the_round_wants(drafter, link, sequence, toy_continuation) -> None:
+    link.on_event = pushes(link, toy_continuation)
+    await drafter.propose(sequence, K)
+    await drafter.read(sequence)
+    commit(sequence, *toy_continuation(PROMPT, K + 1))
+    draft = await drafter.propose(sequence, 1)
+    assert draft.token_ids == toy_continuation(sequence.tokens_since(0), 1)
+    assert link.commands[-1].is_prepared
 
 
 async def test_on_a_miss_it_asks(drafter, link, policy, sequence, toy_continuation) -> None:

@@ -83,3 +83,15 @@ def test_who_cannot_or_need_not_is_not_asked(mode, changes) -> None:
 def test_a_head_that_follows_its_own_states_is_asked() -> None:
     head = model(proposer="eagle3", feature_layers=(1, 2, 3))
     assert PredraftPolicy("on", 60).budget(head, IDLE, 5).num_tokens == 60
+
+
+def test_one_slow_answer_hardly_changes_what_asking_takes_and_many_do() -> None:
+    policy = PredraftPolicy("auto", 60)
+    assert policy.ask_s == 0
+    for _ in range(20):
+        policy.add_ask(0.010)
+    policy.add_ask(1.0)
+    assert 0.010 < policy.ask_s < 0.011
+    for _ in range(60):
+        policy.add_ask(0.050)
+    assert policy.ask_s == pytest.approx(0.050, rel=0.1)

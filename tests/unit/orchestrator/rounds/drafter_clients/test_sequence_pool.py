@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from orchestrator.rounds.drafter_clients.feature_feed import FeatureFeed
 from orchestrator.rounds.drafter_clients.remote_drafter import RemoteDrafter
+from pilotfish.features import Features
 from pilotfish.messages import Opened, OpenSequence, SequenceError, Verdict
 from pilotfish.types import LoadReport, SequenceErrorCode
 from tests.support.asked_drafter import AskedDrafter
 
 
-def drafter_on(pool) -> AskedDrafter:
-    return AskedDrafter(lambda out: RemoteDrafter(pool, lambda num_tokens: 5.0, out))
+def drafter_on(pool, **options) -> AskedDrafter:
+    return AskedDrafter(lambda out: RemoteDrafter(pool, lambda num_tokens: 5.0, out, **options))
 
 
 def refusing(code: SequenceErrorCode, *, param: str = "", at_opening: bool = False):
@@ -59,6 +62,18 @@ async def test_a_refusal_is_the_sequences_own(memory_pool, memory_link, sequence
     assert other.unavailable_reason == ""
     assert len((await other.propose(sequence_of(), 2)).token_ids) == 2
     assert link.num_successes == 1
+
+
+async def test_who_refuses_a_sequence_gets_no_more_features_of_it(memory_pool, memory_link, sequence_of) -> None:
+    link, feed, sequence = memory_link("head"), FeatureFeed((0, 1, 2)), sequence_of()
+    link.model = msgspec.structs.replace(link.model, proposer="eagle3", feature_layers=(0, 1, 2))
+    link.on_event = refusing(SequenceErrorCode.INVALID)
+    drafter = drafter_on(memory_pool(link), features=feed)
+    drafter.prepare(sequence)
+    assert feed.request(link.model, sequence.length) is not None
+    feed.add(Features(0, 3, bytes(3)))
+    assert (await drafter.propose(sequence, 2)).problem
+    assert feed.request(link.model, sequence.length) is None
 
 
 async def test_what_one_replica_refuses_another_may_draft(memory_pool, memory_link, sequence_of) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pilotfish.cli.checks.architecture import check_architectures, probe_serving
-from pilotfish.cli.checks.finding import Finding, Severity
+from pilotfish.cli.checks.finding import CheckFinding, Severity
 from pilotfish.config import load_config
 
 
@@ -17,7 +17,7 @@ def folder_of(parent: Path, model_type: str) -> Path:
     return folder
 
 
-def check(*overrides: str) -> dict[str, Finding]:
+def check(*overrides: str) -> dict[str, CheckFinding]:
     def probe(folders: Sequence[str]) -> dict[str, dict[str, str]]:
         return {
             folder: {"refusal": "no layers"} if folder.endswith("bert") else {"path": "quickly"} for folder in folders

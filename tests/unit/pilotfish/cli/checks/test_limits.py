@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 
 from pilotfish.cli.checks import limits
-from pilotfish.cli.checks.finding import Finding, Severity
+from pilotfish.cli.checks.finding import CheckFinding, Severity
 from pilotfish.cli.checks.limits import check_cores, check_limits
 from pilotfish.config import Config, load_config
 
 
-def findings(config: Config, shared_memory: Path = Path("/")) -> dict[str, Finding]:
+def findings(config: Config, shared_memory: Path = Path("/")) -> dict[str, CheckFinding]:
     return {finding.check: finding for finding in check_limits(config, shared_memory)}
 
 
 def test_a_quota_is_told_and_a_single_core_is_few() -> None:
-    assert check_cores(4, 64) == Finding("cores", Severity.OK, "4 of 64 may be used")
+    assert check_cores(4, 64) == CheckFinding("cores", Severity.OK, "4 of 64 may be used")
     assert check_cores(8, 8).found == "8"
     assert check_cores(1, 64).verdict is Severity.WARNING
 

@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from pilotfish.cli.checks.finding import Finding, Severity
+from pilotfish.cli.checks.finding import CheckFinding, Severity
 from pilotfish.cli.checks.model_cache import check_model_cache
 from pilotfish.config import load_config
 
 Usage = namedtuple("Usage", "total used free")
 
 
-def check(cache: Path, *overrides: str) -> list[Finding]:
+def check(cache: Path, *overrides: str) -> list[CheckFinding]:
     return list(check_model_cache(load_config(overrides=[f"cache_dir={cache}", *overrides])))
 
 
 def test_a_folder_that_is_not_there_yet_is_looked_at_and_not_made(tmp_path: Path) -> None:
-    cache, model = check(tmp_path / "a" / "b")
+    cache, model, *_ = check(tmp_path / "a" / "b")
     assert cache.verdict is Severity.OK
     assert model.verdict is Severity.WARNING
     assert "pilotfish models pull smollm2-135m-instruct" in model.advice
@@ -43,6 +43,26 @@ def test_a_local_model_is_found_and_an_unknown_one_is_a_problem(tmp_path: Path) 
     (tmp_path / "config.json").touch()
     _, *models = check(tmp_path, f"target.model={tmp_path}", "draft.model=no such")
     assert sorted(model.verdict for model in models) == [Severity.OK, Severity.PROBLEM]
+
+
+def test_a_head_that_is_not_here_is_told(tmp_path: Path) -> None:
+    def found(*settings: str) -> CheckFinding:
+        *_, head = check(tmp_path / "cache", *settings)
+        assert head.check == "head"
+        return head
+
+    assert found().verdict is Severity.OK, "the one that comes with Pilotfish"
+    for settings in (
+        ("target.drafter.proposer=eagle3", f"target.drafter.model={tmp_path}"),
+        ("draft.proposer=eagle3", f"draft.head={tmp_path}"),
+    ):
+        assert "hf download" in found(*settings).found
+        (tmp_path / "config.json").touch()
+        assert "no *.safetensors" in found(*settings).found
+        (tmp_path / "model.safetensors").touch()
+        assert found(*settings).verdict is Severity.OK
+        (tmp_path / "model.safetensors").unlink()
+        (tmp_path / "config.json").unlink()
 
 
 def test_an_adapter_that_cannot_be_merged_is_found_before_a_start(tmp_path: Path) -> None:

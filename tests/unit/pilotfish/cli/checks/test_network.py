@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from pilotfish.cli.checks.finding import Finding, Severity
+from pilotfish.cli.checks.finding import CheckFinding, Severity
 from pilotfish.cli.checks.network import check_network, check_proxies
 from pilotfish.config import load_config
 
@@ -18,7 +18,7 @@ def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name.upper(), raising=False)
 
 
-def check(*overrides: str) -> dict[str, Finding]:
+def check(*overrides: str) -> dict[str, CheckFinding]:
     return {finding.check: finding for finding in check_network(load_config(overrides=overrides))}
 
 

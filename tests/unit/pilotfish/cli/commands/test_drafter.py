@@ -82,7 +82,7 @@ def test_what_cannot_be_promoted_says_why(folder: Path) -> None:
 
 def test_a_request_is_forgotten_and_versions_that_learned_from_it_are_named(folder: Path) -> None:
     ring = Ring(folder / "ring", max_bytes=10_000, max_age_s=60, key=bytes(32))
-    ring.append(LearnedText("req-1", "ab12", 1, (1, 2), Features(0, 2, b"1234"), 0, finished_at=1.8e9))
+    ring.append(LearnedText("req-1", "ab12", 1, (1, 2), Features(0, 2, b"1234"), finished_at=1.8e9))
     for parent in (0, 1):
         add(folder, parent, learned_from=("req-1",) if parent else ())
     forgotten = run(folder, "forget", "req-1")

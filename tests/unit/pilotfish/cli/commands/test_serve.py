@@ -1,4 +1,4 @@
-"""`pilotfish serve --emulate`: what is checked before anything starts."""
+"""`pilotfish serve`: what is checked before anything starts."""
 
 import pytest
 from click.testing import Result
@@ -44,6 +44,24 @@ def test_ports_that_are_not_used_are_told(started: list[Config], how: tuple[str,
     assert "draft.port not used" in result.output
     assert "target.port" not in result.output
     assert "not used" not in serve(*emulated, "--set", "target.port=0").output  # any free one is what it gets
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("target.drafter.proposer=eagle3", "target.drafter.model=org/head"),
+        ("draft.proposer=eagle3", "draft.head=org/head"),
+    ],
+)
+def test_a_head_that_is_not_here_is_named_before_a_model_is_fetched(
+    started: list[Config], settings: tuple[str, ...]
+) -> None:
+    result = serve("org/model", *(word for setting in settings for word in ("--set", setting)))
+    assert result.exit_code == 1
+    told = " ".join(result.output.split())
+    assert "'org/head' is no folder of a draft head" in told
+    assert "hf download ORG/HEAD --local-dir FOLDER" in told
+    assert not started
 
 
 def test_up_is_the_same_command(started: list[Config]) -> None:

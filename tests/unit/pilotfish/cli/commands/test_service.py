@@ -15,7 +15,7 @@ runner = CliRunner()
 def executed(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The commands that would have taken this process's place."""
     commands: list[list[str]] = []
-    monkeypatch.setattr(os, "execv", lambda _, command: commands.append(command))
+    monkeypatch.setattr(os, "execve", lambda _, command, _environment: commands.append(command))
     return commands
 
 

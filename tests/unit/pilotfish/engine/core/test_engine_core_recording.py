@@ -53,7 +53,7 @@ def test_features_are_those_of_the_tokens_that_they_are_kept_with(
 
     core = make_core(make_drafter, deterministic=True, max_draft_tokens=12, kv_cache_tokens=kv_cache_tokens)
     kept: list[LearnedText] = []
-    recorder = Recorder(kept.append, lambda values: encode_features(values, 0), max_bytes=1 << 30)
+    recorder = Recorder(kept.append, lambda values: encode_features(torch.cat(list(values)), 0), max_bytes=1 << 30)
     core.learn(recorder, HeadVersions(lambda: 0, lambda _: lambda: None))
     texts: dict[str, list[int]] = {}
     for turn in range(2):  # the second on prefixes from the cache

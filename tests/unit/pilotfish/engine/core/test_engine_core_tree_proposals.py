@@ -23,8 +23,8 @@ def expected_tree(
     model: LlamaForCausalLM, text: Sequence[int], depth: int, request: TreeRequest
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Greedy: token ids and parents, one forward over the whole text for each node."""
-    growing = GrowingTree(request.branching)
-    for _ in range(min(depth, request.max_nodes)):
+    growing = GrowingTree(request.branching, request.row_price)
+    while growing.num_levels < min(depth, request.max_nodes) and growing.frontier:
         level = []
         for node in growing.frontier:
             log_probs = model(torch.tensor([[*text, *growing.path(node)]])).logits[0, -1].log_softmax(-1)
@@ -41,7 +41,11 @@ def the_proposal(events: Sequence[Event], sequence_id: int = 1) -> Proposal:
 
 
 @pytest.mark.parametrize("depth", [1, 2, 4])
-@pytest.mark.parametrize("request_", [TreeRequest(8, 3), TreeRequest(3, 2), TreeRequest(8, 1)], ids=str)
+@pytest.mark.parametrize(
+    "request_",
+    [TreeRequest(8, 3), TreeRequest(3, 2), TreeRequest(8, 1), TreeRequest(8, 3, 0.01), TreeRequest(8, 3, 0.9)],
+    ids=str,
+)
 def test_the_tree_is_the_likeliest_one(
     make_core: MakeCore, tiny_llama: LlamaForCausalLM, depth: int, request_: TreeRequest
 ) -> None:

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from pilotfish.drafters.grammar.draft import GrammarDrafter
-from pilotfish.engine.core.block_pool import BlockPool
+from pilotfish.engine.core.cache.block_pool import BlockPool
+from pilotfish.engine.core.cache.kv_cache import KVCache
 from pilotfish.engine.core.drafts import Drafts, ForcedSpan
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.forced_drafts import ForcedDrafts, joined
 from pilotfish.engine.core.grammars import Grammars
-from pilotfish.engine.core.kv_cache import KVCache
 from pilotfish.engine.core.sequence import EngineSequence
 from pilotfish.messages import Decode, Event, OpenSequence, Verdict, Verify
 from pilotfish.speculation.rounds import Round, verify

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from pilotfish.engine.core.block_pool import BlockPool
+from pilotfish.engine.core.cache.block_pool import BlockPool
+from pilotfish.engine.core.cache.kv_cache import KVCache
 from pilotfish.engine.core.drafts import Drafts
-from pilotfish.engine.core.kv_cache import KVCache
 from pilotfish.engine.core.scheduler import LONG_IDLE_NS, PATIENCE_NS, Scheduler, num_prefill_rows
 from pilotfish.engine.core.sequence import EngineSequence
 from pilotfish.messages import Decode, OpenSequence

@@ -112,6 +112,33 @@ def test_the_drafts_are_those_of_the_head_beside_the_target(
     }
 
 
+def test_a_priced_tree_is_the_part_of_a_larger_one_that_is_worth_its_rows(
+    target: EngineCore, make_head_core: MakeHeadCore
+) -> None:
+    rounds = Rounds(target, make_head_core(), GREEDY, None)
+    rounds.start(PROMPTS)
+
+    def drafted(row_price: float) -> set[tuple[int, tuple[int, ...]]]:
+        asking = Rounds(target, make_head_core(), GREEDY, TreeRequest(8, 3, row_price))
+        asking.texts, asking.verdicts = rounds.texts, rounds.verdicts
+        asking.told = {number: len(text) for number, text in rounds.texts.items()}
+        for number, text in rounds.texts.items():
+            asking.head.submit(OpenSequence(number, tuple(text), GREEDY))
+            asking.head.submit(asking.propose(number))
+        return {
+            (answer.sequence_id, tuple(answer.draft_token_ids[node] for node in path))
+            for answer in settle(asking.head)
+            if isinstance(answer, Proposal)
+            for path in DraftTree.of_message(answer.parents, len(answer.draft_token_ids)).paths
+            if path
+        }
+
+    cheap, dear, dearest = (drafted(row_price) for row_price in (0.001, 0.1, 1.0))
+    assert cheap > dear > dearest
+    assert {number for number, _ in dearest} == set(range(len(PROMPTS)))
+    assert len(dearest) == len(PROMPTS), "the best token alone"
+
+
 def test_who_follows_its_rounds_waits_for_no_prompt(target: EngineCore, make_head_core: MakeHeadCore) -> None:
     long_prompt = tuple(5 + number % 50 for number in range(110))
     rounds = Rounds(target, make_head_core(max_batch_tokens=256), GREEDY, None)

@@ -10,7 +10,7 @@ from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.scheduler import LONG_IDLE_NS
 from pilotfish.features import FeatureRequest
 from pilotfish.messages import CloseSequence, Decode, OpenSequence, Proposal, Propose, SequenceError
-from pilotfish.types import SequenceErrorCode
+from pilotfish.types import SequenceErrorCode, TreeRequest
 from tests.support.engine_events import TICK_NS
 from tests.support.head_rounds import GREEDY, NUM_DRAFTS, PROMPTS, VOCAB, MakeHeadCore, Rounds, ask, drafts_of
 
@@ -109,6 +109,17 @@ def test_a_sequence_between_two_rounds_is_not_forgotten_for_a_later_one(
             True,
             False,
         ]
+
+
+def test_trees_take_as_many_blocks_as_they_grow_through(running: Rounds, make_head_core: MakeHeadCore) -> None:
+    """Not those of all the nodes that the target may verify."""
+    text, features, tree = tuple(running.texts[0]), running.all_features(), TreeRequest(32, 4, 0.01)
+    core = make_head_core(kv_cache_tokens=128)
+    for number in (1, 2):
+        first = Propose(number, len(text), (), 4, features, tree)
+        assert drafts_of(ask(core, OpenSequence(number, text, GREEDY), first))
+    for _ in range(3):
+        assert all(drafts_of(ask(core, Propose(number, len(text), (), 4, None, tree))) for number in (1, 2))
 
 
 def test_nobody_is_forgotten_for_one_that_gets_no_drafts_even_so(running: Rounds, make_head_core: MakeHeadCore) -> None:

@@ -16,6 +16,7 @@ class World:
         self.serving = self.drafting = 0
         self.damaged: set[int] = set()
         self.num_prepared = 0
+        self.now = 0.0
 
     def prepare(self, number: int) -> Exchange:
         self.num_prepared += 1
@@ -40,7 +41,7 @@ def follow(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
     made: list[HeadVersions] = []
 
     def make() -> HeadVersions:
-        made.append(HeadVersions(lambda: world.serving, world.prepare))
+        made.append(HeadVersions(lambda: world.serving, world.prepare, clock=lambda: world.now))
         return made[-1]
 
     yield make
@@ -94,6 +95,22 @@ def test_a_version_that_cannot_be_taken_is_refused_once(
     heads.look()
     assert heads.take()
     assert heads.version == 1
+
+
+def test_a_version_that_was_mended_is_taken_after_a_while(world: World, follow: Callable[[], HeadVersions]) -> None:
+    heads = follow()
+    world.damaged, world.serving = {1}, 1
+    heads.look()
+    world.damaged = set()
+    heads.look()
+    assert not heads.take()
+    world.now += head_versions._RETRY_S
+    heads.look()
+    assert heads.take()
+    assert heads.version == 1
+    world.now += head_versions._RETRY_S
+    heads.look()
+    assert not heads.take()
 
 
 def test_the_watch_looks_by_itself(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

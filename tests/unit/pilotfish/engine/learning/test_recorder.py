@@ -1,7 +1,7 @@
 """The recorder's thread: what it writes, what it drops, and that nothing ends it."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
@@ -22,8 +22,9 @@ class Values:
         self.nbytes = len(values)
 
 
-def encode(values: Values) -> Features:
-    return Features(0, len(values.data), values.data)
+def encode(values: Sequence[Values]) -> Features:
+    data = b"".join(each.data for each in values)
+    return Features(0, len(data), data)
 
 
 @contextmanager
@@ -53,6 +54,17 @@ def test_a_steps_rows_go_to_their_sequences() -> None:
         ("request 1", (1, 2, 3, 4, 5), Features(0, 5, bytes((10, 20, 30, 70, 99)))),
         ("request 2", (7, 8, 9), Features(4, 3, bytes((40, 50, 60)))),
     ]
+
+
+def test_a_prompts_beginning_that_was_not_computed_is_that_of_a_prompt_before() -> None:
+    kept: list[LearnedText] = []
+    with recording(kept) as recorder:
+        recorder.add([Piece(recorder.open(opened(1)), 0, [1, 2, 3, 4])], Values(10, 20, 30, 40))
+        recorder.close(CloseSequence(1, is_finished=True))
+        recorder.add([Piece(recorder.open(opened(2)), 1, [2, 7, 8])], Values(21, 70, 80))
+        recorder.close(CloseSequence(2, is_finished=True))
+    assert [(text.token_ids, text.prompt_len) for text in kept] == [((1, 2, 3, 4), 2), ((1, 2, 7, 8), 2)]
+    assert kept[1].features == Features(0, 4, bytes((10, 21, 70, 80)))
 
 
 def test_only_what_came_to_its_end_is_kept() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from pilotfish.engine.learning.recording import MAX_TEXT_TOKENS, Recording
 from pilotfish.features import Features
-from pilotfish.messages import OpenSequence, Proposal
+from pilotfish.messages import OpenSequence
 from pilotfish.types import SamplingParams
 
 NUM_PROMPT = 4
@@ -91,41 +91,6 @@ def test_a_prompt_alone_is_nothing_to_learn_from() -> None:
     assert mine.text(0.0) is None
     add(mine, 0, NUM_PROMPT + 1)
     assert mine.text(0.0) is None
-
-
-def test_rounds_are_those_of_the_last_version() -> None:
-    mine = recording()
-    add(mine, 0, 9)
-    for version, num_accepted in [(0, 4), (2, 1), (2, 3)]:
-        mine.count(version, num_accepted)
-    text = mine.text(0.0)
-    assert text is not None
-    assert (text.drafter_version, text.num_rounds, text.num_accepted_tokens) == (2, 2, 4)
-
-
-@pytest.mark.parametrize(
-    ("start", "committed", "parents", "counts"),
-    [
-        (9, (5, 6, 7, 1), (), (1, 3)),
-        (9, (5, 1), (), (1, 1)),
-        (9, (1,), (), (1, 0)),
-        (8, (5, 6, 7, 1), (), (0, 0)),  # on another text
-        (9, (), (), (0, 0)),
-        (9, (5, 7, 1), (-1, -1, 0), (1, 2)),  # a tree: 5 and 6 begin, 7 follows 5
-        (9, (6, 7), (-1, -1, 0), (1, 1)),
-    ],
-)
-def test_what_is_committed_shows_what_a_proposal_was_worth(
-    start: int, committed: tuple[int, ...], parents: tuple[int, ...], counts: tuple[int, int]
-) -> None:
-    mine = recording()
-    add(mine, 0, 9)
-    mine.propose(Proposal(1, 9, (5, 6, 7), parents=parents, drafter_version=3))
-    mine.settle(start, committed)
-    mine.settle(start, committed)  # a proposal counts once
-    text = mine.text(0.0)
-    assert text is not None
-    assert (text.num_rounds, text.num_accepted_tokens) == counts
 
 
 def test_equal_prompts_have_one_digest_wherever_the_text_begins() -> None:

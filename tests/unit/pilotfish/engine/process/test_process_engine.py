@@ -82,7 +82,7 @@ async def test_an_engine_that_does_not_read_is_noticed(engine: ProcessEngine, mo
     finally:
         os.kill(engine.pid, signal.SIGCONT)
     monkeypatch.undo()
-    await asyncio.wait_for(until_idle(engine), 10)
+    await until_idle(engine)
 
 
 async def test_nonsense_from_the_engine_ends_it(engine: ProcessEngine) -> None:
@@ -119,7 +119,7 @@ async def test_an_engine_that_is_never_ready_is_ended(monkeypatch: pytest.Monkey
     before = set(psutil.Process().children())
     with pytest.raises(UnavailableError, match="not ready after 0 s"):
         await ProcessEngine.start(Config(), "target", worker_module=WORKER)
-    assert set(psutil.Process().children()) == before
+    assert set(psutil.Process().children()) <= before
 
 
 async def test_a_failed_start_raises_what_the_engine_raised() -> None:
@@ -159,5 +159,6 @@ async def test_a_cancelled_start_leaves_nothing() -> None:
     starting.cancel()
     await asyncio.wait((starting,))
     assert starting.cancelled()
-    assert set(this.children()) == before
-    assert this.num_fds() == num_descriptors
+    # Servers of tests that ran before may close theirs meanwhile.
+    assert set(this.children()) <= before
+    assert this.num_fds() <= num_descriptors

@@ -9,15 +9,15 @@ from pilotfish.errors import ConfigError
 from pilotfish.models.native import build
 from pilotfish.models.native.build import (
     VARIANTS,
+    KernelVariant,
     NativeKernelsUnavailableError,
-    Variant,
     find_kernels,
     find_prebuilt,
     prebuild,
     require_kernels,
 )
 
-_, V4, V3 = VARIANTS
+AMX, BF16, V4, _, V3 = VARIANTS
 
 
 @pytest.fixture
@@ -36,8 +36,13 @@ def processor(tmp_path: Path, *features: str) -> Path:
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
-def test_the_best_that_the_processor_can_run(variant: Variant, folder: Path, tmp_path: Path) -> None:
-    assert find_prebuilt(folder, processor(tmp_path, "sse2", *variant.needs)) == variant.library(folder)
+def test_the_best_that_the_processor_can_run(variant: KernelVariant, folder: Path, tmp_path: Path) -> None:
+    here = processor(tmp_path, "sse2", *variant.needs)
+    assert find_prebuilt(folder, here, "amx" if variant is AMX else "auto") == variant.library(folder)
+
+
+def test_tiles_are_not_taken_untried(folder: Path, tmp_path: Path) -> None:
+    assert find_prebuilt(folder, processor(tmp_path, *AMX.needs)) == BF16.library(folder)
 
 
 def test_the_one_that_the_configuration_names(folder: Path, tmp_path: Path) -> None:

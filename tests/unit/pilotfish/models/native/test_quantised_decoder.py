@@ -10,15 +10,14 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from pilotfish.config import CpuKernels, Quantization
-from pilotfish.models.attention.paged import SequenceSlice
-from pilotfish.models.decoder import StepInput
+from pilotfish.config import Quantization
 from pilotfish.models.determinism import blocks_needed, is_batch_invariant
 from pilotfish.models.native import build
-from pilotfish.models.native.build import CPUINFO, FLAGS, VARIANTS
+from pilotfish.models.native.build import CPUINFO, FLAGS, VARIANTS, variants_here
 from pilotfish.models.native.decoder import NativeDecoder
 from pilotfish.models.native.layout import Format, unsupported_reason
 from pilotfish.models.native.quantise import quantise_as
+from tests.support.native_kernels import NamedKernels, compiled_for, logits_in_steps
 from tests.support.quantised_weights import dequantise
 from tests.support.tiny_models import tiny_model
 
@@ -50,36 +49,31 @@ def native(
     model: PreTrainedModel,
     cache: Path,
     quantization: Quantization = "none",
-    kernels: CpuKernels = "auto",
+    kernels: NamedKernels = "auto",
     num_threads: int = 2,
 ) -> NativeDecoder:
     assert unsupported_reason(model, quantization) is None
-    decoder = NativeDecoder(
-        copy.deepcopy(model),
-        max_context_tokens=128,
-        num_threads=num_threads,
-        cache_dir=cache,
-        quantization=quantization,
-        kernels=kernels,
-    )
+    with compiled_for(kernels) as named:
+        decoder = NativeDecoder(
+            copy.deepcopy(model),
+            max_context_tokens=128,
+            num_threads=num_threads,
+            cache_dir=cache,
+            quantization=quantization,
+            kernels=named,
+        )
     decoder.allocate(blocks_needed())
     return decoder
 
 
 def logits(decoder: NativeDecoder, cuts: list[int]) -> Tensor:
-    parts, start = [], 0
-    for size in cuts:
-        rows = range(start, start + size)
-        step = StepInput(TOKENS[start : start + size], rows, [SequenceSlice(0, size, start, [7, 3, 5, 9])], range(size))
-        parts.append(decoder.forward(step).clone())
-        start += size
-    return torch.cat(parts)
+    return logits_in_steps(decoder, TOKENS, cuts)
 
 
 @pytest.mark.parametrize("quantization", ["int8", "int4"])
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "mistral"])
 def test_lossless_gives_the_logits_of_the_restored_weights(
-    kind: str, quantization: Quantization, kernel_cache: Path, kernels: CpuKernels
+    kind: str, quantization: Quantization, kernel_cache: Path, kernels: NamedKernels
 ) -> None:
     model = restored(tiny(kind), quantization)
     ours = native(model, kernel_cache, "lossless", kernels)
@@ -92,7 +86,7 @@ def test_lossless_gives_the_logits_of_the_restored_weights(
 @pytest.mark.parametrize("quantization", ["int8", "int4"])
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "mistral"])
 def test_inputs_of_eight_bits_give_nearly_those_logits(
-    kind: str, quantization: Quantization, kernel_cache: Path, kernels: CpuKernels
+    kind: str, quantization: Quantization, kernel_cache: Path, kernels: NamedKernels
 ) -> None:
     model = tiny(kind)
     ours = native(model, kernel_cache, quantization, kernels)
@@ -109,7 +103,7 @@ def test_inputs_of_eight_bits_give_nearly_those_logits(
 
 @pytest.mark.parametrize("quantization", ["none", "lossless", "int8", "int4"])
 def test_many_inputs_in_pieces_give_the_same_logits_for_any_number_of_rows(
-    quantization: Quantization, kernel_cache: Path, kernels: CpuKernels
+    quantization: Quantization, kernel_cache: Path, kernels: NamedKernels
 ) -> None:
     """Linears of more inputs than several tiles of rows read at once; of bfloat16, the last block is half a one."""
     wide = {"intermediate_size": 1136 if quantization == "none" else 1120}
@@ -154,6 +148,20 @@ def runs_here(march: str) -> bool:
     """Whether this processor has what a variant needs."""
     needs = {variant.name: variant.needs for variant in VARIANTS}
     return march not in needs or needs[march] <= set(CPUINFO.read_text(encoding="utf-8").split())
+
+
+def test_quads_of_bytes_have_the_sums_of_shorts(kernel_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """AVX-VNNI's products, beside those of processors that have AVX2 alone."""
+    of_avx2 = {variant.name: variant for variant in variants_here("avx2")}
+    if "x86-64-v3-vnni" not in of_avx2:
+        pytest.skip("this processor has no AVX-VNNI")
+    quantizations: list[Quantization] = ["int8", "int4"]
+    for quantization in quantizations:
+        found = logits(native(tiny("llama"), kernel_cache, quantization, "avx2"), CUTS[0])
+        with monkeypatch.context() as patched:
+            patched.setattr(build, "VARIANTS", (of_avx2["x86-64-v3"],))
+            plain = native(tiny("llama"), kernel_cache, quantization, "avx2")
+            assert torch.equal(logits(plain, CUTS[0]), found)
 
 
 def formats_of(decoder: NativeDecoder) -> set[str]:

@@ -10,11 +10,13 @@ from torch import Tensor
 
 from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import StepInput
-from pilotfish.models.native.build import SOURCE, find_compiler
+from pilotfish.models.native.build import find_compiler
 from pilotfish.models.native.decoder import NativeDecoder
 from pilotfish.types import BLOCK_SIZE
+from tests.support.native_kernels import built_program
 from tests.support.tiny_llama import tiny_llama
 
+HERE = Path(__file__).parent
 VOCAB = 512
 NUM_STEPS = 40
 CROWD = 4 * (os.cpu_count() or 1)
@@ -56,21 +58,10 @@ def test_a_team_that_fights_for_its_cores_computes_the_same_bits(kernel_cache: P
     assert torch.equal(decoded(kernel_cache, CROWD), alone)
 
 
-def built(name: str, folder: Path, *flags: str) -> Path:
-    """A program beside this file that uses the kernels' headers."""
-    compiler = find_compiler()
-    if compiler is None:
-        pytest.skip("no C++ compiler")
-    program, source = folder / name, Path(__file__).with_name(f"{name}.cpp")
-    command = [compiler, "-std=c++17", "-pthread", *flags, f"-I{SOURCE.parent}", "-o", str(program), str(source)]
-    subprocess.run(command, check=True)
-    return program
-
-
 def test_a_helper_that_stays_away_is_overtaken_and_comes_back(tmp_path: Path) -> None:
     """Of the team alone, as only luck brings the kernels to this: team_takeover.cpp holds a helper within an item."""
-    program = built("team_takeover", tmp_path, "-Wall", "-Werror")
-    told = subprocess.run([program], check=True, capture_output=True, text=True, timeout=60).stdout.splitlines()
+    program = built_program(HERE / "team_takeover.cpp", tmp_path, "-Wall", "-Werror")
+    told = subprocess.run([program], check=True, capture_output=True, text=True, timeout=240).stdout.splitlines()
     by_caller = " ".join("c" * 16)
     away = [f"{phase}: {by_caller}" for phase in ("overtaken", "without it", "without it, in one part")]
     assert told[:-1] == [*away, "settled", away[0]]
@@ -83,10 +74,10 @@ def test_a_helper_that_stays_away_is_overtaken_and_comes_back(tmp_path: Path) ->
 def test_nothing_races_but_what_an_overtaken_helper_reads(tmp_path: Path) -> None:
     if not has_thread_sanitizer(tmp_path):
         pytest.skip("no C++ compiler with ThreadSanitizer")
-    program = built("linear_races", tmp_path, "-O1", "-g1", "-march=native", "-fsanitize=thread")
-    suppressions = Path(__file__).with_name("thread_sanitizer.supp")
+    program = built_program(HERE / "linear_races.cpp", tmp_path, "-O1", "-g1", "-march=native", "-fsanitize=thread")
+    suppressions = HERE / "thread_sanitizer.supp"
     environment = {"TSAN_OPTIONS": f"suppressions={suppressions}"}
-    result = subprocess.run([program], check=False, capture_output=True, text=True, timeout=60, env=environment)
+    result = subprocess.run([program], check=False, capture_output=True, text=True, timeout=240, env=environment)
     if "FATAL: ThreadSanitizer" in result.stderr:
         pytest.skip(f"ThreadSanitizer does not run here: {result.stderr.splitlines()[0]}")
     assert result.returncode == 0, result.stderr

@@ -152,3 +152,40 @@ def test_what_is_not_written_does_not_stay_open(source: str, content: str) -> No
     with pytest.raises(InvalidRequestError) as failure:
         ChatTemplate(source, {}).render([ChatMessage("user", content)], options=TemplateOptions(False, True))
     assert failure.value.param == "continue_final_message"
+
+
+TURNS = [ChatMessage(*turn) for turn in (("system", "a"), ("user", "b"), ("system", " c "), ("user", "d"))]
+WRITTEN = "{{ m.role }}:{{ m.content }}|"
+REFUSED = "{% if m.role == 'system' and not loop.first %}{{ raise_exception('not at the beginning') }}{% endif %}"
+LEFT_OUT = "{% if m.role != 'system' or loop.first %}" + WRITTEN + "{% endif %}"
+
+
+@pytest.mark.parametrize(
+    ("turn", "expected"),
+    [
+        (WRITTEN, "system:a|user:b|system: c |user:d|"),
+        (REFUSED + WRITTEN, "system:a\n\n c |user:b|user:d|"),
+        (LEFT_OUT, "system:a\n\n c |user:b|user:d|"),
+    ],
+    ids=["takes", "refuses", "leaves out"],
+)
+def test_system_messages_that_a_template_does_not_take_are_in_the_first(turn: str, expected: str) -> None:
+    template = ChatTemplate("{% for m in messages %}" + turn + "{% endfor %}", {})
+    assert template.render(TURNS) == expected
+    open_end = TemplateOptions(False, True)
+    assert template.render(TURNS, options=open_end) == expected.removesuffix("|")
+    with pytest.raises(InvalidRequestError):
+        ChatTemplate("{{ raise_exception('no') }}", {}).render(TURNS)
+
+
+def test_no_other_message_stays_open_for_a_system_message_that_does_not_take_the_end() -> None:
+    template = ChatTemplate("{% for m in messages %}" + REFUSED + WRITTEN + "{% endfor %}", {})
+    with pytest.raises(InvalidRequestError, match="not at the beginning"):
+        template.render(TURNS[:3], options=TemplateOptions(False, True))
+
+
+def test_documents_are_a_requests() -> None:
+    template = ChatTemplate("{% for d in documents or [] %}{{ d.text }}{% endfor %}", {})
+    assert template.variables == {"documents"}
+    assert template.render(HELLO) == ""
+    assert template.render(HELLO, options=TemplateOptions(variables={"documents": [{"text": "sea"}]})) == "sea"

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 
 from pilotfish.errors import InvalidRequestError
@@ -25,6 +27,8 @@ GREEDY = SamplingParams(temperature=0)
         (Propose(1, 3, (), 2, tree=TreeRequest(3, 2)), "a tree of 3 draft tokens wanted; 1 to 2"),
         (Propose(1, 3, (), 2, tree=TreeRequest(0, 2)), "a tree of 0 draft tokens wanted"),
         (Decode(1, 3, 5, 2, tree=TreeRequest(2, 0)), "branching is 0"),
+        (Propose(1, 3, (), 2, tree=TreeRequest(2, 2, 1.5)), "row_price is 1.5"),
+        (Propose(1, 3, (), 2, tree=TreeRequest(2, 2, math.nan)), "row_price is nan"),
         (Verify(1, 3, (10,)), "draft token id 10"),
         (Verify(1, 3, (1, 2), (SparseDistribution((1,), (1.0,)),)), "2 draft tokens with 1 distributions"),
         (Verify(1, 3, (1,), (SparseDistribution((10,), (1.0,)),)), "token id of a draft distribution 10"),

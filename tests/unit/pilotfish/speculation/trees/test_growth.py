@@ -24,6 +24,22 @@ def test_the_likeliest_paths_are_expanded_and_kept():
     assert grown.tree.parents == (-1, -1, 0, 1)
 
 
+def test_what_is_too_unlikely_is_neither_expanded_nor_kept():
+    tree = GrowingTree(width=3, min_confidence=0.25)
+    tree.extend([candidates(0.6, 0.3, 0.1)])
+    assert tree.frontier == (0, 1)
+    tree.extend([candidates(0.5, 0.4), candidates(0.9, 0.1)])  # 0.3, 0.24; 0.27, 0.03
+    assert tree.frontier == (3, 5)
+    assert tree.finish(max_nodes=9).nodes == (0, 1, 3, 5)
+
+
+def test_the_best_node_is_kept_however_unlikely():
+    tree = GrowingTree(width=3, min_confidence=0.9)
+    tree.extend([candidates(0.6, 0.3)])
+    assert tree.frontier == ()
+    assert tree.finish(max_nodes=9).nodes == (0,)
+
+
 def test_no_other_tree_of_that_size_is_worth_more():
     generator = random.Random(5)
     for _ in range(30):

@@ -22,9 +22,10 @@ from pilotfish.training.data import synthesise as synthesis
 from pilotfish.training.data.conversations import Conversation
 from pilotfish.training.data.extract import FeatureExtractor
 from pilotfish.training.data.prompts import Prompt
-from pilotfish.training.data.recorder import Recorder, SummingDecoder, build_recorded_core
+from pilotfish.training.data.recorder import FeatureRecorder, SummingDecoder, build_recorded_core
 from pilotfish.training.data.samples import Sample, SampleStore
-from pilotfish.training.data.synthesise import SynthesisConfig, Synthesiser, user_turn_prefix
+from pilotfish.training.data.synthesise import SynthesisConfig, Synthesiser
+from pilotfish.training.data.user_turn import user_turn_prefix
 from pilotfish.types import ModelInfo
 from tests.unit.pilotfish.training.conftest import KilledError
 
@@ -45,7 +46,7 @@ def target(target_folder: Path) -> tuple[LoadedModel, Decoder]:
     return loaded, TransformersDecoder(loaded.model, deterministic=False, max_context_tokens=512)
 
 
-def engine(target_folder: Path) -> tuple[EngineCore, Recorder]:
+def engine(target_folder: Path) -> tuple[EngineCore, FeatureRecorder]:
     return build_recorded_core(*target(target_folder), LAYERS, num_sequences=8)
 
 
@@ -83,7 +84,7 @@ def test_what_the_engine_computed_is_what_extraction_would_compute(
 ) -> None:
     """Of prompts in chunks, from the prefix cache and after a preemption, and of answers however they end."""
     decoder = SummingDecoder(target(target_folder)[1])
-    recorder = Recorder(decoder, LAYERS)
+    recorder = FeatureRecorder(decoder, LAYERS)
     few_blocks = EngineConfig(kv_cache_tokens=640, max_sequences=8, max_batch_tokens=64)
     info = ModelInfo(model_id="tiny", tokenizer_fingerprint="", vocab_size=258, max_context_tokens=512)
     core = EngineCore(decoder, few_blocks, info, features=recorder)

@@ -7,10 +7,30 @@ import torch
 
 from pilotfish.drafters.eagle3.checkpoint import save_eagle3
 from pilotfish.drafters.eagle3.module import Eagle3Head
+from pilotfish.training.online import service
 from tests.support.tiny_models import tiny_eagle3_config
 
 HIDDEN, VOCAB = 24, 258
 """Of `target_folder`."""
+
+
+@pytest.fixture(autouse=True)
+def same_priority(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the process that runs the tests."""
+    monkeypatch.setattr(service, "yield_to_others", lambda: None)
+
+
+@pytest.fixture
+def learning(tmp_path: Path, target_folder: Path, head: Path) -> list[str]:
+    """Settings with which the tiny target's head learns in a folder of its own."""
+    return [
+        f"target.model={target_folder}",
+        "target.drafter.proposer=eagle3",
+        f"target.drafter.model={head}",
+        "draft.learning.enabled=true",
+        f"draft.learning.folder={tmp_path / 'learning'}",
+        f"cache_dir={tmp_path / 'cache'}",
+    ]
 
 
 @pytest.fixture(scope="session")

@@ -38,6 +38,11 @@ def test_a_kind_that_was_not_learned_from_may_lose_a_little(loss: float, is_bett
         assert verdict.reason == "worse by 2.2% on kind old"
 
 
+def test_a_loss_within_its_error_is_chance() -> None:
+    for noise, is_better in ((0.1, False), (0.5, True)):
+        assert examine([*pairs("new", 0.3), *pairs("old", -0.1, noise=noise)], {"new"}).is_better is is_better
+
+
 def test_small_losses_do_not_add_up() -> None:
     learned, lost = pairs("new", 0.3), pairs("old", -0.02)
     assert examine([*learned, *lost], {"new"}, [*learned, *lost]).is_better

@@ -16,7 +16,7 @@ VALUES = torch.randn(6, 3 * HIDDEN, generator=torch.Generator().manual_seed(0))
 def text(
     prompt_len: int, *, tokens: tuple[int, ...] = (5, 6, 7, 8, 9, 4), features: Features | None = None
 ) -> LearnedText:
-    return LearnedText("id", "kind", prompt_len, tokens, features or encode_features(VALUES, 100), 0)
+    return LearnedText("id", "kind", prompt_len, tokens, features or encode_features(VALUES, 100))
 
 
 def test_each_row_is_labelled_with_the_token_that_follows() -> None:

@@ -21,16 +21,8 @@ from pilotfish.training.online.service import learn, main
 
 
 @pytest.fixture
-def settings(tmp_path: Path, target_folder: Path, head: Path) -> list[str]:
-    values = (
-        f"target.model={target_folder}",
-        "target.drafter.proposer=eagle3",
-        f"target.drafter.model={head}",
-        "draft.learning.enabled=true",
-        f"draft.learning.folder={tmp_path / 'learning'}",
-        f"cache_dir={tmp_path / 'cache'}",
-    )
-    return [part for value in values for part in ("--set", value)]
+def settings(learning: list[str]) -> list[str]:
+    return [part for value in learning for part in ("--set", value)]
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -39,9 +31,9 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 @pytest.fixture(autouse=True)
-def same_priority(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Of the process that runs the tests, also its signals."""
-    monkeypatch.setattr(os, "nice", lambda _: None)
+def same_signals_and_logging(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Of the process that runs the tests."""
+    monkeypatch.setattr(service, "configure_logging", lambda *_: None)
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
     for number, handler in before.items():
@@ -85,11 +77,13 @@ def test_errors_are_told_once_each_and_tried_again(
     monkeypatch.setattr(service, "RETRY_S", 0.0)
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     stop = threading.Event()
-    trainer: Any = Failing(stop, [full, full, ModelError("versions/3 is damaged")])
+    torch_error = RuntimeError("DefaultCPUAllocator: can't allocate memory")
+    trainer: Any = Failing(stop, [full, full, ModelError("versions/3 is damaged"), torch_error])
     learn(trainer, stop)
     assert [record.message.partition("stays: ")[2] for record in caplog.records] == [
         "[Errno 28] No space left on device",
         "versions/3 is damaged",
+        "DefaultCPUAllocator: can't allocate memory",
     ]
 
 

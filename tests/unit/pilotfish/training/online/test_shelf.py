@@ -17,7 +17,7 @@ def ring(tmp_path: Path) -> Ring:
 
 def add(ring: Ring, request_id: str, at: float = 1000.0, prompt: str = "") -> None:
     features = Features(0, 4, b"12" * 4)
-    ring.append(LearnedText(request_id, "kind", 1, (1, 2, 3, 3), features, 0, finished_at=at, prompt=prompt))
+    ring.append(LearnedText(request_id, "kind", 1, (1, 2, 3, 3), features, finished_at=at, prompt=prompt))
 
 
 def test_all_texts_of_a_request_are_on_one_side_and_the_share_is_kept(ring: Ring) -> None:
@@ -37,6 +37,7 @@ def test_what_is_new_counts_until_a_candidate_has_learned_from_it(ring: Ring) ->
     add(ring, "b", at=1001)
     shelf.refresh(1001)
     assert shelf.num_new_tokens == 6
+    assert shelf.num_come_tokens({"kind": 2}) == 1.5
     assert len(shelf.unseen_since(1000)) == 1
     shelf.used(shelf.to_learn, 2)
     assert (shelf.num_new_tokens, len(shelf.to_learn)) == (0, 2)
@@ -53,6 +54,7 @@ def test_what_others_delete_and_what_is_too_old_is_gone(ring: Ring) -> None:
     ring.forget("forgotten")
     shelf.refresh(1070)
     assert [text.finished_at for text in shelf.to_learn] == [1050]
+    assert (shelf.num_new_tokens, shelf.num_come_tokens({})) == (3, 9)
 
 
 def test_tokens_count_by_answers_to_learn_from_and_fade(ring: Ring) -> None:

@@ -92,7 +92,7 @@ class World:
 
 def text(request_id: str, token_ids: Sequence[int], kind: str, at: float) -> LearnedText:
     features = encode_features(FEATURES[list(token_ids)], 0, num_int8_layers=3)
-    return LearnedText(request_id, kind, PROMPT_TOKENS, tuple(token_ids), features, 0, finished_at=at)
+    return LearnedText(request_id, kind, PROMPT_TOKENS, tuple(token_ids), features, finished_at=at)
 
 
 def sentence(dice: random.Random, step: int = 7) -> list[int]:
@@ -163,6 +163,37 @@ def test_too_little_new_text_is_waited_for(world: World) -> None:
     world.say(12, sentence, held_out=True)
     assert world.trainer.turn()
     assert not world.trainer.turn()
+
+
+def test_a_kind_that_candidates_gain_nothing_on_is_tried_less_often(
+    tmp_path: Path, room: Eagle3Room, trained: Path
+) -> None:
+    world = World(tmp_path, room, trained)
+    world.say(12, nonsense, held_out=True)
+    tried = []
+    for _ in range(6):
+        world.say(20, nonsense, held_out=False)
+        tried.append(world.trainer.turn())
+    assert tried == [True, False, True, False, False, False]
+    world.say(20, sentence, held_out=False, kind="new")
+    assert world.trainer.turn()
+
+
+def test_a_kind_without_gain_is_tried_again_where_the_ring_holds_little(
+    tmp_path: Path, room: Eagle3Room, trained: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(tmp_path, room, trained)
+    world.ring = Ring(tmp_path / "ring", max_bytes=1 << 30, max_age_s=25, key=None)  # some 25 texts
+    world.trainer = world.new_trainer()
+    tried = []
+    for number in range(7):
+        world.say(8, nonsense, held_out=True)
+        world.now -= 8
+        world.say(20, nonsense, held_out=False)
+        if world.trainer.turn():
+            tried.append(number)
+    assert tried == [0, 2, 6]
+    assert not caplog.messages
 
 
 def test_texts_that_go_before_enough_have_come_are_told_of_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
@@ -285,9 +316,7 @@ def test_a_request_that_is_forgotten_while_it_is_learned_from_is_in_no_version(w
 def test_a_text_that_cannot_be_used_is_left_out(world: World) -> None:
     world.now += 1
     features = encode_features(torch.ones(TEXT_TOKENS, 6), 0)
-    world.ring.append(
-        LearnedText("x", "a", 8, tuple(range(100, 100 + TEXT_TOKENS)), features, 0, finished_at=world.now)
-    )
+    world.ring.append(LearnedText("x", "a", 8, tuple(range(100, 100 + TEXT_TOKENS)), features, finished_at=world.now))
     learned(world)
     assert world.versions.serving() == 1
 

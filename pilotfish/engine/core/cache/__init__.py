@@ -1,0 +1,1 @@
+"""The paged KV cache: its blocks, and which of them sequences hold."""
