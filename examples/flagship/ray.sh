@@ -25,5 +25,8 @@ end() {
 trap end EXIT
 
 "$bin/python" -m pilotfish.cli config --serve --config "$folder/pilotfish.yaml" "$@" > "$files/serve.yaml"
-until "$bin/serve" deploy "$files/serve.yaml" --address "http://127.0.0.1:$dashboard"; do sleep 2; done
+until "$bin/serve" deploy "$files/serve.yaml" --address "http://127.0.0.1:$dashboard"; do
+  kill -0 "$cluster" || exit 1   # Ray has said why
+  sleep 2
+done
 wait "$cluster"

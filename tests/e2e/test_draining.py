@@ -17,8 +17,6 @@ from pilotfish.errors import UnavailableError
 from pilotfish.launch.specs import free_ports
 from tests.e2e.conftest import CliProcess, UpProcess
 
-pytestmark = pytest.mark.timeout(300)
-
 NUM_TOKENS = 190
 """At 80 ms each: an answer of 15 s, which is half of the default drain_s."""
 SLOW = ("--set", "emulation.profile=a100-70b", "--set", "emulation.time_scale=10")

@@ -16,7 +16,7 @@ from pilotfish.launch.specs import free_ports
 from tests.support.tiny_llama import PRINTABLE_VOCAB_SIZE, save_printable_tokenizer, tiny_llama
 from tests.support.tiny_models import tiny_eagle3_config
 
-pytestmark = [pytest.mark.model, pytest.mark.ray, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.model, pytest.mark.ray]
 
 RANK = "pilotfish.parallel.rank"
 

@@ -8,7 +8,7 @@ import pytest
 from pilotfish.client.answer import Chunk, GenerateOptions, Summary
 from pilotfish.client.inference import InferenceClient
 
-pytestmark = [pytest.mark.model, pytest.mark.ray, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.model, pytest.mark.ray]
 
 NUM_TOKENS = 125
 """At 80 ms each: 10 s."""

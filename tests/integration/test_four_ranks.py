@@ -16,8 +16,6 @@ from pilotfish.types import SamplingParams
 from tests.support.tiny_llama import save_printable_tokenizer, tiny_llama
 from tests.support.tiny_models import greedy_text
 
-pytestmark = pytest.mark.timeout(280)
-
 SIZES = {"hidden_size": 64, "intermediate_size": 224, "num_attention_heads": 16, "num_key_value_heads": 8}
 """An MLP of 3.5 times the width, and key heads for as many ranks as the original's."""
 NUM_LAYERS, CONTEXT = 8, 4096

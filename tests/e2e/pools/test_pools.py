@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(1000)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(2400)]
 
 ROOT = Path(__file__).resolve().parents[3]
 RUN_TIMEOUT_S = 900.0

@@ -10,7 +10,7 @@ import pytest
 from sybil import Example, Sybil
 from sybil.parsers.markdown import CodeBlockParser, SkipParser
 
-pytestmark = [pytest.mark.model, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.model
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "tutorial.md"

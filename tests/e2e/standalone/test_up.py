@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from pilotfish.cli.commands import demo
 from pilotfish.cli.main import app
 
-pytestmark = [pytest.mark.model, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.model
 
 SERVICES = ("target_service", "draft_service", "orchestrator")
 PROMPT = "Repeat: the small fish swims ahead of the shark, the small fish swims ahead of the shark."

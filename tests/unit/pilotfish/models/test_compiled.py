@@ -91,7 +91,6 @@ def test_what_cannot_be_compiled_runs_as_it_is(
     assert "no compiler" in record.message
 
 
-@pytest.mark.timeout(120)
 def test_without_a_compiler_it_is_known_before_a_model_is_loaded(tmp_path: Path) -> None:
     script = "import torch; from pilotfish.models.compiled import can_compile; print(can_compile(torch.device('cpu')))"
     nowhere = {"CC": "/nonexistent", "CXX": "/nonexistent", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}

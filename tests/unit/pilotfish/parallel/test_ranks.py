@@ -43,7 +43,6 @@ def config(saved_model: Callable[[str], Any], model_folder: Path, tmp_path: Path
     return Config(target=target)
 
 
-@pytest.mark.timeout(240)
 async def test_a_rank_that_hangs_amid_a_decode_ends_the_replica(config: Config, temporary: Path) -> None:
     engine_config = dataclasses.replace(config.target.engine, step_timeout_s=5)
     target = dataclasses.replace(config.target, engine=engine_config, drafter=InTargetDrafterConfig())
@@ -82,7 +81,6 @@ def meeting_places(folder: Path) -> list[Path]:
     return list(folder.glob("pilotfish-ranks-*"))
 
 
-@pytest.mark.timeout(240)
 async def test_a_replica_of_ranks_answers_as_one_and_ends_with_any_of_them(
     config: Config, saved_model: Callable[[str], Any], temporary: Path
 ) -> None:
