@@ -7,7 +7,7 @@ import dataclasses
 import errno
 import secrets
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -132,7 +132,9 @@ def with_local_addresses(config: Config) -> Config:
 
     The ports are chosen up front, so that a restarted draft service is found where it was.
     """
-    target_port, draft_port = free_ports(2)
+    own = config.orchestrator
+    taken = {own.port, own.http_port, own.http.probe_port}
+    target_port, draft_port = free_ports(2, but_not=taken)
     target = dataclasses.replace(config.target, host="127.0.0.1", port=target_port)
     draft = dataclasses.replace(config.draft, host="127.0.0.1", port=draft_port)
     orchestrator = dataclasses.replace(
@@ -157,13 +159,16 @@ def with_link_token(config: Config, folder: Path) -> Config:
     return dataclasses.replace(config, security=dataclasses.replace(config.security, internal=internal))
 
 
-def free_ports(count: int) -> list[int]:
+def free_ports(count: int, *, but_not: Collection[int] = ()) -> list[int]:
     """Distinct TCP ports of the loopback interface that nobody uses right now, and that nobody is given who asks for
-    any: they are bound seconds later. Raises OSError where none can be bound."""
+    any: they are bound seconds later. but_not: those that somebody else is to bind. Raises OSError where none can be
+    bound."""
     found: list[int] = []
     with contextlib.ExitStack() as stack:
         while len(found) < count:
             port = secrets.choice(_PORTS)
+            if port in but_not:
+                continue
             probe = stack.enter_context(socket.socket())
             try:
                 probe.bind(("127.0.0.1", port))

@@ -31,6 +31,13 @@ def test_standalone_runs_each_service_once_and_only_the_draft_may_end() -> None:
     assert all("/tmp/x/config.yaml" in spec.argv for spec in specs.values())
 
 
+def test_ports_of_the_pools_are_none_that_the_orchestrator_is_to_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    own, *others = free_ports(3)
+    monkeypatch.setattr("pilotfish.launch.specs._PORTS", [own, *others])
+    config = with_local_addresses(load_config(overrides=[f"orchestrator.port={own}"]))
+    assert {config.target.port, config.draft.port} == set(others)
+
+
 @pytest.mark.parametrize("specs_of", [standalone_specs, ray_specs])
 def test_a_drafter_that_learns_has_a_trainer_that_nobody_waits_for(
     specs_of: Callable[[Config, Path], list[ChildSpec]],
