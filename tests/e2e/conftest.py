@@ -49,7 +49,8 @@ class WatchedProcess:
         assert self.process.stdout is not None
         with self.process.stdout as stream:
             for line in stream:
-                print(line, end="")  # pytest shows it beside a test that fails
+                # Pytest shows it beside a test that fails. Not sys.stderr, which tests replace to read a command's.
+                print(line, end="", file=sys.__stderr__)
                 with self._changed:
                     self.lines.append(line.rstrip("\n"))
                     self._changed.notify_all()
