@@ -80,6 +80,7 @@ def read_fleet(address: str, port: int, access: Access) -> tuple[Fleet | None, s
 
 def _get(host: str, port: int, access: Access) -> tuple[int, bytes]:
     """Raises OSError and HTTPException."""
+    connection: http.client.HTTPConnection
     if access.ca_file:
         context = ssl.create_default_context(cafile=None if access.ca_file == SYSTEM_CA else access.ca_file)
         if access.certificate_file:

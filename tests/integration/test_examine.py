@@ -12,11 +12,14 @@ from typer.testing import CliRunner
 
 from pilotfish.cli.main import app
 from pilotfish.config import Config, config_from_dict, load_config
+from pilotfish.emulation.factory import start_emulated_engine
 from pilotfish.engine.process.factory import build_engine
 from pilotfish.features import Features
 from pilotfish.learning.record import LearnedText
 from pilotfish.learning.ring import open_ring
 from pilotfish.learning.versions import Versions
+from pilotfish.security.api_key import ApiKey, KeyLimits, digest_of
+from pilotfish.security.api_key_file import write_keys
 from tests.support.learning import add_version
 from tests.support.stack import StackThread
 from tests.support.threaded_engine import ThreadedEngine
@@ -216,6 +219,28 @@ def test_services_that_cannot_be_asked(serve: Callable[..., StackThread], argume
     with serve() as server:
         other = refusal(*at(server), "--set", "target.model=org/other")
         assert "and target.model is org/other: name the folder or hub id of what it runs" in other
+
+
+def test_a_service_with_keys_is_asked_with_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An emulated one, which is refused once its door is open."""
+    write_keys(tmp_path / "keys", [ApiKey(name="ann", sha256=digest_of("pf-ann"), limits=KeyLimits())])
+    config = config_from_dict(
+        {
+            "emulation": {"profile": "instant"},
+            "cache_dir": str(tmp_path / "cache"),
+            "security": {"public": {"api_keys_file": str(tmp_path / "keys")}},
+        }
+    )
+
+    def refusal(key: str) -> str:
+        monkeypatch.setenv("PILOTFISH_API_KEY", key)
+        result = runner.invoke(app, ["examine", "--address", server.orchestrator.address])
+        assert result.exit_code == 1
+        return " ".join(result.output.split())
+
+    with StackThread(config, lambda: start_emulated_engine(config, "target")) as server:
+        assert "API key" in refusal("pf-eve")
+        assert "is emulated there" in refusal("pf-ann")
 
 
 UNSEEN = "sampling that drafts cannot see (penalties, grammar)"
