@@ -32,7 +32,7 @@ class GenerateOptions:
     logprobs: int | None = None
     """Log-probabilities. 0: the chosen tokens'; n: also the n likeliest tokens'."""
     speculation: str = "auto"
-    """Mode: `auto`, `on` or `off`."""
+    """Mode: `auto`, `on` or `off`; empty: the server's default."""
     num_speculative_tokens: int | None = None
     proposer: str = ""
     acceptance: AcceptanceMode = AcceptanceMode.COUPLED

@@ -7,7 +7,12 @@ from pilotfish.errors import InvalidRequestError
 from pilotfish.rpc.conversion import grammar_to_proto
 from pilotfish.rpc.v1 import inference_pb2 as pb
 
-_MODES = {"auto": pb.SPECULATION_MODE_AUTO, "on": pb.SPECULATION_MODE_ON, "off": pb.SPECULATION_MODE_OFF}
+_MODES = {
+    "": pb.SPECULATION_MODE_UNSPECIFIED,
+    "auto": pb.SPECULATION_MODE_AUTO,
+    "on": pb.SPECULATION_MODE_ON,
+    "off": pb.SPECULATION_MODE_OFF,
+}
 _SPECULATION_FIELDS = (
     *("num_speculative_tokens", "proposer", "level", "step_judge", "step_threshold", "acceptance"),
     "learn",

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from pilotfish.engine.core.draft_costs import Thresholds
-from pilotfish.speculation.trees.growth import least_log_prob
+from pilotfish.engine.core.tree_proposal import TreeProposal
+from pilotfish.speculation.trees.growth import Candidate
 from pilotfish.speculation.trees.tree import ROOT, DraftTree
+from pilotfish.types import SamplingParams, TreeRequest
+
+_GREEDY = SamplingParams(temperature=0)
+"""Which nodes a tree has does not depend on how the target samples."""
 
 
 @dataclass(frozen=True)
@@ -27,17 +31,6 @@ class DraftedTree:
         """Children of the root, then of each node."""
         return DraftTree(self.parents).children
 
-    @cached_property
-    def _levels(self) -> list[list[int]]:
-        levels: list[list[int]] = []
-        depths: list[int] = []
-        for node, parent in enumerate(self.parents):
-            depths.append(0 if parent == ROOT else depths[parent] + 1)
-            if depths[-1] == len(levels):
-                levels.append([])
-            levels[depths[-1]].append(node)
-        return levels
-
     def chain(self) -> list[int]:
         """The nodes of the chain that the drafter would have drafted."""
         nodes: list[int] = []
@@ -49,23 +42,20 @@ class DraftedTree:
         self, depth: int, max_nodes: int, branching: int, thresholds: Thresholds
     ) -> tuple[frozenset[int], list[int]]:
         """The nodes of a tree of these limits, and how many of them each further pass of the drafter ran: as
-        TreeProposal grows it."""
-        seen: list[int] = []
+        TreeProposal grows it of the nodes there are, each of which stands for its token."""
+        recorded = DraftTree(self.parents).depth
+        growing = TreeProposal(
+            TreeRequest(max_nodes, branching),
+            min(depth, recorded),
+            min_confidence=thresholds.round,
+            min_node_confidence=thresholds.node,
+        )
+        growing.extend([self._candidates(ROOT)])
         passes: list[int] = []
-        frontier: list[int] = []
-        least = least_log_prob(thresholds.node)
-        for level in self._levels[: min(depth, max_nodes)]:
-            grown = level
-            if seen:
-                passes.append(len(frontier))
-                grown = [node for node in level if self.parents[node] in frontier]
-            seen += grown
-            best = self._best(grown, branching)
-            frontier = [node for node in best if self.log_probs[node] >= least]
-            if not frontier or sum(math.exp(self.log_probs[node]) for node in best) < thresholds.round:
-                break
-        kept = [node for node in self._best(seen, max_nodes) if self.log_probs[node] >= least]
-        return frozenset(kept or self._best(seen, 1)), passes
+        while not growing.is_done:
+            passes.append(growing.num_logit_rows)
+            growing.extend([self._candidates(path[-1]) for path in growing.paths()])
+        return frozenset(growing.drafts(_GREEDY).token_ids), passes
 
     def num_accepted(self, nodes: frozenset[int], token_ids: Sequence[int]) -> int:
         """Tokens of the text that these nodes have foreseen."""
@@ -78,5 +68,7 @@ class DraftedTree:
             node = found
         return len(token_ids)
 
-    def _best(self, nodes: Sequence[int], count: int) -> list[int]:
-        return sorted(nodes, key=lambda node: (-self.log_probs[node], node))[:count]
+    def _candidates(self, node: int) -> list[Candidate]:
+        """What the drafter found to follow a node."""
+        before = 0.0 if node == ROOT else self.log_probs[node]
+        return [Candidate(child, self.log_probs[child] - before) for child in self._children[node + 1]]

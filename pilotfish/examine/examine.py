@@ -32,7 +32,7 @@ from pilotfish.examine.drafters import NamedDrafter, configured_for
 from pilotfish.examine.faults.diagnosis import diagnose, template_fault
 from pilotfish.examine.prediction import advise, predict
 from pilotfish.examine.processors import shares_processors
-from pilotfish.examine.questions import Order, questions_of, recent_questions
+from pilotfish.examine.questions import Order, questions_of, recent_questions, served_questions
 from pilotfish.examine.rehearsal import DraftEngine, DraftWatch, FreeRows, Question, answer_all, draft_all
 from pilotfish.examine.result import DrafterResult, Examination, Finding
 from pilotfish.examine.translated_drafter import TranslatedDrafter
@@ -105,7 +105,7 @@ class _Examiner:
         costs = measure_in_target(core, watches[0], num_draft_tokens, self.steps, max_rows, grows=is_trained)
         place = DrafterPlace.EITHER if kind.needs is Needs.FEATURES else DrafterPlace.TARGET
         costs = self._with_services(replace(costs, place=place), config)
-        asks_anew = is_trained and not self.order.recent
+        asks_anew = is_trained and not self.order.recent and not self.order.service
         fault = self._template_fault(core, watches[0], answers, drafter.name) if asks_anew else None
         return _Measured(answers, costs, findings=[fault] if fault else [])
 
@@ -163,10 +163,13 @@ class _Examiner:
         self.tokenizer_path = core.model.tokenizer_path
         template = self.order.config.orchestrator.chat_template
         if not self.questions:
-            order, recent = self.order, self.order.recent
-            self.questions = (
-                recent_questions(core, order, recent) if recent else questions_of(core, order, template=template)
-            )
+            order = self.order
+            if order.recent:
+                self.questions = recent_questions(core, order, order.recent)
+            elif order.service:
+                self.questions = served_questions(core, order, order.service)
+            else:
+                self.questions = questions_of(core, order, template=template)
         return core
 
     def _answer(
@@ -215,6 +218,7 @@ def examine(order: Order, report: Report = lambda *_: None) -> Examination:
         temperature=order.temperature,
         took_s=time.monotonic() - start_s,
         is_recent=order.recent is not None,
+        service=order.service.measured if order.service else None,
         plain_tokens_per_s={each.num_requests: each.by_draft_tokens[0] for each in results[0].speeds},
         drafters=results,
         advice=advise({result.name: result.speeds for result in results}),

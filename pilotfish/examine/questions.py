@@ -16,6 +16,7 @@ from pilotfish.errors import ConfigError
 from pilotfish.examine.drafters import NamedDrafter
 from pilotfish.examine.recent import RecentRequests
 from pilotfish.examine.rehearsal import Question
+from pilotfish.examine.service import AskedService
 from pilotfish.models.store.generation_config import sampling_defaults
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.planning.planner import ROUND_TRIP_S
@@ -38,6 +39,8 @@ class Order:
     """Temperature of a second answer to each prompt; 0: there is none."""
     recent: RecentRequests | None = None
     """What services were asked and answered of late, in place of the prompts; None: the target answers the prompts."""
+    service: AskedService | None = None
+    """A running service that has answered the prompts; None: the target does, here."""
     round_trip_s: float = ROUND_TRIP_S
     """See MeasuredRoundCosts."""
     schema: str = ""
@@ -54,6 +57,30 @@ def recent_questions(core: EngineCore, order: Order, recent: RecentRequests) -> 
             "all recent requests are longer: give it the services' max_context_tokens, or take a smaller --max-tokens"
         )
     return fitting
+
+
+def served_questions(core: EngineCore, order: Order, service: AskedService) -> list[Question]:
+    """The prompts with the service's answers to them. Raises ConfigError where the target here is another."""
+    folder = Path(core.model.tokenizer_path)
+    own = sampling_defaults(folder) if order.config.orchestrator.generation_config == "auto" else {}
+    ends = tuple(sorted(Tokenizer.load(folder).eos_token_ids))
+    limit = core.model.max_context_tokens - order.max_tokens - order.num_draft_tokens - 1
+    questions = []
+    for each in service.answers:
+        if max((*each.prompt_ids, *each.token_ids)) >= core.model.vocab_size:
+            raise ConfigError(
+                f"the service's answers have tokens that {core.model.model_id} here has not: it runs another model of "
+                "that name; set target.model to the same"
+            )
+        if len(each.prompt_ids) > limit:
+            raise ConfigError(
+                f"a prompt has {len(each.prompt_ids)} tokens, and the target here takes {max(0, limit)} beside answers "
+                f"of {order.max_tokens}: set the service's max_context_tokens, or take a smaller --max-tokens"
+            )
+        sampling = msgspec.structs.replace(SamplingParams(seed=each.seed, stop_token_ids=ends), **own)
+        sampling = msgspec.structs.replace(sampling, temperature=each.temperature)
+        questions.append(Question(each.category, each.prompt_ids, sampling, each.token_ids))
+    return questions
 
 
 def questions_of(core: EngineCore, order: Order, *, template: str, uses_template: bool = True) -> list[Question]:

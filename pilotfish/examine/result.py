@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from pilotfish.examine.acceptance import Acceptance
-from pilotfish.examine.prediction import Advice, Speed
+from pilotfish.examine.prediction import Advice, Speed, advise
+from pilotfish.examine.service import AskedService, ServiceMeasured
 from pilotfish.step_table import StepTable
 
 
@@ -59,3 +60,21 @@ class Examination(msgspec.Struct, frozen=True):
     advice: Advice
     is_recent: bool = False
     """Whether answers are those that services gave; else the target was asked."""
+    service: ServiceMeasured | None = None
+    """What the running service measured that gave the answers; None: none was asked."""
+
+
+def without_target(service: AskedService, temperature: float, took_s: float) -> Examination:
+    """What can be said where the target's weights are not here: what the service measured."""
+    return Examination(
+        target=service.model,
+        machine=f"at {service.measured.address}",
+        num_answers=len(service.answers),
+        num_tokens=sum(len(answer.token_ids) for answer in service.answers),
+        temperature=temperature,
+        took_s=took_s,
+        plain_tokens_per_s={},
+        drafters=[],
+        advice=advise({}),
+        service=msgspec.structs.replace(service.measured, target_missing=True),
+    )

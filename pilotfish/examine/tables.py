@@ -10,6 +10,7 @@ from rich.table import Table
 
 from pilotfish.examine.acceptance import Acceptance
 from pilotfish.examine.result import DrafterResult, Examination
+from pilotfish.examine.service_tables import show_service
 
 _SHARED = (
     "A draft service has the target's processors here: times of both are added. Of one elsewhere, name the address: "
@@ -33,6 +34,10 @@ def show(examination: Examination, console: Console) -> None:
         f"[bold]{examination.target}[/], {examination.machine}: {examination.num_answers} answers{how}, "
         f"{examination.num_tokens} tokens, {examination.took_s:.0f} s"
     )
+    if examination.service is not None:
+        show_service(examination.service, console)
+    if not examination.drafters:
+        return
     for drafter in examination.drafters:
         console.print()
         console.print(_acceptance(drafter))

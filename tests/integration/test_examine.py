@@ -3,6 +3,7 @@
 import json
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,18 @@ import pytest
 from typer.testing import CliRunner
 
 from pilotfish.cli.main import app
-from pilotfish.config import Config, load_config
+from pilotfish.config import Config, config_from_dict, load_config
+from pilotfish.emulation.factory import start_emulated_engine
+from pilotfish.engine.process.factory import build_engine
 from pilotfish.features import Features
 from pilotfish.learning.record import LearnedText
 from pilotfish.learning.ring import open_ring
 from pilotfish.learning.versions import Versions
+from pilotfish.security.api_key import ApiKey, KeyLimits, digest_of
+from pilotfish.security.api_key_file import write_keys
 from tests.support.learning import add_version
+from tests.support.stack import StackThread
+from tests.support.threaded_engine import ThreadedEngine
 
 runner = CliRunner()
 
@@ -145,6 +152,95 @@ def test_recent_requests_that_there_are_not(learning: list[str], tmp_path: Path)
     assert "holds no text of the last 3600 s that can be read" in refusal()
     assert "draft.learning.enabled is false" in refusal("--set", "draft.learning.enabled=false")
     assert "leave --prompts and --schema out" in refusal("--prompts", str(tmp_path / "prompts.jsonl"))
+
+
+@pytest.fixture
+def serve(target_folder: Path, tmp_path: Path) -> Callable[..., StackThread]:
+    """Serves the tiny target, with these settings of speculation."""
+
+    def start(**speculation: object) -> StackThread:
+        engine = {"compile": False, "num_threads": 1, "kv_cache_tokens": 2048, "dtype": "float32"}
+        config = config_from_dict(
+            {
+                "target": {"model": str(target_folder), "engine": engine},
+                "orchestrator": {"speculation": speculation},
+                "cache_dir": str(tmp_path),
+            }
+        )
+        return StackThread(config, lambda: ThreadedEngine(build_engine(config, "target")))
+
+    return start
+
+
+def at(server: StackThread) -> list[str]:
+    port = server.url.rpartition(":")[2]
+    return ["--address", server.orchestrator.address, "--set", f"orchestrator.http.port={port}"]
+
+
+def test_a_running_service_answers_and_says_what_it_measured(
+    serve: Callable[..., StackThread], arguments: list[str]
+) -> None:
+    with serve(mode="on", proposer="suffix") as server:
+        report = json.loads(examined("suffix", "--json", *arguments, *at(server)).stdout)
+    local = json.loads(examined("suffix", "--json", *arguments).stdout)
+    service = report["service"]
+    assert (report["num_answers"], report["num_tokens"]) == (8, 8 * 24)
+    assert (service["num_answers"], service["target_missing"]) == (8, False)
+    assert service["num_draft_tokens"] > 0, "the tiny target's answers repeat themselves"
+    assert len(service["acceptance"]) > 0
+    assert service["fleet"]["defaults"]["mode"] == "on"
+    assert [state["proposer"] for state in service["fleet"]["states"]] == ["suffix"]
+    (suffix,) = report["drafters"]
+    # The same target, whoever asks it: drafts meet the same greedy answers.
+    assert suffix["greedy"] == local["drafters"][0]["greedy"]
+    assert suffix["sampled"]["num_positions"] == local["drafters"][0]["sampled"]["num_positions"]
+
+
+def test_a_service_whose_target_is_not_here(serve: Callable[..., StackThread], arguments: list[str]) -> None:
+    """Named as the service calls it, which is no folder here."""
+    folder = arguments[1].partition("=")[2]
+    elsewhere = ["--set", f"target.model=/not/here/{Path(folder).name}"]
+    with serve(mode="off") as server:
+        shown = " ".join(examined("--no-color", *arguments, *at(server), *elsewhere).output.split())
+    assert "The service drafted nothing for these prompts." in shown
+    assert "in 8 of 8 answers: the request or the server's default turns speculation off" in shown
+    assert "Speculation is off there: set orchestrator.speculation.mode to auto" in shown
+    assert "weights are not on this machine" in shown
+
+
+def test_services_that_cannot_be_asked(serve: Callable[..., StackThread], arguments: list[str]) -> None:
+    def refusal(*changes: str) -> str:
+        result = runner.invoke(app, ["examine", *arguments, *changes])
+        assert result.exit_code == 1
+        return " ".join(result.output.split())
+
+    assert "nothing answers at 127.0.0.1:1" in refusal("--address", "127.0.0.1:1")
+    assert "leave --recent and --schema out" in refusal("--address", "127.0.0.1:1", "--schema", "any.json")
+    with serve() as server:
+        other = refusal(*at(server), "--set", "target.model=org/other")
+        assert "and target.model is org/other: name the folder or hub id of what it runs" in other
+
+
+def test_a_service_with_keys_is_asked_with_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An emulated one, which is refused once its door is open."""
+    write_keys(tmp_path / "keys", [ApiKey(name="ann", sha256=digest_of("pf-ann"), limits=KeyLimits())])
+    config = config_from_dict(
+        {
+            "emulation": {"profile": "instant"},
+            "cache_dir": str(tmp_path / "cache"),
+            "security": {"public": {"api_keys_file": str(tmp_path / "keys")}},
+        }
+    )
+
+    def refusal(key: str) -> str:
+        monkeypatch.setenv("PILOTFISH_API_KEY", key)
+        result = runner.invoke(app, ["examine", "--address", server.orchestrator.address])
+        assert result.exit_code == 1
+        return " ".join(result.output.split())
+
+    with StackThread(config, lambda: start_emulated_engine(config, "target")) as server:
+        assert "API key" in refusal("pf-eve")
+        assert "is emulated there" in refusal("pf-ann")
 
 
 UNSEEN = "sampling that drafts cannot see (penalties, grammar)"

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from pilotfish.bench.prompts import load_prompts
+from pilotfish.bench.prompts import Prompt, load_prompts
 from pilotfish.bench.text_file import read_lines
 from pilotfish.cli.commands.serve import pull_models
 from pilotfish.cli.console import error_console, print_result
 from pilotfish.cli.errors import fail_on_error
-from pilotfish.cli.options import AsJson, ConfigFile, NoColor, Overrides
+from pilotfish.cli.options import AsJson, ConfigFile, NoColor, Overrides, check_address
 from pilotfish.cli.output_file import require_writable, write_whole
+from pilotfish.client.access import Access
 from pilotfish.config import Config, load_config
 from pilotfish.config.yaml_file import read_yaml
 from pilotfish.drafter_registry import DRAFTERS
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from pilotfish.examine.questions import Order
     from pilotfish.examine.recent import RecentRequests
     from pilotfish.examine.result import Examination
+    from pilotfish.examine.service import AskedService
 
 DEFAULT_MAX_TOKENS, DEFAULT_DRAFT_TOKENS, DEFAULT_TEMPERATURE = 64, 8, 0.7
 
@@ -50,6 +53,16 @@ def examine(
     recent: Annotated[
         bool, typer.Option("--recent", help="In place of prompts, what services that learn were asked and answered.")
     ] = False,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            "--address",
+            "-a",
+            metavar="HOST:PORT",
+            callback=check_address,
+            help="A running orchestrator, which answers the prompts in place of a target here.",
+        ),
+    ] = None,
     max_tokens: Annotated[
         int, typer.Option("--max-tokens", "-n", min=2, help="Tokens per answer.")
     ] = DEFAULT_MAX_TOKENS,
@@ -88,6 +101,8 @@ def examine(
 
       pilotfish examine eagle3 model=SMALL-MODEL ngram --prompts mine.jsonl --write pilotfish.yaml
 
+      pilotfish examine --address server:50051                the answers of a running service, and what it measured
+
       pilotfish examine --recent --config pilotfish.yaml      recent requests of the services of this configuration
     """
     require("torch", "`pilotfish examine`")
@@ -98,12 +113,25 @@ def examine(
         raise ConfigError("emulated engines have nothing to examine: leave emulation.profile out")
     if recent and (prompts is not None or schema is not None):
         raise ConfigError("--recent takes the answers that there are: leave --prompts and --schema out")
+    if address and (recent or schema is not None):
+        raise ConfigError("--address asks a running service for answers: leave --recent and --schema out")
     chosen = [] if recent else load_prompts(prompts, per_category=per_category)
     # torch takes seconds to import, and the command line is free of it.
     from pilotfish.examine.drafters import parse_drafters
     from pilotfish.examine.questions import Order
+    from pilotfish.examine.result import without_target
+    from pilotfish.examine.service import has_weights
     from pilotfish.examine.tables import show
 
+    start_s, service = time.monotonic(), None
+    if address:
+        config, service = _ask(address, config, chosen, max_tokens, temperature)
+        if not has_weights(config):
+            if write is not None:
+                raise ConfigError(f"--write needs a prediction, and {service.model} is not on this machine")
+            found = without_target(service, temperature, time.monotonic() - start_s)
+            print_result(found, show, as_json=as_json, no_color=no_color)
+            return
     named = parse_drafters(drafters or (), config)
     asked = _recent(config, per_category) if recent else None
     order = Order(
@@ -111,6 +139,7 @@ def examine(
         drafters=named if drafters or asked is None else [*asked.drafters, *named],
         prompts=chosen,
         recent=asked,
+        service=service,
         max_tokens=max_tokens,
         num_draft_tokens=num_draft_tokens,
         temperature=0.0 if recent else temperature,
@@ -132,11 +161,33 @@ def _recent(config: Config, per_kind: int | None) -> RecentRequests:
     return read_recent(config, per_kind, time.time())
 
 
+def _ask(
+    address: str, config: Config, prompts: Sequence[Prompt], max_tokens: int, temperature: float
+) -> tuple[Config, AskedService]:
+    from pilotfish.examine.service import ask_service
+
+    with _progress() as bars:
+        task = bars.add_task("the service answers", total=None)
+        return ask_service(
+            address,
+            Access.from_environment(),
+            config,
+            prompts,
+            max_tokens=max_tokens,
+            temperature=temperature,
+            on_answer=lambda done, total: bars.update(task, completed=done, total=total),
+        )
+
+
+def _progress() -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=error_console(), transient=True)
+
+
 def _examined(order: Order) -> Examination:
     from pilotfish.examine.examine import examine as run
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=error_console(), transient=True) as bars:
+    with _progress() as bars:
         task = bars.add_task("", total=None)
 
         def report(what: str, done: int, total: int) -> None:
