@@ -16,7 +16,7 @@ from pilotfish.errors import ConfigError
 from pilotfish.examine.drafters import NamedDrafter
 from pilotfish.examine.recent import RecentRequests
 from pilotfish.examine.rehearsal import Question
-from pilotfish.examine.service import AskedService
+from pilotfish.examine.service.answers import AskedService
 from pilotfish.models.store.generation_config import sampling_defaults
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.planning.planner import ROUND_TRIP_S

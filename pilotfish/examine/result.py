@@ -8,7 +8,7 @@ import msgspec
 
 from pilotfish.examine.acceptance import Acceptance
 from pilotfish.examine.prediction import Advice, Speed, advise
-from pilotfish.examine.service import AskedService, ServiceMeasured
+from pilotfish.examine.service.answers import AskedService, ServiceMeasured
 from pilotfish.step_table import StepTable
 
 

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from pilotfish.examine.acceptance import Acceptance
 from pilotfish.examine.result import DrafterResult, Examination
-from pilotfish.examine.service_tables import show_service
+from pilotfish.examine.service.tables import show_service
 
 _SHARED = (
     "A draft service has the target's processors here: times of both are added. Of one elsewhere, name the address: "

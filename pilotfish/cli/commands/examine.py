@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pilotfish.examine.questions import Order
     from pilotfish.examine.recent import RecentRequests
     from pilotfish.examine.result import Examination
-    from pilotfish.examine.service import AskedService
+    from pilotfish.examine.service.answers import AskedService
 
 DEFAULT_MAX_TOKENS, DEFAULT_DRAFT_TOKENS, DEFAULT_TEMPERATURE = 64, 8, 0.7
 
@@ -120,7 +120,7 @@ def examine(
     from pilotfish.examine.drafters import parse_drafters
     from pilotfish.examine.questions import Order
     from pilotfish.examine.result import without_target
-    from pilotfish.examine.service import has_weights
+    from pilotfish.examine.service.answers import has_weights
     from pilotfish.examine.tables import show
 
     start_s, service = time.monotonic(), None
@@ -164,7 +164,7 @@ def _recent(config: Config, per_kind: int | None) -> RecentRequests:
 def _ask(
     address: str, config: Config, prompts: Sequence[Prompt], max_tokens: int, temperature: float
 ) -> tuple[Config, AskedService]:
-    from pilotfish.examine.service import ask_service
+    from pilotfish.examine.service.answers import ask_service
 
     with _progress() as bars:
         task = bars.add_task("the service answers", total=None)

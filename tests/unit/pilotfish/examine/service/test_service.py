@@ -12,9 +12,9 @@ from pilotfish.client.access import Access
 from pilotfish.client.answer import ServiceInfo
 from pilotfish.config import Config, config_from_dict
 from pilotfish.errors import ConfigError
-from pilotfish.examine.fleet import Fleet, FleetDefaults, FleetKind, FleetState, read_fleet
-from pilotfish.examine.service import ServiceMeasured, has_weights, served_config
-from pilotfish.examine.service_tables import show_service
+from pilotfish.examine.service.answers import ServiceMeasured, has_weights, served_config
+from pilotfish.examine.service.fleet import Fleet, FleetDefaults, FleetKind, FleetState, read_fleet
+from pilotfish.examine.service.tables import show_service
 
 INFO = ServiceInfo(
     model_id="org/served",

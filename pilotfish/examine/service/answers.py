@@ -20,7 +20,7 @@ from pilotfish.client.answer import GenerateOptions, ServiceInfo, Summary, Token
 from pilotfish.client.inference import InferenceClient
 from pilotfish.config import Config, TargetConfig
 from pilotfish.errors import ConfigError, InvalidRequestError, ModelNotFoundError
-from pilotfish.examine.fleet import Fleet, read_fleet
+from pilotfish.examine.service.fleet import Fleet, read_fleet
 from pilotfish.models.store.catalogue import GgufFile, merged_id, resolve
 from pilotfish.models.store.model_store import ModelCache
 from pilotfish.models.store.pull import cached_folder

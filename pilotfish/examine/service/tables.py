@@ -8,8 +8,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from pilotfish.examine.fleet import Fleet
-from pilotfish.examine.service import ServiceMeasured
+from pilotfish.examine.service.answers import ServiceMeasured
+from pilotfish.examine.service.fleet import Fleet
 
 _MISSING = (
     "The target's weights are not on this machine: acceptance of other drafters, predicted tokens/s, faults and advice "
