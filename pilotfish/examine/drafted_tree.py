@@ -27,9 +27,13 @@ class DraftedTree:
     """Log-probability of the path to each node, as the drafter sees it."""
 
     @cached_property
+    def _tree(self) -> DraftTree:
+        return DraftTree(self.parents)
+
+    @cached_property
     def _children(self) -> tuple[tuple[int, ...], ...]:
         """Children of the root, then of each node."""
-        return DraftTree(self.parents).children
+        return self._tree.children
 
     def chain(self) -> list[int]:
         """The nodes of the chain that the drafter would have drafted."""
@@ -43,10 +47,9 @@ class DraftedTree:
     ) -> tuple[frozenset[int], list[int]]:
         """The nodes of a tree of these limits, and how many of them each further pass of the drafter ran: as
         TreeProposal grows it of the nodes there are, each of which stands for its token."""
-        recorded = DraftTree(self.parents).depth
         growing = TreeProposal(
             TreeRequest(max_nodes, branching),
-            min(depth, recorded),
+            min(depth, self._tree.depth),
             min_confidence=thresholds.round,
             min_node_confidence=thresholds.node,
         )

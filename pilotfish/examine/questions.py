@@ -49,7 +49,7 @@ class Order:
 
 def recent_questions(core: EngineCore, order: Order, recent: RecentRequests) -> list[Question]:
     """The questions that the target has room for. Raises ConfigError if there is none."""
-    limit = core.model.max_context_tokens - order.max_tokens - order.num_draft_tokens - 1
+    limit = _max_prompt_tokens(order, core)
     fitting = [each for each in recent.questions if len(each.token_ids) <= limit]
     if not fitting:
         raise ConfigError(
@@ -61,10 +61,8 @@ def recent_questions(core: EngineCore, order: Order, recent: RecentRequests) -> 
 
 def served_questions(core: EngineCore, order: Order, service: AskedService) -> list[Question]:
     """The prompts with the service's answers to them. Raises ConfigError where the target here is another."""
-    folder = Path(core.model.tokenizer_path)
-    own = sampling_defaults(folder) if order.config.orchestrator.generation_config == "auto" else {}
-    ends = tuple(sorted(Tokenizer.load(folder).eos_token_ids))
-    limit = core.model.max_context_tokens - order.max_tokens - order.num_draft_tokens - 1
+    default = _default_sampling(order, Tokenizer.load(Path(core.model.tokenizer_path)), core)
+    limit = _max_prompt_tokens(order, core)
     questions = []
     for each in service.answers:
         if max((*each.prompt_ids, *each.token_ids)) >= core.model.vocab_size:
@@ -77,8 +75,7 @@ def served_questions(core: EngineCore, order: Order, service: AskedService) -> l
                 f"a prompt has {len(each.prompt_ids)} tokens, and the target here takes {max(0, limit)} beside answers "
                 f"of {order.max_tokens}: set the service's max_context_tokens, or take a smaller --max-tokens"
             )
-        sampling = msgspec.structs.replace(SamplingParams(seed=each.seed, stop_token_ids=ends), **own)
-        sampling = msgspec.structs.replace(sampling, temperature=each.temperature)
+        sampling = msgspec.structs.replace(default, seed=each.seed, temperature=each.temperature)
         questions.append(Question(each.category, each.prompt_ids, sampling, each.token_ids))
     return questions
 
@@ -89,12 +86,10 @@ def questions_of(core: EngineCore, order: Order, *, template: str, uses_template
 
     template: a file in place of the model's own. Raises ConfigError for a prompt that leaves no room for an answer.
     """
-    folder, orchestrator = Path(core.model.tokenizer_path), order.config.orchestrator
-    tokenizer = Tokenizer.load(folder, template)
-    own = sampling_defaults(folder) if orchestrator.generation_config == "auto" else {}
-    ends = tuple(sorted(tokenizer.eos_token_ids))
+    tokenizer = Tokenizer.load(Path(core.model.tokenizer_path), template)
+    default = _default_sampling(order, tokenizer, core)
     grammar = Grammar(GrammarKind.JSON_SCHEMA, order.schema) if order.schema else None
-    limit = core.model.max_context_tokens - order.max_tokens - order.num_draft_tokens - 1
+    limit = _max_prompt_tokens(order, core)
     questions = []
     for temperature in (0.0, *([order.temperature] if order.temperature else [])):
         for seed, prompt in enumerate(order.prompts):
@@ -108,9 +103,20 @@ def questions_of(core: EngineCore, order: Order, *, template: str, uses_template
                     f"the prompt {prompt.text[:60]!r}... has {len(text)} tokens; beside answers of {order.max_tokens} "
                     f"the target takes {max(0, limit)}: take a shorter one, or a smaller --max-tokens"
                 )
-            sampling = msgspec.structs.replace(SamplingParams(seed=seed, stop_token_ids=ends), **own)
-            sampling = msgspec.structs.replace(sampling, temperature=temperature, grammar=grammar)
+            sampling = msgspec.structs.replace(default, seed=seed, temperature=temperature, grammar=grammar)
             if sampling.has_penalties or grammar is not None:
                 sampling = msgspec.structs.replace(sampling, num_logprobs=1)  # says what they change
             questions.append(Question(prompt.category, tuple(text), sampling))
     return questions
+
+
+def _default_sampling(order: Order, tokenizer: Tokenizer, core: EngineCore) -> SamplingParams:
+    """As a service samples what says nothing of it, up to the model's end tokens."""
+    folder = Path(core.model.tokenizer_path)
+    own = sampling_defaults(folder) if order.config.orchestrator.generation_config == "auto" else {}
+    return msgspec.structs.replace(SamplingParams(stop_token_ids=tuple(sorted(tokenizer.eos_token_ids))), **own)
+
+
+def _max_prompt_tokens(order: Order, core: EngineCore) -> int:
+    """Beside an answer and the draft behind its last token."""
+    return core.model.max_context_tokens - order.max_tokens - order.num_draft_tokens - 1
