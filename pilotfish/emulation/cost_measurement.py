@@ -57,13 +57,26 @@ class ShapeTimes(StepTimes):
     """Step times of proposals and prefills as well, and of sequences that have a context."""
 
     @contextmanager
-    def opened(self, num_sequences: int, context_tokens: int) -> Iterator[list[int]]:
-        """Opens that many idle sequences, whose context is in the KV cache, for as long as the block lasts."""
-        sequence_ids = [self.open(context_tokens) for _ in range(num_sequences)]
-        self.settle()
-        yield sequence_ids
-        for sequence_id in sequence_ids:
-            self.close(sequence_id)
+    def opened(self, num_sequences: int, context_tokens: int, *, is_shared: bool = False) -> Iterator[list[int]]:
+        """Opens that many idle sequences, whose context is in the KV cache, for as long as the block lasts.
+
+        is_shared: whether their prompts are the same, so that it is computed once.
+
+        Raises ConfigError where the engine refuses them, or has no room; none is left then.
+        """
+        sequence_ids = list[int]()
+        try:
+            for _ in range(num_sequences):
+                sequence_ids.append(self.open(context_tokens, is_shared=is_shared))
+                if is_shared and len(sequence_ids) == 1:
+                    self.settle()
+            self.settle()
+            yield sequence_ids
+        finally:
+            for sequence_id in sequence_ids:
+                self.close(sequence_id)
+            while self.core.has_work:
+                self.core.step()
 
     def draft_step_s(self, sequences: Sequence[int]) -> float:
         """Seconds of the steps of a proposal for all sequences, on average."""

@@ -12,19 +12,15 @@ from pilotfish.emulation.cost_measurement import ShapeTimes
 from pilotfish.emulation.profiles.step_cost import MeasuredCost
 from pilotfish.engine.core.engine import Engine
 from pilotfish.examine.rehearsal import DraftWatch
-from pilotfish.messages import CloseSequence, Decode, OpenSequence, Verdict
+from pilotfish.messages import Decode
 from pilotfish.planning.planner import ROUND_TRIP_S
 from pilotfish.step_table import StepTable, interpolate
-from pilotfish.types import SamplingParams
 
 LOADS = (1, 4, 8, 16, 64)
 """Requests that decode at once."""
 _CONTEXT_TOKENS = 64
 """Context of each sequence, as where a target measures its own steps."""
 _SAMPLES = 5
-_GREEDY = SamplingParams(temperature=0, max_tokens=1 << 20)
-_IDS = 1 << 30
-"""Ids of the sequences that are timed begin here."""
 
 
 class DrafterPlace(Enum):
@@ -82,10 +78,10 @@ def measure_in_target(
     core: Engine, watch: DraftWatch, num_draft_tokens: int, steps: StepTable, max_rows: int, *, grows: bool = True
 ) -> MeasuredRoundCosts:
     """Costs of the drafter that is watched in an idle target. steps, grows: see MeasuredRoundCosts."""
-    loads = loads_of(core)
-    one = [_drafting_s(core, watch, load, 1) for load in loads]
+    timer, loads = ShapeTimes(core, time.perf_counter), loads_of(core)
+    one = [_drafting_s(timer, watch, load, 1) for load in loads]
     length = min(num_draft_tokens, watch.max_draft_tokens or num_draft_tokens)
-    all_s = [_drafting_s(core, watch, load, length) for load in loads]
+    all_s = [_drafting_s(timer, watch, load, length) for load in loads]
     further_s = [max(0.0, (most - first) / max(1, length - 1)) for first, most in zip(one, all_s, strict=True)]
     max_nodes = core.limits.max_draft_tokens
     return MeasuredRoundCosts(steps, loads, tuple(one), tuple(further_s), max_rows, max_nodes, grows=grows)
@@ -96,33 +92,23 @@ def measure_draft_model(
 ) -> MeasuredRoundCosts:
     """Costs of the draft model of an idle engine, in a draft service of its own."""
     timer, loads = ShapeTimes(core, clock), loads_of(core)
-    times_s = []
-    for load in loads:
-        with timer.opened(load, context_tokens_of(core)) as sequences:
-            times_s.append(_least(partial(timer.draft_step_s, sequences)))
+    with timer.opened(loads[-1], context_tokens_of(core)) as sequences:
+        times_s = [_least(partial(timer.draft_step_s, sequences[:load])) for load in loads]
     return MeasuredRoundCosts(steps, loads, tuple(times_s), tuple(times_s), max_rows, place=DrafterPlace.DRAFT_SERVICE)
 
 
-def _drafting_s(core: Engine, watch: DraftWatch, load: int, num_draft_tokens: int) -> float:
+def _drafting_s(timer: ShapeTimes, watch: DraftWatch, load: int, num_draft_tokens: int) -> float:
     """The least time of some rounds: other processes only make them longer."""
-    length = context_tokens_of(core)
-    prompt = tuple((31 * place) % (core.model.vocab_size - 1) + 1 for place in range(length))
-    ids = range(_IDS, _IDS + load)
-    for sequence_id in ids:
-        core.submit(OpenSequence(sequence_id, prompt, _GREEDY))
-        # One more than the rounds that count: sequences that begin later are in step with the others by then.
-        num_tokens = _SAMPLES + num_draft_tokens + load + 1
-        core.submit(Decode(sequence_id, length, num_tokens, num_draft_tokens=num_draft_tokens))
-    times_s: list[float] = []
-    while core.has_work and len(times_s) < _SAMPLES:
-        events = core.step()
-        if sum(isinstance(event, Verdict) for event in events) == load:
+    # A token more than whole blocks: it is all that is computed of a prompt that another sequence has.
+    with timer.opened(load, context_tokens_of(timer.core) + 1, is_shared=True) as sequences:
+        for sequence_id in sequences:
+            num_tokens = _SAMPLES + num_draft_tokens + 1
+            timer.core.submit(Decode(sequence_id, timer.lengths[sequence_id], num_tokens, num_draft_tokens))
+        times_s = list[float]()
+        for _ in range(_SAMPLES):
+            timer.step_s()
             times_s.append(watch.took_s)
-    for sequence_id in ids:
-        core.submit(CloseSequence(sequence_id))
-    while core.has_work:
-        core.step()
-    return min(times_s, default=0.0)
+    return min(times_s)
 
 
 def loads_of(core: Engine) -> tuple[int, ...]:

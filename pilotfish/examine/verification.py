@@ -16,8 +16,10 @@ from pilotfish.errors import ConfigError
 
 _ROWS_EACH = (1, 2, 3, 5, 9)
 """Rows of a sequence: the token that is there, and drafts."""
-_TURNS, _SAMPLES = 3, 2
-"""Turns of all loads, and samples of a size in each: other processes make steps longer for a while."""
+_MIN_ROUNDS, _MAX_ROUNDS = 2, 6
+"""Samples of each size, a round of all others apart: other processes make steps longer for a while."""
+_BUDGET_S = 10.0
+"""Time of the steps after which no further round begins."""
 
 
 def measure_verification(
@@ -30,21 +32,15 @@ def measure_verification(
 
     Raises ConfigError where the KV cache has no room for a single sequence.
     """
-    lines: dict[int, dict[int, float]] = {}
-    for load in tuple(loads) * _TURNS:
-        longest = min(max_rows // load, num_draft_tokens + 1)
-        rows_each = [each for each in _ROWS_EACH if each <= longest]
-        try:
-            times_s = _least_s(timer, load, context_tokens, rows_each)
-        except ConfigError:
-            if not lines:
-                raise
-            for sequence_id in tuple(timer.lengths):
-                timer.close(sequence_id)
-            timer.settle()
-            continue
-        before_s = lines.get(load, times_s)
-        lines[load] = {rows: min(step_s, before_s[rows]) for rows, step_s in times_s.items()}
+    shapes = {
+        load: [each for each in _ROWS_EACH if each <= min(max_rows // load, num_draft_tokens + 1)] for load in loads
+    }
+    try:
+        lines = _least_s(timer, {load: rows_each for load, rows_each in shapes.items() if rows_each}, context_tokens)
+    except ConfigError:
+        if len(loads) == 1:
+            raise
+        return measure_verification(timer, loads[:-1], context_tokens, max_rows, num_draft_tokens)
     columns = sorted({rows for line in lines.values() for rows in line})
     return MeasuredCost(
         num_sequences=tuple(lines),
@@ -53,14 +49,22 @@ def measure_verification(
     )
 
 
-def _least_s(timer: ShapeTimes, load: int, context_tokens: int, rows_each: Sequence[int]) -> dict[int, float]:
-    """The least time of a step, by the rows of all its sequences."""
-    least_s: dict[int, float] = {}
-    with timer.opened(load, context_tokens) as sequences:
-        for each in (*rows_each,) * _SAMPLES:
-            step_s = timer.verify_s(sequences, each)
-            least_s[load * each] = min(step_s, least_s.get(load * each, math.inf))
-    return least_s
+def _least_s(
+    timer: ShapeTimes, shapes: Mapping[int, Sequence[int]], context_tokens: int
+) -> dict[int, dict[int, float]]:
+    """The least time of a step, by sequences and by the rows of them all. shapes: rows of a sequence, by sequences."""
+    lines: dict[int, dict[int, float]] = {load: {} for load in shapes}
+    spent_s = 0.0
+    with timer.opened(max(shapes), context_tokens) as sequences:
+        for num_done in range(_MAX_ROUNDS):
+            if num_done >= _MIN_ROUNDS and spent_s > _BUDGET_S:
+                break
+            for load, rows_each in shapes.items():
+                for each in rows_each:
+                    step_s = timer.verify_s(sequences[:load], each)
+                    spent_s += step_s
+                    lines[load][load * each] = min(step_s, lines[load].get(load * each, math.inf))
+    return lines
 
 
 def _at(line: Mapping[int, float], columns: Sequence[int]) -> list[float]:

@@ -3,9 +3,10 @@
 import pytest
 
 from pilotfish.emulation.core import EmulatedCore
-from pilotfish.emulation.cost_measurement import CostMeasurement, MeasurementPlan
+from pilotfish.emulation.cost_measurement import CostMeasurement, MeasurementPlan, ShapeTimes
 from pilotfish.emulation.language_model import HashLanguageModel
 from pilotfish.emulation.profiles import RooflineCost
+from pilotfish.errors import ConfigError
 from pilotfish.messages import Event
 from pilotfish.types import Limits, ModelInfo
 
@@ -48,3 +49,16 @@ def test_a_drafter_s_table_is_its_cost(core: TimedCore) -> None:
     measured = measurement(core).draft()
     assert measured.step_s(1, 1) == pytest.approx(COST.step_s(1, 1, 64), rel=0.01)
     assert measured.step_s(4, 4) == pytest.approx(COST.step_s(4, 4, 4 * 64), rel=0.01)
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_opened_sequences_are_closed_whatever_happens(core: TimedCore, is_shared: bool) -> None:
+    timer = ShapeTimes(core, lambda: core.now_s)
+    with timer.opened(4, 64, is_shared=is_shared) as sequences:
+        assert timer.verify_s(sequences, 2) == pytest.approx(COST.step_s(4, 8, 4 * 65), rel=0.01)
+    with pytest.raises(ConfigError, match="cannot be measured"), timer.opened(2, 1 << 18, is_shared=is_shared):
+        raise AssertionError("the KV cache has no room for them")
+    assert not timer.lengths
+    assert not core.has_work
+    with timer.opened(8, 64, is_shared=is_shared) as sequences:  # as many as it takes
+        assert len(sequences) == 8

@@ -14,25 +14,16 @@ class KnownTimes(ShapeTimes):
     """A step takes 10 s, 1 s more for each row and 2 s more for each sequence; the first ones take twice as long, as
     somebody else computes as well."""
 
-    def __init__(self, max_tokens: int = 1 << 20, num_busy: int = 20) -> None:
+    def __init__(self, max_tokens: int = 1 << 20, num_busy: int = 10) -> None:
         self._max_tokens = max_tokens
         self._num_busy = num_busy
-        self.lengths: dict[int, int] = {}
-        self.closed: list[int] = []
 
     @contextmanager
-    def opened(self, num_sequences: int, context_tokens: int) -> Iterator[list[int]]:
+    def opened(self, num_sequences: int, context_tokens: int, *, is_shared: bool = False) -> Iterator[list[int]]:
+        assert not is_shared, "each has keys and values of its own"
         if num_sequences * context_tokens > self._max_tokens:
-            self.lengths[7] = context_tokens
             raise ConfigError("the KV cache is full")
         yield list(range(num_sequences))
-
-    def close(self, sequence_id: int) -> None:
-        del self.lengths[sequence_id]
-        self.closed.append(sequence_id)
-
-    def settle(self) -> None:
-        """Nothing is left to do."""
 
     def verify_s(self, sequences: Sequence[int], rows_each: int) -> float:
         self._num_busy -= 1
@@ -66,8 +57,7 @@ def test_where_a_larger_step_took_less_the_smaller_one_was_disturbed() -> None:
 
 
 def test_loads_end_where_the_cache_is_full() -> None:
-    timer = KnownTimes(400)
-    assert measure_verification(timer, (1, 4, 8), 64, 512, 4).num_sequences == (1, 4)
-    assert timer.closed, "what was opened is in nobody's way"
+    assert measure_verification(KnownTimes(400), (1, 4, 8), 64, 512, 4).num_sequences == (1, 4)
+    assert measure_verification(KnownTimes(), (1, 4, 8), 64, 4, 4).num_sequences == (1, 4)
     with pytest.raises(ConfigError, match="full"):
         measure_verification(KnownTimes(10), (1,), 64, 512, 4)
