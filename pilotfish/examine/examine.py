@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+import msgspec
+
 from draft_service.translation.vocabularies import Vocabularies
 from pilotfish.bench.machine import this_machine
 from pilotfish.config import Config
@@ -65,6 +67,8 @@ class _Examiner:
     questions: Sequence[Question] = ()
     answers: Sequence[DraftedAnswer] = ()
     """The target's own, as soon as there are any."""
+    same_choices: float | None = None
+    """See ServiceMeasured."""
     steps: StepTable = field(default_factory=StepTable)
     verification: MeasuredCost | None = None
     fingerprint: str = ""
@@ -179,6 +183,10 @@ class _Examiner:
         num_tokens = sum(question.num_tokens(order.max_tokens) for question in self.questions)
         progress = self._progress(f"{name}: answers", num_tokens)
         answers = answer_all(core, self.questions, order.max_tokens, order.num_draft_tokens, watch, progress, tree=tree)
+        if order.service:
+            self.same_choices = _same_choices(answers)
+            # That another target has chosen otherwise is nothing that a drafter could not see.
+            answers = [replace(answer, shaped=()) for answer in answers]
         self.answers = self.answers or answers
         return answers
 
@@ -210,6 +218,7 @@ def examine(order: Order, report: Report = lambda *_: None) -> Examination:
     examiner = _Examiner(order, report)
     results = [examiner.examine(drafter) for drafter in order.drafters]
     machine = this_machine()
+    service = order.service and msgspec.structs.replace(order.service.measured, same_choices=examiner.same_choices)
     return Examination(
         target=order.config.target.model,
         machine=f"{machine.processor}, {machine.cores} cores",
@@ -218,11 +227,17 @@ def examine(order: Order, report: Report = lambda *_: None) -> Examination:
         temperature=order.temperature,
         took_s=time.monotonic() - start_s,
         is_recent=order.recent is not None,
-        service=order.service.measured if order.service else None,
+        service=service,
         plain_tokens_per_s={each.num_requests: each.by_draft_tokens[0] for each in results[0].speeds},
         drafters=results,
         advice=advise({result.name: result.speeds for result in results}),
     )
+
+
+def _same_choices(answers: Sequence[DraftedAnswer]) -> float | None:
+    """Share of the greedy answers' tokens that are the target's likeliest; None: nobody looked."""
+    others = [is_other for answer in answers if answer.temperature == 0 for is_other in answer.shaped]
+    return 1 - sum(others) / len(others) if others else None
 
 
 def _result(

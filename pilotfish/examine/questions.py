@@ -76,6 +76,8 @@ def served_questions(core: EngineCore, order: Order, service: AskedService) -> l
                 f"of {order.max_tokens}: set the service's max_context_tokens, or take a smaller --max-tokens"
             )
         sampling = msgspec.structs.replace(default, seed=each.seed, temperature=each.temperature)
+        if sampling.is_greedy and not sampling.has_penalties:
+            sampling = msgspec.structs.replace(sampling, num_logprobs=1)  # says what the target here would choose
         questions.append(Question(each.category, each.prompt_ids, sampling, each.token_ids))
     return questions
 

@@ -23,6 +23,7 @@ from pilotfish.security.api_key_file import write_keys
 from tests.support.learning import add_version
 from tests.support.stack import StackThread
 from tests.support.threaded_engine import ThreadedEngine
+from tests.support.tiny_llama import PRINTABLE_VOCAB_SIZE, tiny_llama
 
 runner = CliRunner()
 
@@ -194,6 +195,21 @@ def test_a_running_service_answers_and_says_what_it_measured(
     # The same target, whoever asks it: drafts meet the same greedy answers.
     assert suffix["greedy"] == local["drafters"][0]["greedy"]
     assert suffix["sampled"]["num_positions"] == local["drafters"][0]["sampled"]["num_positions"]
+
+
+def test_another_model_of_the_served_name_is_noticed(
+    serve: Callable[..., StackThread], arguments: list[str], target_folder: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / target_folder.name
+    shutil.copytree(target_folder, other)
+    sizes = {"vocab_size": PRINTABLE_VOCAB_SIZE, "max_position_embeddings": 512}
+    tiny_llama(4, **sizes, bos_token_id=None, eos_token_id=None).save_pretrained(other)
+    with serve(mode="off") as server:
+        own = json.loads(examined("ngram", "--json", *arguments, *at(server)).stdout)["service"]
+        shown = examined(*arguments, *at(server), "--set", f"target.model={other}", "ngram", "--no-color").output
+    assert own["same_choices"] > 0.95
+    assert "The target here would have chosen only" in " ".join(shown.split())
+    assert UNSEEN not in " ".join(shown.split())
 
 
 def test_a_service_whose_target_is_not_here(serve: Callable[..., StackThread], arguments: list[str]) -> None:

@@ -57,6 +57,8 @@ class ServiceMeasured(msgspec.Struct, frozen=True, kw_only=True):
     fleet: Fleet | None
     """What its controller knows; None: see fleet_problem."""
     fleet_problem: str = ""
+    same_choices: float | None = None
+    """Share of the greedy answers' tokens that the target here would have chosen as well; None: nobody looked."""
     target_missing: bool = False
     """Whether the target's weights are not on this machine: nothing was predicted."""
 

@@ -105,6 +105,8 @@ def test_measurements_are_told() -> None:
     assert "plain 45%" in text
     assert "in 1 of 4 answers: too few drafts are found" in text
     assert "left out" not in text
+    assert "chosen only" not in shown(msgspec.structs.replace(MEASURED, same_choices=0.97))
+    assert "chosen only 62% of its" in shown(msgspec.structs.replace(MEASURED, same_choices=0.62))
 
 
 def test_what_is_left_out_is_told() -> None:
