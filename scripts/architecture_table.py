@@ -18,7 +18,7 @@ INTRODUCTION = """\
 
 Every causal language model of transformers {transformers}, and {multimodal} that see images and are asked for text
 alone: {right} of {all} are served right, {wrong} wrong, as `python benchmarks/architectures.py` compares small ones
-with transformers' `generate`, plain and with drafts. A name in parentheses is a variant of one, counted apart.
+with transformers' `generate`, plain and with drafts. A name in parentheses is a variant, which only the table counts.
 What the paths are: [models](models.md).
 """
 PATHS = {

@@ -32,10 +32,10 @@ class EngineConfig:
     `fp8`](gpu.md#8-bit-weights). `auto`: the least lossy that fits the memory that is free at start, drafter and KV
     cache included; where two services start on one host, name a format."""
     device: str = "cpu"
-    """`cpu`, `cuda`, `cuda:N`, or `auto` (the first visible GPU, else the CPU). Under Ray `cuda`: `auto` reserves no
-    GPU."""
+    """`cpu`, `cuda`, `cuda:N`, or `auto` (the first visible GPU, else the CPU). Under Ray set `cuda`, as `auto`
+    reserves no GPU."""
     attention: AttentionKernels = "auto"
-    """On a GPU: our kernels, torch's (without graphs), or ours where they can."""
+    """GPU. `triton`: our kernels. `sdpa`: torch's, without graphs. `auto`: ours where they can run."""
     cuda_graphs: bool = True
     """GPU: record the usual step shapes at start-up and replay them."""
     gpu_memory_utilization: PositiveShare = 0.9
@@ -48,7 +48,7 @@ class EngineConfig:
     """CPU: compile the native kernels (some seconds, cached). GPU: torch.compile of a model's layers (a longer start).
     Both need a compiler."""
     kernels: CpuKernels = "auto"
-    """CPU: use all that the processor has, or no more than this, to compare. `amx` sums in another order than the
+    """CPU: the most that the kernels use; `auto`: all that the processor has. `amx` sums in another order than the
     others, so the targets of a pool must agree on it: `avx512` where only some have it."""
     max_context_tokens: NonNegativeInt = 0
     """Maximum tokens of prompt plus output; 0: the model's limit."""

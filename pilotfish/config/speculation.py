@@ -30,8 +30,8 @@ class SpeculationConfig:
     many as 8."""
     proposer: str = "auto"
     """`auto`: the drafter in the target, or the draft pool if that does more than look up; of both, the
-    [faster](controller.md#which-drafter). `draft`: the pool. `ngram`, `suffix`: a lookup in the orchestrator. Others:
-    the drafter in the target."""
+    [faster](controller.md#which-drafter); without either, the lookup of `draft.proposer`. `draft`: the pool. `ngram`,
+    `suffix`: a lookup in the orchestrator. Others: the drafter in the target."""
     lookup: LookupName = "none"
     """A lookup in the orchestrator [before the draft pool](proposers.md#a-lookup-before-another-drafter). In the
     target: `target.drafter.lookup`."""
@@ -39,7 +39,8 @@ class SpeculationConfig:
     """Maximum tokens that lookups in the orchestrator [index at once](proposers.md#memory)."""
     tree_nodes: Literal["auto"] | Annotated[int, Field(ge=0, le=63)] = "auto"
     """Maximum draft tokens in a tree (SGLang's speculative_num_draft_tokens). 0: chains. `auto`: in the target as many
-    as cost little, in the pool [those that are worth their rows](proposers.md#trees-from-the-pool)."""
+    as cost little, in the pool [those that are worth their rows](proposers.md#trees-from-the-pool). With another number
+    the pool drafts nothing ahead."""
     tree_branching: PositiveInt = 4
     """Candidates per node, and nodes expanded per level (SGLang's speculative_eagle_topk)."""
     draft_ahead: Annotated[Literal["auto", "off", "on"], BeforeValidator(yaml_word)] = "auto"

@@ -80,8 +80,8 @@ class TargetConfig:
     drafter: InTargetDrafterConfig = field(default_factory=InTargetDrafterConfig)
     """A drafter inside the target's engine."""
     feature_layers: FeatureLayers | tuple[int, ...] = "auto"
-    """Layers whose inputs are kept for a head in the draft service, at some 15 % of the KV cache's memory. `auto`:
-    those of `draft.proposer`. `[]`: none."""
+    """Layers whose inputs are kept for a head in the draft service, at some 15 % of the KV cache's memory, all of it on
+    [rank 0](gpu.md#memory-for-the-kv-cache). `auto`: those of `draft.proposer`. `[]`: none."""
     engine: EngineConfig = field(default_factory=EngineConfig)
     """Engine of the target model."""
 
