@@ -1,7 +1,8 @@
 """Ray Serve LLM whose vLLM engines take their drafts from Pilotfish: serve run examples.vllm.ray_serve_llm:app
 
-Needs `ray[serve,llm]` and `pilotfish[client]` in the engines' environment (an image, or the runtime_env below), and a
-draft pool: examples/vllm/values.yaml deploys one beside it. Ray 2.60 pins vLLM 0.29 in its `llm` extra, and the
+Needs `ray[serve,llm]` and Pilotfish's `client` extra in the engines' environment (an image, or the runtime_env below,
+with this repository's folder at /opt/pilotfish on every node), and a draft pool: examples/vllm/values.yaml deploys one
+beside it. Ray 2.60 pins vLLM 0.29 in its `llm` extra, and the
 proposer's interface is vLLM 0.32's: the engines' image needs that vLLM. Its names were checked, it was not run.
 """
 
@@ -25,6 +26,6 @@ config = LLMConfig(
             }
         },
     },
-    runtime_env={"pip": ["pilotfish[client]"]},
+    runtime_env={"pip": ["/opt/pilotfish[client]"]},
 )
 app = build_openai_app({"llm_configs": [config]})
