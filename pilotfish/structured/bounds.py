@@ -40,6 +40,14 @@ _ANNOTATIONS = frozenset(("default", "examples", "example", "title", "descriptio
 _VALUES = frozenset(("const", "enum"))
 """Keywords that hold documents, whose keys are no keywords."""
 _EXCLUSIVE = frozenset(("exclusiveMinimum", "exclusiveMaximum"))
+_FORMATS = frozenset(
+    (
+        *("date-time", "date", "time", "duration", "email", "idn-email", "hostname", "idn-hostname", "ipv4", "ipv6"),
+        *("uri", "uri-reference", "iri", "iri-reference", "uri-template", "uuid", "regex"),
+        *("json-pointer", "relative-json-pointer"),
+    )
+)
+"""Values of `format` that bind a string (JSON Schema 2020-12, 7.3)."""
 
 
 def check_json(text: bytes | bytearray, what: str, param: str | None = None) -> None:
@@ -81,6 +89,23 @@ def parse_schema(text: str, param: str) -> Any:
     except ValueError as error:
         raise InvalidRequestError(f"the JSON schema is not JSON: {error}", param=param) from None
     check_numbers(schema, param)
+    return schema
+
+
+def without_annotations(schema: Any, *, is_by_name: bool = False) -> Any:
+    """The schema without formats that JSON Schema does not define: they bind no answer, such as pydantic's `password`,
+    and the grammar library takes none that it does not know. is_by_name: its keys are names of the caller's."""
+    match schema:
+        case Mapping():
+            return {
+                key: inner
+                if key in _VALUES and not is_by_name
+                else without_annotations(inner, is_by_name=key in _SCHEMAS_BY_NAME and not is_by_name)
+                for key, inner in schema.items()
+                if is_by_name or key != "format" or not isinstance(inner, str) or inner in _FORMATS
+            }
+        case list():
+            return [without_annotations(inner) for inner in schema]
     return schema
 
 

@@ -12,7 +12,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer, regex_to_lark
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from pilotfish.errors import InvalidRequestError
-from pilotfish.structured.bounds import check_numbers, embedded_schemas, parse_schema, schema_text
+from pilotfish.structured.bounds import check_numbers, embedded_schemas, parse_schema, schema_text, without_annotations
 from pilotfish.types import Grammar, GrammarKind
 
 MAX_GRAMMAR_CHARS = 65_536
@@ -31,6 +31,10 @@ _LIMITS = LLParserLimits(step_max_items=20_000, max_lexer_states=100_000)
 _NO_FORCING = '%llguidance {"no_forcing": true}'
 """Last, so that it holds. Else the library writes out all text that has no alternative within one step, by itself:
 endless, or many gigabytes of it, where a schema's references lead back or double."""
+
+_ASCII_CLASSES = "d"
+r"""Classes of regular expressions that hold ASCII alone: `\d` is a digit from 0 to 9, as in a schema's patterns. The
+library's own holds the digits of every script, which a program that asked for a number cannot read."""
 
 MAX_GBNF_CHARS = 4096
 """The longest GBNF: it is converted on the event loop, at some 4 us a character (measured)."""
@@ -85,7 +89,7 @@ def schema_grammar(schema: Mapping[str, Any] | bool, param: str) -> Grammar:
 
 def json_rule(schema: Mapping[str, Any]) -> str:
     """The right-hand side of a Lark rule for documents of a JSON schema."""
-    return f"%json {schema_text({**schema, 'x-guidance': _JSON_OPTIONS})}"
+    return f"%json {schema_text({**without_annotations(schema), 'x-guidance': _JSON_OPTIONS})}"
 
 
 def lark_rule(grammar: Grammar, *, param: str = "grammar") -> str:
@@ -95,7 +99,7 @@ def lark_rule(grammar: Grammar, *, param: str = "grammar") -> str:
         case GrammarKind.JSON_SCHEMA | GrammarKind.JSON_OBJECT:
             return json_rule(_schema(grammar, param))
         case GrammarKind.REGEX:
-            return f"/{regex_to_lark(grammar.text, '')}/" if grammar.text else '""'
+            return f"/{regex_to_lark(grammar.text, _ASCII_CLASSES)}/" if grammar.text else '""'
         case GrammarKind.LARK:
             return f"%lark {{\n{grammar.text}\n}}"
 

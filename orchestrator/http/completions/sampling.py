@@ -77,7 +77,7 @@ class GenerationFields(RequestFields, kw_only=True):
     frequency_penalty: float | None = None
     logit_bias: dict[int, float] | None = None
     seed: int | None = None
-    """The first answer's seed; the next ones take the seeds after it."""
+    """The seed of the first answer to each prompt; the next ones take the seeds after it."""
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
     allowed_token_ids: list[int] | None = None
@@ -196,7 +196,7 @@ def _given(fields: RequestFields) -> dict[str, Any]:
 
 
 def sample_options(options: GenerationOptions, index: int) -> GenerationOptions:
-    """The options of the answer with this index: only the seed differs."""
+    """The options of the answer that takes the seed with this index: only the seed differs."""
     if index == 0:
         return options
     seed = (options.sampling.seed + index) % (MAX_SEED + 1)
