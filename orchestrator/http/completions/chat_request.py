@@ -7,6 +7,9 @@ import json
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
+import msgspec
+
+from orchestrator.http.body import encode_body
 from orchestrator.http.completions.request_fields import RequestFields
 from orchestrator.http.completions.sampling import GenerationFields
 from orchestrator.requests.prompt import ChatPrompt
@@ -35,12 +38,15 @@ class ContentPart(RequestFields, kw_only=True):
     refusal: str | None = None
 
 
+Arguments = str | dict[str, Any] | None
+"""A call's: a JSON object as text, or as some clients send it back, as it is; none where there are none."""
+
+
 class CalledFunction(RequestFields, kw_only=True):
     """Which function, and with what."""
 
     name: str
-    arguments: str
-    """A JSON object, as text."""
+    arguments: Arguments = None
 
 
 class MessageToolCall(RequestFields, kw_only=True):
@@ -237,9 +243,17 @@ def _chat_message(index: int, message: Message) -> ChatMessage:
 
 
 def _tool_call(call: MessageToolCall, param: str) -> ToolCall:
-    arguments = call.function.arguments or "{}"  # cut off before them
-    check_json(arguments.encode(), "the JSON in arguments", f"{param}.function.arguments")
+    arguments = arguments_text(call.function.arguments, f"{param}.function.arguments")
     return ToolCall(call.id or "", call.function.name, arguments)
+
+
+def arguments_text(arguments: Arguments, param: str) -> str:
+    """What the model had written. Raises InvalidRequestError for what is nested too deep."""
+    if isinstance(arguments, dict):
+        return msgspec.json.format(encode_body(arguments), indent=0).decode()  # spaced as models write it
+    text = arguments or "{}"  # cut off before them
+    check_json(text.encode(), "the JSON in arguments", param)
+    return text
 
 
 def text_of(content: str | Sequence[ContentPart] | None, param: str) -> str:

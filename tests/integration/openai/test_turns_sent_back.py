@@ -84,6 +84,28 @@ def test_what_a_model_may_write_for_arguments_is_taken(server: StackThread, argu
     assert answers[0].json()["usage"]["prompt_tokens"] == answers[1].json()["usage"]["input_tokens"]
 
 
+@pytest.mark.parametrize(
+    ("given", "written"),
+    [({"n": 1, "deep": {"x": [0.1, 1e400, "\u00e9"]}}, None), ({}, None), (None, "{}"), (..., "{}")],
+    ids=["object", "empty", "null", "left out"],
+)
+def test_arguments_that_are_an_object_or_none_are_taken(server: StackThread, given: Any, written: str | None) -> None:
+    def num_tokens(function: dict[str, Any]) -> tuple[int, int]:
+        call = {"id": "c", "type": "function", "function": function}
+        chat = {"messages": [ASKED, {"role": "assistant", "tool_calls": [call]}], "max_tokens": 1}
+        items = [ASKED, {"type": "function_call", "call_id": "c", **function}]
+        answers = [
+            server.http.post(f"/v1/{path}", content=json.dumps(body).replace("Infinity", "1E+400"))
+            for path, body in (("chat/completions", chat), ("responses", {"input": items, "max_output_tokens": 1}))
+        ]
+        assert [answer.status_code for answer in answers] == [200, 200], [answer.text for answer in answers]
+        return answers[0].json()["usage"]["prompt_tokens"], answers[1].json()["usage"]["input_tokens"]
+
+    text = json.dumps(given, ensure_ascii=False).replace("Infinity", "1E+400") if written is None else written
+    as_text = num_tokens({"name": "find", "arguments": text})
+    assert num_tokens({"name": "find", **({} if given is ... else {"arguments": given})}) == as_text
+
+
 @pytest.mark.parametrize("is_told", [True, False])
 def test_a_turn_of_nothing_but_thoughts_is_taken(server: StackThread, is_told: bool) -> None:
     body = {"messages": [ASKED], "max_tokens": 8, "include_reasoning": is_told}
