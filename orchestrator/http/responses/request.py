@@ -228,7 +228,7 @@ class ResponsesRequest(ChatFields, kw_only=True):
         if self.response_format is not None:
             raise InvalidRequestError("response_format and text.format exclude each other", param="response_format")
         if wanted.type != "json_schema":
-            return ResponseFormat(type=wanted.type)
+            return ResponseFormat(type=wanted.type, schema=wanted.schema)
         return ResponseFormat(type=wanted.type, json_schema=JsonSchemaFormat(name=wanted.name, schema=wanted.schema))
 
 

@@ -158,6 +158,20 @@ def test_usage_is_told_with_every_event(real_server: StackThread, path: str) -> 
 
 
 @pytest.mark.parametrize("stream", [False, True])
+def test_no_token_is_none(real_server: StackThread, stream: bool) -> None:
+    fields = {"max_tokens": 0, "logprobs": 1}
+    if stream:
+        *_, event, usage = events_of(real_server, "/v1/completions", stream_options={"include_usage": True}, **fields)
+        (choice,), counts = event["choices"], usage["usage"]
+    else:
+        answer = ask(real_server, prompt_logprobs=1, **fields)
+        (choice,), counts = answer["choices"], answer["usage"]
+        assert len(choice["prompt_logprobs"]) == counts["prompt_tokens"]
+    assert (choice["text"], choice["logprobs"], choice["finish_reason"]) == ("", None, "length")
+    assert counts["total_tokens"] == counts["prompt_tokens"] > 0 == counts["completion_tokens"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
 def test_no_token_and_an_echo_give_the_prompt(real_server: StackThread, stream: bool) -> None:
     fields = {"max_tokens": 0, "echo": True}
     if stream:
