@@ -209,7 +209,9 @@ def check_num_choices(num_choices: int | None, num_prompts: int, max_choices: in
     check_number("n", num_choices, 1)
     if num_choices * num_prompts > max_choices:
         raise InvalidRequestError(
-            f"the request asks for {num_choices * num_prompts} answers; at most {max_choices} are allowed", param="n"
+            f"the request asks for {num_choices * num_prompts} answers; at most {max_choices} are allowed "
+            "(orchestrator.http.max_choices)",
+            param="n" if num_choices > 1 else "prompt",
         )
     return num_choices
 
