@@ -21,6 +21,11 @@ MAX_GRAMMAR_CHARS = 65_536
 MAX_TOLD_CHARS = 300
 """The most that is shown of the library's words, which quote the grammar."""
 
+_OF_SCHEMA = re.compile(r"failed to compile JSON schema: (.*?)\n +\d+ \| ", re.DOTALL)
+"""The library's words on a schema, between where it stands in the grammar that was made of it and that grammar."""
+_OPTION = "Enable 'coerce_one_of' option to approximate oneOf with anyOf"
+"""Advice of the library's that no request can follow."""
+
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _JSON_OPTIONS = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 """JSON as json.dumps writes it: a weak model that may put whitespace anywhere may do so for ever."""
@@ -74,9 +79,16 @@ def compile_grammar(vocabulary: LLTokenizer, grammar: Grammar) -> LLMatcher:
     if not matcher.is_error():
         matcher.compute_bitmask()  # the first one builds tables that copies share
     if matcher.is_error():
-        reason = one_line(matcher.get_error())
-        raise InvalidRequestError(f"the {name_of(grammar)} cannot be used: {reason}", param="grammar")
+        raise InvalidRequestError(_refusal(grammar, matcher.get_error()), param="grammar")
     return matcher
+
+
+def _refusal(grammar: Grammar, message: str) -> str:
+    """message: the library's."""
+    of_schema = _OF_SCHEMA.search(message)
+    name, reason = ("JSON schema", of_schema[1]) if of_schema else (name_of(grammar), message)
+    reason = reason.replace(_OPTION, "Use anyOf, or give each a required property with a const of its own")
+    return f"the {name} cannot be used: {one_line(reason)}"
 
 
 def schema_grammar(schema: Mapping[str, Any] | bool, param: str) -> Grammar:

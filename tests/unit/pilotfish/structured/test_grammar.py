@@ -45,6 +45,10 @@ def test_good_grammars_compile(tokens: LLTokenizer, grammar: Grammar) -> None:
         (schema({"type": "foo"}), "foo"),
         (schema({"type": "array", "uniqueItems": True}), "uniqueItems"),
         (schema({"$ref": "#/definitions/nope"}), "nope"),
+        (schema({"type": "foo"}), "^the JSON schema cannot be used: Invalid type: foo$"),  # nothing of ours
+        (schema({"type": "string", "pattern": "(?=x)"}), "look-ahead and look-behind, is not supported$"),
+        (schema({"oneOf": [{"type": "integer"}, {"type": "number"}]}), "oneOf .* are not supported. Use anyOf"),
+        (Grammar(GrammarKind.LARK, 'start: a\na: %json {"type": "foo"}'), "^the JSON schema cannot .* type: foo$"),
         (schema({"type": "integer", "minimum": 5, "maximum": 1}), "minimum"),
         (Grammar(GrammarKind.REGEX, "a(b"), "regular expression"),
         (Grammar(GrammarKind.LARK, "start: nothing"), "nothing"),
