@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
@@ -24,6 +25,8 @@ from pilotfish.types import MAX_LOGPROBS
 
 _TEXT_PARTS = frozenset(("text", "input_text", "output_text", "reasoning_text", "summary_text", "refusal"))
 """Types of parts that are text, in chats and in responses."""
+_READS_NAMES = re.compile(r"""\bm(?:sg|essage)?(?:\.name\b|\[["']name|\.get\(["']name)""")
+"""How chat templates read a message's name."""
 MAX_TEMPLATE_FIELDS = 64
 """The most fields in one request's chat_template_kwargs."""
 
@@ -71,6 +74,8 @@ class Message(RequestFields, kw_only=True):
     """`reasoning`, by its older name."""
     refusal: str | None = None
     """Stands for the content that is not there."""
+    name: str | None = None
+    """For chat templates that tell those in one role apart, or results by their tools."""
 
 
 class FunctionDefinition(RequestFields, kw_only=True):
@@ -196,12 +201,14 @@ class ChatCompletionRequest(ChatFields, kw_only=True):
         names = [f"chat_template_kwargs.{name}" for name in self.chat_template_kwargs or () if name not in known]
         names += [name for name in self._own_variables if name not in known]
         if not any(name in tokenizer.chat_template for name in ("reasoning_content", "message.thinking")):
-            names += [
-                f"messages.{name}"
-                for name in ("reasoning", "reasoning_content")
-                if any(getattr(message, name) for message in self.messages)
-            ]
+            names += self._given_in_messages("reasoning", "reasoning_content")
+        if not _READS_NAMES.search(tokenizer.chat_template):
+            names += self._given_in_messages("name")
         return dict.fromkeys(names, "the chat template does not read it")
+
+    def _given_in_messages(self, *names: str) -> list[str]:
+        """Those of the fields that a message has."""
+        return [f"messages.{name}" for name in names if any(getattr(message, name) for message in self.messages)]
 
     def _template_options(self) -> TemplateOptions:
         if len(self.chat_template_kwargs or ()) > MAX_TEMPLATE_FIELDS:
@@ -239,7 +246,7 @@ def _chat_message(index: int, message: Message) -> ChatMessage:
         raise InvalidRequestError(f"{param}.content is missing", param=f"{param}.content")
     reasoning = message.reasoning or message.reasoning_content or ""
     content = text_of(message.content or message.refusal, f"{param}.content")
-    return ChatMessage(role, content, calls, message.tool_call_id or "", reasoning)
+    return ChatMessage(role, content, calls, message.tool_call_id or "", reasoning, message.name or "")
 
 
 def _tool_call(call: MessageToolCall, param: str) -> ToolCall:

@@ -14,13 +14,13 @@ from tests.support.stack import StackThread
 
 ASKED = {"role": "user", "content": "which fish?"}
 TEMPLATE = (
-    "{% for m in messages %}{{ m['role'] }}:{{ m['reasoning_content'] }}{{ m['content'] }}"
+    "{% for m in messages %}{{ m['role'] }}:{{ m['name'] }}{{ m['reasoning_content'] }}{{ m['content'] }}"
     "{% for c in m['tool_calls'] %}{% set f = c['function'] %}{{ f['name'] }}={{ f['arguments'] | tojson }}"
     "{% if f['arguments'] is mapping %}{% for n, v in f['arguments'].items() %}{{ n }}:{{ v }}{% endfor %}{% endif %}"
     "{% endfor %}|{% endfor %}"
     "{# <tool_call> </think> #}{{ tools }}{% if add_generation_prompt %}assistant:{{ begun }}{% endif %}"
 )
-"""Knows tools and thoughts, and goes through a call's arguments one by one, as many do."""
+"""Knows tools, names and thoughts, and goes through a call's arguments one by one, as many do."""
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 9}}, "required": ["n"]}
 FUNCTION = {"name": "find", "parameters": SCHEMA}
 CALL_BEGIN = '<tool_call>\n{"name": "find", "arguments": '
@@ -177,6 +177,18 @@ def test_a_responses_items_are_the_turns_of_a_chat(
         response["usage"]["input_tokens"]
         == server.http.post("/v1/chat/completions", json=chat).json()["usage"]["prompt_tokens"]
     )
+
+
+def test_names_reach_a_template_that_reads_them(server: StackThread) -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "find", "arguments": "{}"}}
+    turns = [
+        {"role": "user", "content": " asks", "name": "ann"},
+        {"role": "assistant", "content": "", "tool_calls": [call], "name": None},
+        {"role": "tool", "content": " found", "tool_call_id": "c", "name": "find"},
+    ]
+    assert "user:ann asks|assistant:find={}|tool:find found|" in prompt_of(server, turns)
+    answer = server.http.post("/v1/chat/completions", json={"messages": turns, "max_tokens": 1})
+    assert "x-pilotfish-ignored-fields" not in answer.headers
 
 
 def test_calls_without_ids_are_taken(server: StackThread) -> None:

@@ -245,13 +245,14 @@ def test_the_template_gets_what_it_reads_and_the_rest_is_named(real_server: Stac
     messages = [{"role": "user", "content": "a"}]
     assert prompt_of(real_server, messages, chat_template_kwargs={"mood": "wry"}) == "wry:user:a|assistant:"
     body = {**CHAT, "chat_template_kwargs": {"mood": 1.5, "tide": [1]}, "reasoning_effort": "low", "priority": 1}
-    body["messages"] = [*CHAT["messages"], {"role": "assistant", "content": "a", "reasoning": "b"}]
+    body["messages"] = [*CHAT["messages"], {"role": "assistant", "content": "a", "reasoning": "b", "name": "c"}]
     response = real_server.http.post("/v1/chat/completions", json=body)
     assert response.headers["x-pilotfish-ignored-fields"].split(", ") == [
         "priority (the queue is fair by client)",
         "chat_template_kwargs.tide (the chat template does not read it)",
         "reasoning_effort (the chat template does not read it)",
         "messages.reasoning (the chat template does not read it)",
+        "messages.name (the chat template does not read it)",
     ]
 
 
