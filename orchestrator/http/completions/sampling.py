@@ -16,6 +16,8 @@ from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.types import MAX_LOGPROBS, MAX_SEED, MAX_TOP_K, AcceptanceMode, Grammar
 
 MAX_LOGIT_BIAS = 100.0
+_LIKELIEST_ONLY = 1e-9
+"""A top_p below the probability of the likeliest token of any vocabulary: it alone is kept."""
 _ACCEPTANCE_FIELDS = ("acceptance", "typical_epsilon", "typical_delta", "tolerance_top_k", "tolerance_delta")
 SPECULATION_NAMES = {
     name: f"speculation.{name}" for name in ("proposer", "num_speculative_tokens", *_ACCEPTANCE_FIELDS, *STEP_FIELDS)
@@ -69,6 +71,7 @@ class GenerationFields(RequestFields, kw_only=True):
     max_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
+    """0: the likeliest token only."""
     top_k: int | None = None
     """0 or -1: all."""
     min_p: float | None = None
@@ -183,6 +186,8 @@ def generation_options(
     }
     if fields.top_k is not None:
         given["top_k"] = 0 if fields.top_k == -1 else min(fields.top_k, MAX_TOP_K)  # more than any vocabulary: all
+    if fields.top_p == 0:  # which OpenAI's clients may send
+        given["top_p"] = _LIKELIEST_ONLY
     if fields.seed is not None and not -(2**63) <= fields.seed <= MAX_SEED:
         raise InvalidRequestError(f"seed is {fields.seed}; it must be between -2^63 and 2^64 - 1", param="seed")
     if (num_tokens := speculation.num_speculative_tokens) is not None:

@@ -183,6 +183,14 @@ def test_answers_of_one_request_take_the_seeds_that_follow(real_client: openai.O
     assert several == tuple(texts({"seed": seed})[0] for seed in (5, 6, 7))
 
 
+@pytest.mark.parametrize("speculation", [ON, OFF])
+def test_a_top_p_of_0_keeps_the_likeliest_token(real_client: openai.OpenAI, speculation: dict[str, Any]) -> None:
+    def texts(options: dict[str, Any]) -> tuple[str, ...]:
+        return CHATS.outcome(real_client, merged(options, speculation), stream=False).texts
+
+    assert texts({"temperature": 1.5, "top_p": 0}) == texts({"temperature": 0}) != texts({"temperature": 1.5})
+
+
 def test_without_a_seed_a_prompt_that_stands_there_twice_has_two_answers(real_client: openai.OpenAI) -> None:
     def answers(**options: Any) -> list[tuple[str, int]]:
         asked = real_client.completions.create(model=MODEL, prompt=["ab ab"] * 3, n=2, max_tokens=20, **options)
