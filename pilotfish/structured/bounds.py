@@ -37,6 +37,8 @@ _SCHEMAS_BY_NAME = frozenset(("properties", "patternProperties", "$defs", "defin
 """Keywords whose keys are names of the caller's."""
 _ANNOTATIONS = frozenset(("default", "examples", "example", "title", "description", "$comment"))
 """Keywords that bind no answer."""
+_WORDS = frozenset(("title", "description", "$comment"))
+"""Those of them that are for readers."""
 _VALUES = frozenset(("const", "enum"))
 """Keywords that hold documents, whose keys are no keywords."""
 _EXCLUSIVE = frozenset(("exclusiveMinimum", "exclusiveMaximum"))
@@ -93,8 +95,9 @@ def parse_schema(text: str, param: str) -> Any:
 
 
 def without_annotations(schema: Any, *, is_by_name: bool = False) -> Any:
-    """The schema without formats that JSON Schema does not define: they bind no answer, such as pydantic's `password`,
-    and the grammar library takes none that it does not know. is_by_name: its keys are names of the caller's."""
+    """The schema without what binds no answer: words for readers, which make most of many tools' schemas, and formats
+    that JSON Schema does not define, such as pydantic's `password`, which the grammar library would refuse.
+    is_by_name: its keys are names of the caller's."""
     match schema:
         case Mapping():
             return {
@@ -102,11 +105,16 @@ def without_annotations(schema: Any, *, is_by_name: bool = False) -> Any:
                 if key in _VALUES and not is_by_name
                 else without_annotations(inner, is_by_name=key in _SCHEMAS_BY_NAME and not is_by_name)
                 for key, inner in schema.items()
-                if is_by_name or key != "format" or not isinstance(inner, str) or inner in _FORMATS
+                if is_by_name or not _is_annotation(key, inner)
             }
         case list():
             return [without_annotations(inner) for inner in schema]
     return schema
+
+
+def _is_annotation(keyword: str, value: Any) -> bool:
+    """What is no text may be a schema of that name, which a reference leads to."""
+    return isinstance(value, str) and (keyword in _WORDS or (keyword == "format" and value not in _FORMATS))
 
 
 def schema_text(schema: Any) -> str:

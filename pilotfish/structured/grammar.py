@@ -93,7 +93,7 @@ def _refusal(grammar: Grammar, message: str) -> str:
 
 def schema_grammar(schema: Mapping[str, Any] | bool, param: str) -> Grammar:
     """The grammar of a JSON schema with decimals for what is no integer. Raises InvalidRequestError."""
-    grammar = Grammar(GrammarKind.JSON_SCHEMA, schema_text(schema))
+    grammar = Grammar(GrammarKind.JSON_SCHEMA, schema_text(without_annotations(schema)))
     check_text(grammar, param)  # first: it bounds what the next check takes
     check_numbers(schema, param)
     return grammar

@@ -7,7 +7,7 @@ import pytest
 from llguidance import LLTokenizer
 
 from pilotfish.errors import InvalidRequestError
-from pilotfish.structured.grammar import MAX_GRAMMAR_CHARS, compile_grammar
+from pilotfish.structured.grammar import MAX_GRAMMAR_CHARS, compile_grammar, schema_grammar
 from pilotfish.types import Grammar, GrammarKind
 from tests.support.json_schemas import random_object_schema
 
@@ -117,6 +117,16 @@ def test_a_format_that_json_schema_does_not_define_binds_nothing(tokens: LLToken
     assert follows(tokens, schema(nested), '{"format": "a b"}')
     assert follows(tokens, schema({"const": {"format": name}}), json.dumps({"format": name}))
     assert not follows(tokens, schema({"const": {"format": name}}), "{}")
+
+
+def test_words_for_readers_take_no_room_and_names_like_theirs_stay(tokens: LLTokenizer) -> None:
+    words = {"title": "n", "description": "fish " * MAX_GRAMMAR_CHARS, "$comment": "fish"}
+    named = {"description": {"const": 1}, "title": {"$ref": "#/components/title"}}
+    described = {**words, "type": "object", "properties": named, "required": [*named], "additionalProperties": False}
+    grammar = schema_grammar({**described, "components": {"title": {"enum": [{"title": "x"}]}}}, "p")
+    assert follows(tokens, grammar, '{"description": 1, "title": {"title": "x"}}')
+    assert not follows(tokens, grammar, '{"description": 1, "title": {}}')
+    assert not follows(tokens, grammar, "{}")
 
 
 def test_a_format_of_json_schemas_binds_or_is_refused(tokens: LLTokenizer) -> None:
