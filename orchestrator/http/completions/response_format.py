@@ -64,10 +64,11 @@ def _of_response_format(response_format: dict[str, Any]) -> Grammar | None:
     match response_format:
         case {"type": "text"}:
             return None
-        case {"type": "json_schema", "json_schema": {"schema": dict() | bool() as schema}} | {
-            "type": "json_schema" | "json_object",
-            "schema": dict() | bool() as schema,
-        }:
+        case {"type": "json_schema", "json_schema": {"schema": dict() | bool() as schema}}:
+            return schema_grammar(schema, "response_format")
+        case {"type": "json_schema", "schema": dict() | bool() as schema}:
+            return schema_grammar(schema, "response_format")
+        case {"type": "json_object", "schema": dict() | bool() as schema} if schema != {}:
             return schema_grammar(schema, "response_format")
         case {"type": "json_object"}:
             return Grammar(GrammarKind.JSON_OBJECT)

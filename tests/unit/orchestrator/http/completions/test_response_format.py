@@ -19,6 +19,7 @@ SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
         ({"type": "json_object"}, Grammar(GrammarKind.JSON_OBJECT)),
         ({"type": "json_schema", "json_schema": {"name": "x"}}, Grammar(GrammarKind.JSON_OBJECT)),
         ({"type": "text", "schema": SCHEMA}, None),
+        ({"type": "json_object", "schema": {}}, Grammar(GrammarKind.JSON_OBJECT)),
         *(
             ({"type": kind, "schema": schema}, Grammar(GrammarKind.JSON_SCHEMA, json.dumps(schema)))
             for kind in ("json_object", "json_schema")
