@@ -29,3 +29,5 @@ class ChatMessage(msgspec.Struct, frozen=True):
     """A tool turn's: the call that it is the result of."""
     reasoning: str = ""
     """What the assistant thought before; few templates show it."""
+    name: str = ""
+    """Who of those in this role speaks, or the tool whose result it is; few templates show it."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import codecs
+import functools
 import re
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
+from msgspec import inspect
 from starlette.requests import Request
 
 from orchestrator.requests.request import check_request_bytes
@@ -20,6 +22,8 @@ _MISSING_FIELD = re.compile(r"missing required field `(?P<name>[^`]*)`")
 _PLACE = re.compile(r" - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`$")
 
 BodyT = TypeVar("BodyT")
+
+_type_info = functools.cache(inspect.type_info)
 
 encode_body = msgspec.json.Encoder(decimal_format="number").encode
 """Encodes answers: decimals, which requests had as numbers (see `decoder_of`), are numbers again."""
@@ -59,7 +63,7 @@ def decode_body(decoder: msgspec.json.Decoder[BodyT], body: bytes | bytearray) -
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        message, param = _explain(str(error))
+        message, param = _explain(str(error), decoder.type)
         raise InvalidRequestError(message, param=param) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidRequestError(f"the body is not JSON: {error}") from None
@@ -67,8 +71,8 @@ def decode_body(decoder: msgspec.json.Decoder[BodyT], body: bytes | bytearray) -
         raise InvalidRequestError("the body holds a number whose exponent is beyond all bounds") from None
 
 
-def _explain(message: str) -> tuple[str, str | None]:
-    """A msgspec message in words for callers, and the parameter that it is about."""
+def _explain(message: str, kind: Any) -> tuple[str, str | None]:
+    """A msgspec message in words for callers, and the parameter that it is about. kind: what was to be decoded."""
     place = _PLACE.search(message)
     path = place["path"] if place else ""
     problem = message[: place.start()] if place else message
@@ -80,7 +84,22 @@ def _explain(message: str) -> tuple[str, str | None]:
         return f"you must provide the parameter {param}", param
     if not path:
         return problem, None
+    if choices := _choices(kind, path) if problem.startswith("Invalid enum value") else []:
+        problem = f"{problem}; known are {', '.join(choices)}"
     return f"{path}: {problem[:1].lower()}{problem[1:]}", path
+
+
+def _choices(kind: Any, path: str) -> list[str]:
+    """The words that may stand at a place."""
+    places = [_type_info(kind)]
+    for step in re.sub(r"\[[^]]*\]", ".[]", path).split("."):
+        within = [place.item_type for place in places if step == "[]" and isinstance(place, inspect.ListType)]
+        structs = [place for place in places if isinstance(place, inspect.StructType)]
+        within += [field.type for struct in structs for field in struct.fields if field.encode_name == step]
+        places = [
+            each for place in within for each in (place.types if isinstance(place, inspect.UnionType) else [place])
+        ]
+    return [str(value) for place in places if isinstance(place, inspect.LiteralType) for value in place.values]
 
 
 def _joined(path: str, name: str) -> str:

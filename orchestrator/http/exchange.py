@@ -28,6 +28,9 @@ _EVENT_STREAM_HEADERS = (
     (b"x-accel-buffering", b"no"),
 )
 DONE_EVENT = b"data: [DONE]\n\n"
+_LINE_SEPARATORS = {letter.encode(): b"\\u%04x" % ord(letter) for letter in "\x85\u2028\u2029"}
+"""Characters that JSON has as they are and that end no line of an event, with their escapes: many clients split events
+there nonetheless (httpx' iter_lines, Python's splitlines), and could not read what is left of the JSON."""
 
 
 class Exchange:
@@ -88,8 +91,12 @@ class Exchange:
         await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *extra]})
 
 
-def event_of(body: object) -> bytes:
-    return b"data: %b\n\n" % encode_body(body)
+def event_of(body: object, name: str = "") -> bytes:
+    """A server-sent event of this JSON, and of this name if it has one."""
+    data = encode_body(body)
+    for separator, escape in _LINE_SEPARATORS.items():
+        data = data.replace(separator, escape)
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), data) if name else b"data: %b\n\n" % data
 
 
 Handler = Callable[[Exchange], Coroutine[Any, Any, None]]

@@ -37,9 +37,19 @@ _SCHEMAS_BY_NAME = frozenset(("properties", "patternProperties", "$defs", "defin
 """Keywords whose keys are names of the caller's."""
 _ANNOTATIONS = frozenset(("default", "examples", "example", "title", "description", "$comment"))
 """Keywords that bind no answer."""
+_WORDS = frozenset(("title", "description", "$comment"))
+"""Those of them that are for readers."""
 _VALUES = frozenset(("const", "enum"))
 """Keywords that hold documents, whose keys are no keywords."""
 _EXCLUSIVE = frozenset(("exclusiveMinimum", "exclusiveMaximum"))
+_FORMATS = frozenset(
+    (
+        *("date-time", "date", "time", "duration", "email", "idn-email", "hostname", "idn-hostname", "ipv4", "ipv6"),
+        *("uri", "uri-reference", "iri", "iri-reference", "uri-template", "uuid", "regex"),
+        *("json-pointer", "relative-json-pointer"),
+    )
+)
+"""Values of `format` that bind a string (JSON Schema 2020-12, 7.3)."""
 
 
 def check_json(text: bytes | bytearray, what: str, param: str | None = None) -> None:
@@ -82,6 +92,29 @@ def parse_schema(text: str, param: str) -> Any:
         raise InvalidRequestError(f"the JSON schema is not JSON: {error}", param=param) from None
     check_numbers(schema, param)
     return schema
+
+
+def without_annotations(schema: Any, *, is_by_name: bool = False) -> Any:
+    """The schema without what binds no answer: words for readers, which make most of many tools' schemas, and formats
+    that JSON Schema does not define, such as pydantic's `password`, which the grammar library would refuse.
+    is_by_name: its keys are names of the caller's."""
+    match schema:
+        case Mapping():
+            return {
+                key: inner
+                if key in _VALUES and not is_by_name
+                else without_annotations(inner, is_by_name=key in _SCHEMAS_BY_NAME and not is_by_name)
+                for key, inner in schema.items()
+                if is_by_name or not _is_annotation(key, inner)
+            }
+        case list():
+            return [without_annotations(inner) for inner in schema]
+    return schema
+
+
+def _is_annotation(keyword: str, value: Any) -> bool:
+    """What is no text may be a schema of that name, which a reference leads to."""
+    return isinstance(value, str) and (keyword in _WORDS or (keyword == "format" and value not in _FORMATS))
 
 
 def schema_text(schema: Any) -> str:

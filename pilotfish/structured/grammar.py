@@ -12,7 +12,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer, regex_to_lark
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from pilotfish.errors import InvalidRequestError
-from pilotfish.structured.bounds import check_numbers, embedded_schemas, parse_schema, schema_text
+from pilotfish.structured.bounds import check_numbers, embedded_schemas, parse_schema, schema_text, without_annotations
 from pilotfish.types import Grammar, GrammarKind
 
 MAX_GRAMMAR_CHARS = 65_536
@@ -20,6 +20,11 @@ MAX_GRAMMAR_CHARS = 65_536
 
 MAX_TOLD_CHARS = 300
 """The most that is shown of the library's words, which quote the grammar."""
+
+_OF_SCHEMA = re.compile(r"failed to compile JSON schema: (.*?)\n +\d+ \| ", re.DOTALL)
+"""The library's words on a schema, between where it stands in the grammar that was made of it and that grammar."""
+_OPTION = "Enable 'coerce_one_of' option to approximate oneOf with anyOf"
+"""Advice of the library's that no request can follow."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _JSON_OPTIONS = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -31,6 +36,10 @@ _LIMITS = LLParserLimits(step_max_items=20_000, max_lexer_states=100_000)
 _NO_FORCING = '%llguidance {"no_forcing": true}'
 """Last, so that it holds. Else the library writes out all text that has no alternative within one step, by itself:
 endless, or many gigabytes of it, where a schema's references lead back or double."""
+
+_ASCII_CLASSES = "d"
+r"""Classes of regular expressions that hold ASCII alone: `\d` is a digit from 0 to 9, as in a schema's patterns. The
+library's own holds the digits of every script, which a program that asked for a number cannot read."""
 
 MAX_GBNF_CHARS = 4096
 """The longest GBNF: it is converted on the event loop, at some 4 us a character (measured)."""
@@ -70,14 +79,21 @@ def compile_grammar(vocabulary: LLTokenizer, grammar: Grammar) -> LLMatcher:
     if not matcher.is_error():
         matcher.compute_bitmask()  # the first one builds tables that copies share
     if matcher.is_error():
-        reason = one_line(matcher.get_error())
-        raise InvalidRequestError(f"the {name_of(grammar)} cannot be used: {reason}", param="grammar")
+        raise InvalidRequestError(_refusal(grammar, matcher.get_error()), param="grammar")
     return matcher
+
+
+def _refusal(grammar: Grammar, message: str) -> str:
+    """message: the library's."""
+    of_schema = _OF_SCHEMA.search(message)
+    name, reason = ("JSON schema", of_schema[1]) if of_schema else (name_of(grammar), message)
+    reason = reason.replace(_OPTION, "Use anyOf, or give each a required property with a const of its own")
+    return f"the {name} cannot be used: {one_line(reason)}"
 
 
 def schema_grammar(schema: Mapping[str, Any] | bool, param: str) -> Grammar:
     """The grammar of a JSON schema with decimals for what is no integer. Raises InvalidRequestError."""
-    grammar = Grammar(GrammarKind.JSON_SCHEMA, schema_text(schema))
+    grammar = Grammar(GrammarKind.JSON_SCHEMA, schema_text(without_annotations(schema)))
     check_text(grammar, param)  # first: it bounds what the next check takes
     check_numbers(schema, param)
     return grammar
@@ -85,7 +101,7 @@ def schema_grammar(schema: Mapping[str, Any] | bool, param: str) -> Grammar:
 
 def json_rule(schema: Mapping[str, Any]) -> str:
     """The right-hand side of a Lark rule for documents of a JSON schema."""
-    return f"%json {schema_text({**schema, 'x-guidance': _JSON_OPTIONS})}"
+    return f"%json {schema_text({**without_annotations(schema), 'x-guidance': _JSON_OPTIONS})}"
 
 
 def lark_rule(grammar: Grammar, *, param: str = "grammar") -> str:
@@ -95,7 +111,7 @@ def lark_rule(grammar: Grammar, *, param: str = "grammar") -> str:
         case GrammarKind.JSON_SCHEMA | GrammarKind.JSON_OBJECT:
             return json_rule(_schema(grammar, param))
         case GrammarKind.REGEX:
-            return f"/{regex_to_lark(grammar.text, '')}/" if grammar.text else '""'
+            return f"/{regex_to_lark(grammar.text, _ASCII_CLASSES)}/" if grammar.text else '""'
         case GrammarKind.LARK:
             return f"%lark {{\n{grammar.text}\n}}"
 

@@ -43,7 +43,7 @@ class Sample:
     """Index of the prompt in the request."""
     prompt: Prompt
     options: GenerationOptions
-    is_echo: bool = False
+    is_prompt_only: bool = False
     """Whether only the prompt is wanted: one token is decoded and left out."""
 
     @property
@@ -113,7 +113,7 @@ class AnswerServer:
                 async for chunk in chunks:
                     buffer.add(chunk)
             chunk, report = buffer.take(), answer.summary()
-            return Finished(sample, *(_without_output(chunk, report) if sample.is_echo else (chunk, report)))
+            return Finished(sample, *(_without_output(chunk, report) if sample.is_prompt_only else (chunk, report)))
 
     async def _stream(self, sample: Sample, choice: ChoiceEvents, exchange: Exchange, scores: PromptScores) -> Summary:
         last: OutputChunk | None = None
@@ -130,7 +130,7 @@ class AnswerServer:
             await write_chunks(answer, write, self._turns, interval_tokens=self._interval_tokens)
             report = answer.summary()
         assert last is not None
-        if sample.is_echo:
+        if sample.is_prompt_only:
             last, report = _without_output(last, report)
         end = functools.partial(choice.end, last, report)
         await exchange.write_event(await self._written([last], exchange.caller, end))

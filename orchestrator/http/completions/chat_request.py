@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
+import msgspec
+
+from orchestrator.http.body import encode_body
 from orchestrator.http.completions.request_fields import RequestFields
 from orchestrator.http.completions.sampling import GenerationFields
 from orchestrator.requests.prompt import ChatPrompt
@@ -21,6 +25,8 @@ from pilotfish.types import MAX_LOGPROBS
 
 _TEXT_PARTS = frozenset(("text", "input_text", "output_text", "reasoning_text", "summary_text", "refusal"))
 """Types of parts that are text, in chats and in responses."""
+_READS_NAMES = re.compile(r"""\bm(?:sg|essage)?(?:\.name\b|\[["']name|\.get\(["']name)""")
+"""How chat templates read a message's name."""
 MAX_TEMPLATE_FIELDS = 64
 """The most fields in one request's chat_template_kwargs."""
 
@@ -35,12 +41,15 @@ class ContentPart(RequestFields, kw_only=True):
     refusal: str | None = None
 
 
+Arguments = str | dict[str, Any] | None
+"""A call's: a JSON object as text, or as some clients send it back, as it is; none where there are none."""
+
+
 class CalledFunction(RequestFields, kw_only=True):
     """Which function, and with what."""
 
     name: str
-    arguments: str
-    """A JSON object, as text."""
+    arguments: Arguments = None
 
 
 class MessageToolCall(RequestFields, kw_only=True):
@@ -65,6 +74,8 @@ class Message(RequestFields, kw_only=True):
     """`reasoning`, by its older name."""
     refusal: str | None = None
     """Stands for the content that is not there."""
+    name: str | None = None
+    """For chat templates that tell those in one role apart, or results by their tools."""
 
 
 class FunctionDefinition(RequestFields, kw_only=True):
@@ -190,12 +201,14 @@ class ChatCompletionRequest(ChatFields, kw_only=True):
         names = [f"chat_template_kwargs.{name}" for name in self.chat_template_kwargs or () if name not in known]
         names += [name for name in self._own_variables if name not in known]
         if not any(name in tokenizer.chat_template for name in ("reasoning_content", "message.thinking")):
-            names += [
-                f"messages.{name}"
-                for name in ("reasoning", "reasoning_content")
-                if any(getattr(message, name) for message in self.messages)
-            ]
+            names += self._given_in_messages("reasoning", "reasoning_content")
+        if not _READS_NAMES.search(tokenizer.chat_template):
+            names += self._given_in_messages("name")
         return dict.fromkeys(names, "the chat template does not read it")
+
+    def _given_in_messages(self, *names: str) -> list[str]:
+        """Those of the fields that a message has."""
+        return [f"messages.{name}" for name in names if any(getattr(message, name) for message in self.messages)]
 
     def _template_options(self) -> TemplateOptions:
         if len(self.chat_template_kwargs or ()) > MAX_TEMPLATE_FIELDS:
@@ -233,13 +246,21 @@ def _chat_message(index: int, message: Message) -> ChatMessage:
         raise InvalidRequestError(f"{param}.content is missing", param=f"{param}.content")
     reasoning = message.reasoning or message.reasoning_content or ""
     content = text_of(message.content or message.refusal, f"{param}.content")
-    return ChatMessage(role, content, calls, message.tool_call_id or "", reasoning)
+    return ChatMessage(role, content, calls, message.tool_call_id or "", reasoning, message.name or "")
 
 
 def _tool_call(call: MessageToolCall, param: str) -> ToolCall:
-    arguments = call.function.arguments or "{}"  # cut off before them
-    check_json(arguments.encode(), "the JSON in arguments", f"{param}.function.arguments")
+    arguments = arguments_text(call.function.arguments, f"{param}.function.arguments")
     return ToolCall(call.id or "", call.function.name, arguments)
+
+
+def arguments_text(arguments: Arguments, param: str) -> str:
+    """What the model had written. Raises InvalidRequestError for what is nested too deep."""
+    if isinstance(arguments, dict):
+        return msgspec.json.format(encode_body(arguments), indent=0).decode()  # spaced as models write it
+    text = arguments or "{}"  # cut off before them
+    check_json(text.encode(), "the JSON in arguments", param)
+    return text
 
 
 def text_of(content: str | Sequence[ContentPart] | None, param: str) -> str:

@@ -51,12 +51,12 @@ class CompletionRequest(GenerationFields, kw_only=True):
 
     def max_output_tokens(self) -> int:
         """How long the answer may be."""
-        return 1 if self.is_echo else DEFAULT_MAX_TOKENS if self.max_tokens is None else self.max_tokens
+        return 1 if self.is_prompt_only else DEFAULT_MAX_TOKENS if self.max_tokens is None else self.max_tokens
 
     @property
-    def is_echo(self) -> bool:
-        """Whether only the prompt is wanted."""
-        return bool(self.echo) and self.max_tokens == 0
+    def is_prompt_only(self) -> bool:
+        """Whether nothing but the prompt is wanted: its echo, its log-probabilities, or only that it is cached."""
+        return self.max_tokens == 0
 
     @property
     def num_prompt_logprobs(self) -> int | None:

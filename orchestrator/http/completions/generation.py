@@ -202,7 +202,7 @@ class GenerationApi:
         )
         prompts = fields.prompts()
         samples = await self._prompts.samples(fields, prompts, options, exchange.caller, model.max_context_tokens)
-        samples = [dataclasses.replace(sample, is_echo=fields.is_echo) for sample in samples]
+        samples = [dataclasses.replace(sample, is_prompt_only=fields.is_prompt_only) for sample in samples]
         cut = samples if fields.truncate_prompt_tokens else ()
         echoed = (
             await self._prompts.echoed(prompts, cut, exchange.caller, model.max_context_tokens) if fields.echo else []

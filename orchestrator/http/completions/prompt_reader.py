@@ -76,7 +76,10 @@ class PromptReader:
                 prompt = TokenPrompt(token_ids[-num_kept:] if num_kept else token_ids, prompt.is_chat)
             for index in range(num_choices):
                 choice_index = prompt_index * num_choices + index
-                samples.append(Sample(choice_index, prompt_index, prompt, sample_options(options, index)))
+                # A seed of the request's own gives a prompt the same answers wherever it stands among others; where it
+                # was drawn, a prompt that stands there twice is to have answers of its own each time.
+                seed_index = choice_index if fields.seed is None else index
+                samples.append(Sample(choice_index, prompt_index, prompt, sample_options(options, seed_index)))
         return samples
 
     def _check_prompt_logprobs(self, num_asked: int) -> None:

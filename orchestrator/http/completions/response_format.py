@@ -28,6 +28,8 @@ class ResponseFormat(RequestFields, kw_only=True):
 
     type: str
     json_schema: JsonSchemaFormat | None = None
+    schema: dict[str, Any] | bool | msgspec.UnsetType = msgspec.UNSET
+    """That of json_schema, where llama.cpp's clients put it; a json_object may have one, too."""
 
 
 class StructuredOutputs(RequestFields, kw_only=True):
@@ -62,10 +64,14 @@ def _of_response_format(response_format: dict[str, Any]) -> Grammar | None:
     match response_format:
         case {"type": "text"}:
             return None
-        case {"type": "json_object"}:
-            return Grammar(GrammarKind.JSON_OBJECT)
         case {"type": "json_schema", "json_schema": {"schema": dict() | bool() as schema}}:
             return schema_grammar(schema, "response_format")
+        case {"type": "json_schema", "schema": dict() | bool() as schema}:
+            return schema_grammar(schema, "response_format")
+        case {"type": "json_object", "schema": dict() | bool() as schema} if schema != {}:
+            return schema_grammar(schema, "response_format")
+        case {"type": "json_object"}:
+            return Grammar(GrammarKind.JSON_OBJECT)
         case {"type": "json_schema", "json_schema": dict() as described} if "schema" not in described:
             return Grammar(GrammarKind.JSON_OBJECT)
         case {"type": "json_schema"}:

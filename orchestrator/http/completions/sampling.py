@@ -16,6 +16,8 @@ from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.types import MAX_LOGPROBS, MAX_SEED, MAX_TOP_K, AcceptanceMode, Grammar
 
 MAX_LOGIT_BIAS = 100.0
+_LIKELIEST_ONLY = 1e-9
+"""A top_p below the probability of the likeliest token of any vocabulary: it alone is kept."""
 _ACCEPTANCE_FIELDS = ("acceptance", "typical_epsilon", "typical_delta", "tolerance_top_k", "tolerance_delta")
 SPECULATION_NAMES = {
     name: f"speculation.{name}" for name in ("proposer", "num_speculative_tokens", *_ACCEPTANCE_FIELDS, *STEP_FIELDS)
@@ -69,6 +71,7 @@ class GenerationFields(RequestFields, kw_only=True):
     max_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
+    """0: the likeliest token only."""
     top_k: int | None = None
     """0 or -1: all."""
     min_p: float | None = None
@@ -77,7 +80,7 @@ class GenerationFields(RequestFields, kw_only=True):
     frequency_penalty: float | None = None
     logit_bias: dict[int, float] | None = None
     seed: int | None = None
-    """The first answer's seed; the next ones take the seeds after it."""
+    """The seed of the first answer to each prompt; the next ones take the seeds after it."""
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
     allowed_token_ids: list[int] | None = None
@@ -183,6 +186,8 @@ def generation_options(
     }
     if fields.top_k is not None:
         given["top_k"] = 0 if fields.top_k == -1 else min(fields.top_k, MAX_TOP_K)  # more than any vocabulary: all
+    if fields.top_p == 0:  # which OpenAI's clients may send
+        given["top_p"] = _LIKELIEST_ONLY
     if fields.seed is not None and not -(2**63) <= fields.seed <= MAX_SEED:
         raise InvalidRequestError(f"seed is {fields.seed}; it must be between -2^63 and 2^64 - 1", param="seed")
     if (num_tokens := speculation.num_speculative_tokens) is not None:
@@ -196,7 +201,7 @@ def _given(fields: RequestFields) -> dict[str, Any]:
 
 
 def sample_options(options: GenerationOptions, index: int) -> GenerationOptions:
-    """The options of the answer with this index: only the seed differs."""
+    """The options of the answer that takes the seed with this index: only the seed differs."""
     if index == 0:
         return options
     seed = (options.sampling.seed + index) % (MAX_SEED + 1)
@@ -209,7 +214,9 @@ def check_num_choices(num_choices: int | None, num_prompts: int, max_choices: in
     check_number("n", num_choices, 1)
     if num_choices * num_prompts > max_choices:
         raise InvalidRequestError(
-            f"the request asks for {num_choices * num_prompts} answers; at most {max_choices} are allowed", param="n"
+            f"the request asks for {num_choices * num_prompts} answers; at most {max_choices} are allowed "
+            "(orchestrator.http.max_choices)",
+            param="n" if num_choices > 1 else "prompt",
         )
     return num_choices
 

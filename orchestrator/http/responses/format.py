@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 
 from orchestrator.answers.output import OutputChunk
-from orchestrator.http.body import encode_body
 from orchestrator.http.completions.answers import ChoiceEvents, Finished, Sample
 from orchestrator.http.completions.envelope import Envelope
 from orchestrator.http.completions.logprobs import TokenLogprob, chat_logprobs
 from orchestrator.http.completions.speculation import ChoiceDetails, speculation_report
 from orchestrator.http.completions.usage import Usage, usage_of, with_reasoning
 from orchestrator.http.errors import INTERNAL_CODE, ApiError, ErrorBody
+from orchestrator.http.exchange import event_of
 from orchestrator.http.responses.request import ReasoningFields, ResponsesRequest
 from orchestrator.http.responses.response import (
     FunctionCall,
@@ -227,7 +227,7 @@ class ResponseEvents(ChoiceEvents):
     def _event(self, name: str, /, **fields: Any) -> bytes:
         body = {"type": name, "sequence_number": self._num_events, **fields}
         self._num_events += 1
-        return b"event: %b\ndata: %b\n\n" % (name.encode(), encode_body(body))
+        return event_of(body, name)
 
 
 def _status(report: Summary) -> Status:

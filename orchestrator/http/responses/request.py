@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 from orchestrator.http.completions.chat_request import (
     AllowedTool,
     AllowedTools,
+    Arguments,
     CalledFunction,
     ChatCompletionRequest,
     ChatFields,
@@ -18,13 +19,13 @@ from orchestrator.http.completions.chat_request import (
     MessageToolCall,
     ToolChoice,
     ToolDefinition,
+    arguments_text,
     text_of,
 )
 from orchestrator.http.completions.request_fields import RequestFields
 from orchestrator.http.completions.response_format import JsonSchemaFormat, ResponseFormat
 from orchestrator.http.completions.sampling import SPECULATION_NAMES
 from pilotfish.errors import InvalidRequestError
-from pilotfish.structured.bounds import check_json
 
 _PARAM_NAMES: Mapping[str, str] = {
     **dict.fromkeys(("prompt", "messages"), "input"),
@@ -52,7 +53,7 @@ class InputItem(RequestFields, kw_only=True):
     content: str | list[InputPart] | None = None
     call_id: str | None = None
     name: str | None = None
-    arguments: str | None = None
+    arguments: Arguments = None
     output: str | list[InputPart] | None = None
     id: str | None = None
     status: str | None = None
@@ -227,7 +228,7 @@ class ResponsesRequest(ChatFields, kw_only=True):
         if self.response_format is not None:
             raise InvalidRequestError("response_format and text.format exclude each other", param="response_format")
         if wanted.type != "json_schema":
-            return ResponseFormat(type=wanted.type)
+            return ResponseFormat(type=wanted.type, schema=wanted.schema)
         return ResponseFormat(type=wanted.type, json_schema=JsonSchemaFormat(name=wanted.name, schema=wanted.schema))
 
 
@@ -243,8 +244,7 @@ def _joined(*thoughts: str | None) -> str:
 def _call(item: InputItem, param: str) -> MessageToolCall:
     if not item.call_id or not item.name:
         raise InvalidRequestError(f"{param} has no call_id or no name", param=param)
-    arguments = item.arguments or "{}"  # cut off before them
-    check_json(arguments.encode(), "the JSON in arguments", f"{param}.arguments")
+    arguments = arguments_text(item.arguments, f"{param}.arguments")
     return MessageToolCall(id=item.call_id, function=CalledFunction(name=item.name, arguments=arguments))
 
 

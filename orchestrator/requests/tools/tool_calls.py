@@ -61,10 +61,12 @@ class ToolCallParser:
     shown before the first word and after the last one.
     """
 
-    def __init__(self, form: ToolForm = HERMES, names: Collection[str] = ()) -> None:
-        """names: tools that are offered. Where no mark begins it, a call of another is text."""
+    def __init__(self, form: ToolForm = HERMES, names: Collection[str] = (), *, has_content: bool = True) -> None:
+        """names: tools that are offered. Where no mark begins it, a call of another is text. has_content: False where
+        the answer is nothing but calls: then what is none is the beginning of one that was cut off, and left out."""
         self._form = form
         self._names = names
+        self._has_content = has_content
         self._text = ""
         """Text that is not returned yet, and the arguments of the call that it is in."""
         self._take = self._take_content
@@ -92,7 +94,8 @@ class ToolCallParser:
         """What is left with the last text. A call whose end is missing is one."""
         self._text += text
         rest = self._advance(is_over=True)
-        return rest if self._has_calls else ToolAnswer(rest.content + self._space, rest.calls)
+        is_whole = self._has_calls or not self._has_content
+        return rest if is_whole else ToolAnswer(rest.content + self._space, rest.calls)
 
     def _advance(self, *, is_over: bool) -> ToolAnswer:
         has_more = True
@@ -103,7 +106,7 @@ class ToolCallParser:
                 self._content.append(self._worded(self._begin))  # no call after all: not ours to swallow
                 self._has_words = True
                 self._take = self._take_content
-        answer = ToolAnswer("".join(self._content), tuple(self._calls))
+        answer = ToolAnswer("".join(self._content) if self._has_content else "", tuple(self._calls))
         self._content = []
         self._calls = []
         return answer

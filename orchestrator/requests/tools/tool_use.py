@@ -87,7 +87,10 @@ class ToolUse:
 
     def parser(self) -> ToolCallParser | None:
         """A parser of one answer; None: it has no calls."""
-        return None if self.choice == "none" else ToolCallParser(self.form, [tool.name for tool in self.tools])
+        if self.choice == "none":
+            return None
+        names = [tool.name for tool in self.tools]
+        return ToolCallParser(self.form, names, has_content=self.choice != "required")
 
     def _call_rules(self) -> list[str]:
         literal, written = self.form.literal, self.form.written

@@ -136,6 +136,8 @@ def _turn(message: ChatMessage) -> dict[str, Any]:
             turn["thinking"] = message.reasoning  # gpt-oss' name, who refuses both beside a call
     if message.tool_call_id:
         turn["tool_call_id"] = message.tool_call_id
+    if message.name:
+        turn["name"] = message.name
     return turn
 
 

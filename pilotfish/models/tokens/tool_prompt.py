@@ -59,10 +59,10 @@ def _fold(message: ChatMessage) -> ChatMessage:
     if message.role == "tool":
         return ChatMessage("user", f"<tool_response>\n{message.content}\n</tool_response>")
     if not message.tool_calls:
-        return ChatMessage(message.role, message.content, reasoning=message.reasoning)
+        return ChatMessage(message.role, message.content, reasoning=message.reasoning, name=message.name)
     calls = "\n".join(_written(call) for call in message.tool_calls)
     content = f"{message.content}\n{calls}" if message.content else calls
-    return ChatMessage(message.role, content, reasoning=message.reasoning)
+    return ChatMessage(message.role, content, reasoning=message.reasoning, name=message.name)
 
 
 def _written(call: ToolCall) -> str:

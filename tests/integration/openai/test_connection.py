@@ -1,6 +1,7 @@
 """Clients that leave, servers that end, many at once."""
 
 import asyncio
+import json
 import shutil
 import subprocess
 import threading
@@ -183,3 +184,24 @@ def test_without_a_replica_nothing_is_ready(start_server, client_of) -> None:
 def at_root(client, path: str) -> str:
     """Of an endpoint that is not OpenAI's."""
     return str(client.base_url.join(f"/{path}"))
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/v1/completions", {"prompt": "TEXT", "echo": True, "max_tokens": 2}),
+        (
+            "/v1/chat/completions",
+            {"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "TEXT"}], "echo": True},
+        ),
+        ("/v1/responses", {"input": "x", "instructions": "TEXT"}),
+    ],
+)
+def test_events_are_lines_to_those_who_split_at_more_than_line_ends(real_server, path: str, fields: dict) -> None:
+    text = "a\u2028b\u2029c\u0085d\u00e9\u2027"
+    body = json.dumps({"stream": True, "max_tokens": 2, "max_output_tokens": 2, **fields}).replace("TEXT", text)
+    answer = real_server.http.post(path, content=body.encode())
+    assert answer.status_code == 200
+    lines = [line.removeprefix("data: ") for line in answer.text.splitlines() if not line.startswith("event: ")]
+    events = [json.loads(line) for line in lines if line and line != "[DONE]"]
+    assert text in json.dumps(events, ensure_ascii=False)

@@ -35,7 +35,7 @@ def post(url: str, path: str, body: bytes | dict[str, Any], **headers: str) -> t
     ("path", "fields", "param"),
     [
         ("/v1/chat/completions", {"temperature": "hot"}, "temperature"),
-        ("/v1/chat/completions", {"top_p": 0}, "top_p"),
+        ("/v1/chat/completions", {"top_p": -0.1}, "top_p"),
         ("/v1/chat/completions", {"repetition_penalty": 0}, "repetition_penalty"),
         ("/v1/chat/completions", {"max_tokens": 0}, "max_tokens"),
         ("/v1/chat/completions", {"n": 0}, "n"),

@@ -183,6 +183,28 @@ def test_answers_of_one_request_take_the_seeds_that_follow(real_client: openai.O
     assert several == tuple(texts({"seed": seed})[0] for seed in (5, 6, 7))
 
 
+@pytest.mark.parametrize("speculation", [ON, OFF])
+def test_a_top_p_of_0_keeps_the_likeliest_token(real_client: openai.OpenAI, speculation: dict[str, Any]) -> None:
+    def texts(options: dict[str, Any]) -> tuple[str, ...]:
+        return CHATS.outcome(real_client, merged(options, speculation), stream=False).texts
+
+    assert texts({"temperature": 1.5, "top_p": 0}) == texts({"temperature": 0}) != texts({"temperature": 1.5})
+
+
+def test_without_a_seed_a_prompt_that_stands_there_twice_has_two_answers(real_client: openai.OpenAI) -> None:
+    def answers(**options: Any) -> list[tuple[str, int]]:
+        asked = real_client.completions.create(model=MODEL, prompt=["ab ab"] * 3, n=2, max_tokens=20, **options)
+        return [(choice.text, choice.speculation["report"]["seed"]) for choice in asked.choices]
+
+    drawn = answers()
+    first = drawn[0][1]
+    assert [seed for _, seed in drawn] == [*range(first, first + 6)]
+    assert len({text for text, _ in drawn}) == 6
+    seeded = answers(seed=5)
+    assert [seed for _, seed in seeded] == [5, 6] * 3
+    assert seeded[:2] == seeded[2:4] == seeded[4:]
+
+
 def test_speculation_is_reported(real_client: openai.OpenAI) -> None:
     options = merged({"temperature": 0, "max_tokens": 40, "extra_body": {"speculation": {"return_tokens": True}}}, ON)
     completion = real_client.chat.completions.create(model=MODEL, messages=MESSAGES, **options)

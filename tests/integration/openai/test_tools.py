@@ -130,6 +130,19 @@ def test_a_demanded_call_is_one(real_server: StackThread, route: str, stream: bo
         assert len(calls_of(post(real_server, route, **fields))) == 1
 
 
+@pytest.mark.parametrize("route", TOOLS)
+@pytest.mark.parametrize("stream", [False, True])
+def test_of_a_demanded_call_that_is_cut_off_before_its_name_nothing_is_said(
+    real_server: StackThread, route: str, stream: bool
+) -> None:
+    limit = "max_output_tokens" if route == "responses" else "max_tokens"
+    fields = {"tools": [TOOLS[route]], "tool_choice": "required", "stream": stream, limit: 12}
+    answer = post(real_server, route, **fields)
+    assert answer.status_code == 200
+    assert "tool_call>" not in answer.text
+    assert ("incomplete" if route == "responses" else '"finish_reason":"length"') in answer.text
+
+
 def test_a_chat_with_tools_is_tokenised_as_it_is_answered(real_server: StackThread) -> None:
     fields = {"messages": [ASKED], "tools": [TOOLS["chat/completions"]]}
     answer = post(real_server, "chat/completions", return_token_ids=True, **fields).json()

@@ -14,13 +14,13 @@ from tests.support.stack import StackThread
 
 ASKED = {"role": "user", "content": "which fish?"}
 TEMPLATE = (
-    "{% for m in messages %}{{ m['role'] }}:{{ m['reasoning_content'] }}{{ m['content'] }}"
+    "{% for m in messages %}{{ m['role'] }}:{{ m['name'] }}{{ m['reasoning_content'] }}{{ m['content'] }}"
     "{% for c in m['tool_calls'] %}{% set f = c['function'] %}{{ f['name'] }}={{ f['arguments'] | tojson }}"
     "{% if f['arguments'] is mapping %}{% for n, v in f['arguments'].items() %}{{ n }}:{{ v }}{% endfor %}{% endif %}"
     "{% endfor %}|{% endfor %}"
     "{# <tool_call> </think> #}{{ tools }}{% if add_generation_prompt %}assistant:{{ begun }}{% endif %}"
 )
-"""Knows tools and thoughts, and goes through a call's arguments one by one, as many do."""
+"""Knows tools, names and thoughts, and goes through a call's arguments one by one, as many do."""
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 9}}, "required": ["n"]}
 FUNCTION = {"name": "find", "parameters": SCHEMA}
 CALL_BEGIN = '<tool_call>\n{"name": "find", "arguments": '
@@ -82,6 +82,28 @@ def test_what_a_model_may_write_for_arguments_is_taken(server: StackThread, argu
     ]
     assert [answer.status_code for answer in answers] == [200, 200]
     assert answers[0].json()["usage"]["prompt_tokens"] == answers[1].json()["usage"]["input_tokens"]
+
+
+@pytest.mark.parametrize(
+    ("given", "written"),
+    [({"n": 1, "deep": {"x": [0.1, 1e400, "\u00e9"]}}, None), ({}, None), (None, "{}"), (..., "{}")],
+    ids=["object", "empty", "null", "left out"],
+)
+def test_arguments_that_are_an_object_or_none_are_taken(server: StackThread, given: Any, written: str | None) -> None:
+    def num_tokens(function: dict[str, Any]) -> tuple[int, int]:
+        call = {"id": "c", "type": "function", "function": function}
+        chat = {"messages": [ASKED, {"role": "assistant", "tool_calls": [call]}], "max_tokens": 1}
+        items = [ASKED, {"type": "function_call", "call_id": "c", **function}]
+        answers = [
+            server.http.post(f"/v1/{path}", content=json.dumps(body).replace("Infinity", "1E+400"))
+            for path, body in (("chat/completions", chat), ("responses", {"input": items, "max_output_tokens": 1}))
+        ]
+        assert [answer.status_code for answer in answers] == [200, 200], [answer.text for answer in answers]
+        return answers[0].json()["usage"]["prompt_tokens"], answers[1].json()["usage"]["input_tokens"]
+
+    text = json.dumps(given, ensure_ascii=False).replace("Infinity", "1E+400") if written is None else written
+    as_text = num_tokens({"name": "find", "arguments": text})
+    assert num_tokens({"name": "find", **({} if given is ... else {"arguments": given})}) == as_text
 
 
 @pytest.mark.parametrize("is_told", [True, False])
@@ -155,6 +177,18 @@ def test_a_responses_items_are_the_turns_of_a_chat(
         response["usage"]["input_tokens"]
         == server.http.post("/v1/chat/completions", json=chat).json()["usage"]["prompt_tokens"]
     )
+
+
+def test_names_reach_a_template_that_reads_them(server: StackThread) -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "find", "arguments": "{}"}}
+    turns = [
+        {"role": "user", "content": " asks", "name": "ann"},
+        {"role": "assistant", "content": "", "tool_calls": [call], "name": None},
+        {"role": "tool", "content": " found", "tool_call_id": "c", "name": "find"},
+    ]
+    assert "user:ann asks|assistant:find={}|tool:find found|" in prompt_of(server, turns)
+    answer = server.http.post("/v1/chat/completions", json={"messages": turns, "max_tokens": 1})
+    assert "x-pilotfish-ignored-fields" not in answer.headers
 
 
 def test_calls_without_ids_are_taken(server: StackThread) -> None:

@@ -158,6 +158,20 @@ def test_usage_is_told_with_every_event(real_server: StackThread, path: str) -> 
 
 
 @pytest.mark.parametrize("stream", [False, True])
+def test_no_token_is_none(real_server: StackThread, stream: bool) -> None:
+    fields = {"max_tokens": 0, "logprobs": 1}
+    if stream:
+        *_, event, usage = events_of(real_server, "/v1/completions", stream_options={"include_usage": True}, **fields)
+        (choice,), counts = event["choices"], usage["usage"]
+    else:
+        answer = ask(real_server, prompt_logprobs=1, **fields)
+        (choice,), counts = answer["choices"], answer["usage"]
+        assert len(choice["prompt_logprobs"]) == counts["prompt_tokens"]
+    assert (choice["text"], choice["logprobs"], choice["finish_reason"]) == ("", None, "length")
+    assert counts["total_tokens"] == counts["prompt_tokens"] > 0 == counts["completion_tokens"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
 def test_no_token_and_an_echo_give_the_prompt(real_server: StackThread, stream: bool) -> None:
     fields = {"max_tokens": 0, "echo": True}
     if stream:
@@ -231,13 +245,14 @@ def test_the_template_gets_what_it_reads_and_the_rest_is_named(real_server: Stac
     messages = [{"role": "user", "content": "a"}]
     assert prompt_of(real_server, messages, chat_template_kwargs={"mood": "wry"}) == "wry:user:a|assistant:"
     body = {**CHAT, "chat_template_kwargs": {"mood": 1.5, "tide": [1]}, "reasoning_effort": "low", "priority": 1}
-    body["messages"] = [*CHAT["messages"], {"role": "assistant", "content": "a", "reasoning": "b"}]
+    body["messages"] = [*CHAT["messages"], {"role": "assistant", "content": "a", "reasoning": "b", "name": "c"}]
     response = real_server.http.post("/v1/chat/completions", json=body)
     assert response.headers["x-pilotfish-ignored-fields"].split(", ") == [
         "priority (the queue is fair by client)",
         "chat_template_kwargs.tide (the chat template does not read it)",
         "reasoning_effort (the chat template does not read it)",
         "messages.reasoning (the chat template does not read it)",
+        "messages.name (the chat template does not read it)",
     ]
 
 

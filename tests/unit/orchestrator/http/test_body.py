@@ -62,6 +62,8 @@ def test_a_byte_order_mark_is_skipped(kind: type) -> None:
         (b'{"messages": [{"content": "x"}]}', "messages[0].role", "you must provide the parameter messages[0].role"),
         (b'{"messages": [{"role": "user", "content": 1}]}', "messages[0].content", "expected `str | array | null`"),
         (b'{"messages": [], "logit_bias": {"x": 1}}', "logit_bias", "logit_bias: expected `int`, got `str`"),
+        (b'{"messages": [{"role": "USER"}]}', "messages[0].role", "'USER'; known are assistant, developer, system, "),
+        (b'{"messages": [], "speculation": {"mode": "x"}}', "speculation.mode", "'x'; known are auto, off, on"),
         (b"[]", None, "got `array`"),
         (b"{", None, "the body is not JSON"),
         (b"", None, "the body is not JSON"),

@@ -7,7 +7,7 @@ import pytest
 from llguidance import LLTokenizer
 
 from pilotfish.errors import InvalidRequestError
-from pilotfish.structured.grammar import MAX_GRAMMAR_CHARS, compile_grammar
+from pilotfish.structured.grammar import MAX_GRAMMAR_CHARS, compile_grammar, schema_grammar
 from pilotfish.types import Grammar, GrammarKind
 from tests.support.json_schemas import random_object_schema
 
@@ -45,6 +45,10 @@ def test_good_grammars_compile(tokens: LLTokenizer, grammar: Grammar) -> None:
         (schema({"type": "foo"}), "foo"),
         (schema({"type": "array", "uniqueItems": True}), "uniqueItems"),
         (schema({"$ref": "#/definitions/nope"}), "nope"),
+        (schema({"type": "foo"}), "^the JSON schema cannot be used: Invalid type: foo$"),  # nothing of ours
+        (schema({"type": "string", "pattern": "(?=x)"}), "look-ahead and look-behind, is not supported$"),
+        (schema({"oneOf": [{"type": "integer"}, {"type": "number"}]}), "oneOf .* are not supported. Use anyOf"),
+        (Grammar(GrammarKind.LARK, 'start: a\na: %json {"type": "foo"}'), "^the JSON schema cannot .* type: foo$"),
         (schema({"type": "integer", "minimum": 5, "maximum": 1}), "minimum"),
         (Grammar(GrammarKind.REGEX, "a(b"), "regular expression"),
         (Grammar(GrammarKind.LARK, "start: nothing"), "nothing"),
@@ -80,14 +84,55 @@ def test_bad_grammars_are_refused_by_what_is_wrong(tokens: LLTokenizer, grammar:
     assert len(str(caught.value)) < 500
 
 
+def follows(tokens: LLTokenizer, grammar: Grammar, text: str) -> bool:
+    """Whether the whole text does."""
+    matcher, token_ids = compile_grammar(tokens, grammar), tokens.tokenize_str(text)
+    return bool(matcher.try_consume_tokens(token_ids) == len(token_ids) and matcher.is_accepting())
+
+
 @pytest.mark.parametrize("bound", [2**53, -(2**53), 0, 127])
 def test_numbers_within_bounds_are_exact(tokens: LLTokenizer, bound: int) -> None:
     for good in ({"const": bound}, {"enum": [bound]}, {"type": "integer", "minimum": bound, "maximum": bound}):
         for text, is_followed in ((str(bound), True), (str(bound + 1), False), (str(bound - 1), False)):
-            matcher = compile_grammar(tokens, schema(good))
-            token_ids = tokens.tokenize_str(text)
-            is_whole = matcher.try_consume_tokens(token_ids) == len(token_ids) and matcher.is_accepting()
-            assert is_whole == is_followed, (good, text)
+            assert follows(tokens, schema(good), text) == is_followed, (good, text)
+
+
+@pytest.mark.parametrize("digit", ["\N{ARABIC-INDIC DIGIT THREE}", "\N{SEGMENTED DIGIT EIGHT}"])
+@pytest.mark.parametrize("pattern", [r"\d{2}", r"[\d.]{2}", r"(?:\d\d)"])
+def test_digits_are_those_from_0_to_9(tokens: LLTokenizer, pattern: str, digit: str) -> None:
+    grammar = Grammar(GrammarKind.REGEX, pattern)
+    assert follows(tokens, grammar, "90")
+    assert not follows(tokens, grammar, f"1{digit}")
+    assert follows(
+        tokens, Grammar(GrammarKind.REGEX, r"\w{2}"), "\N{LATIN SMALL LETTER SHARP S}\N{CYRILLIC SMALL LETTER ZHE}"
+    )
+
+
+@pytest.mark.parametrize("name", ["password", "path", "binary", "ipv4network", "int32", "my-own", ""])
+def test_a_format_that_json_schema_does_not_define_binds_nothing(tokens: LLTokenizer, name: str) -> None:
+    secret = {"type": "string", "format": name, "maxLength": 3}
+    nested = {"type": "object", "properties": {"format": {"anyOf": [secret, {"type": "null"}]}}, "required": ["format"]}
+    assert follows(tokens, schema(secret), '"a b"')
+    assert not follows(tokens, schema(secret), '"abcd"')
+    assert follows(tokens, schema(nested), '{"format": "a b"}')
+    assert follows(tokens, schema({"const": {"format": name}}), json.dumps({"format": name}))
+    assert not follows(tokens, schema({"const": {"format": name}}), "{}")
+
+
+def test_words_for_readers_take_no_room_and_names_like_theirs_stay(tokens: LLTokenizer) -> None:
+    words = {"title": "n", "description": "fish " * MAX_GRAMMAR_CHARS, "$comment": "fish"}
+    named = {"description": {"const": 1}, "title": {"$ref": "#/components/title"}}
+    described = {**words, "type": "object", "properties": named, "required": [*named], "additionalProperties": False}
+    grammar = schema_grammar({**described, "components": {"title": {"enum": [{"title": "x"}]}}}, "p")
+    assert follows(tokens, grammar, '{"description": 1, "title": {"title": "x"}}')
+    assert not follows(tokens, grammar, '{"description": 1, "title": {}}')
+    assert not follows(tokens, grammar, "{}")
+
+
+def test_a_format_of_json_schemas_binds_or_is_refused(tokens: LLTokenizer) -> None:
+    assert not follows(tokens, schema({"type": "string", "format": "date"}), '"a b"')
+    with pytest.raises(InvalidRequestError, match="Unknown format: idn-email"):
+        compile_grammar(tokens, schema({"type": "string", "format": "idn-email"}))
 
 
 def test_annotations_bind_no_answer_and_may_hold_any_number(tokens: LLTokenizer) -> None:

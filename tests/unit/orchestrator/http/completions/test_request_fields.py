@@ -112,9 +112,9 @@ def test_what_was_meant_is_asked_and_why_a_known_field_does_nothing_is_told() ->
 
 @pytest.mark.parametrize("is_strict", [False, True])
 def test_what_others_know_is_named_unless_it_is_empty(is_strict: bool) -> None:
-    message = {**USER, "name": "me", "annotations": [], "audio": None, "refusal": ""}
+    message = {**USER, "parsed": {"a": 1}, "annotations": [], "audio": None, "refusal": ""}
     _, named = read(ChatCompletionRequest, {"messages": [message, message], "user": "me"}, is_strict=is_strict)
-    assert named == "messages.name, user"
+    assert named == "messages.parsed, user"
 
 
 @pytest.mark.parametrize("is_strict", [False, True])

@@ -18,6 +18,17 @@ SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
         ({"type": "text"}, None),
         ({"type": "json_object"}, Grammar(GrammarKind.JSON_OBJECT)),
         ({"type": "json_schema", "json_schema": {"name": "x"}}, Grammar(GrammarKind.JSON_OBJECT)),
+        ({"type": "text", "schema": SCHEMA}, None),
+        ({"type": "json_object", "schema": {}}, Grammar(GrammarKind.JSON_OBJECT)),
+        *(
+            ({"type": kind, "schema": schema}, Grammar(GrammarKind.JSON_SCHEMA, json.dumps(schema)))
+            for kind in ("json_object", "json_schema")
+            for schema in (SCHEMA, True)
+        ),
+        (
+            {"type": "json_schema", "json_schema": {"schema": SCHEMA}, "schema": {}},
+            Grammar(GrammarKind.JSON_SCHEMA, json.dumps(SCHEMA)),
+        ),
         (
             {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA, "strict": True}},
             Grammar(GrammarKind.JSON_SCHEMA, json.dumps(SCHEMA)),

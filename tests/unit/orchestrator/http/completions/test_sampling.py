@@ -89,10 +89,10 @@ def test_without_a_seed_one_is_drawn() -> None:
 def test_the_number_of_answers_is_bounded_over_all_prompts() -> None:
     assert check_num_choices(None, 4, 8) == 1
     assert check_num_choices(2, 4, 8) == 2
-    for bad in (0, 3):
+    for bad, num_prompts, param in ((0, 4, "n"), (3, 4, "n"), (None, 9, "prompt"), (1, 9, "prompt")):
         with pytest.raises(InvalidRequestError) as failure:
-            check_num_choices(bad, 4, 8)
-        assert failure.value.param == "n"
+            check_num_choices(bad, num_prompts, 8)
+        assert failure.value.param == param
 
 
 def test_bad_words_are_tokens_alone_and_behind_a_space() -> None:

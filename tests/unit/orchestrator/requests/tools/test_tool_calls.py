@@ -135,6 +135,20 @@ def test_arguments_may_be_cut_off_or_be_no_json(arguments: str) -> None:
     assert told(whole(text)) == told(in_pieces(text, range(len(text)))) == ("", [("f", arguments)])
 
 
+@pytest.mark.parametrize("before", ["", f"{CALL}\n"])
+@pytest.mark.parametrize("num_chars", [0, 1, 9, 15, 20])
+def test_of_an_answer_of_nothing_but_calls_no_beginning_of_one_is_content(before: str, num_chars: int) -> None:
+    text = before + OTHER[:num_chars]
+    calls = whole(before).calls
+    for edges in ([0, len(text)], range(len(text) + 1)):
+        parser = ToolCallParser(has_content=False)
+        pieces = [parser.push(text[begin:end]) for begin, end in itertools.pairwise(edges)]
+        answers = [*pieces, parser.finish()]
+        assert "".join(answer.content for answer in answers) == ""
+        made = joined_calls(call for answer in answers for call in answer.calls)
+        assert [(call.name, call.arguments) for call in made] == [(call.name, call.arguments) for call in calls]
+
+
 @pytest.mark.parametrize(
     ("text", "content"),
     [

@@ -31,6 +31,17 @@ TIME: dict[str, Any] = {"type": "function", "function": {"name": "get_time"}}
 NAMED = {"type": "function", "function": {"name": "get_weather"}}
 
 
+def test_what_many_tools_say_of_themselves_takes_no_room_in_the_grammar() -> None:
+    def described(index: int) -> dict[str, Any]:
+        city = {"type": "string", "maxLength": 20, "description": "fish " * 400}
+        parameters = {"type": "object", "properties": {"city": city}, "required": ["city"], "description": "fish " * 99}
+        return {"type": "function", "function": {"name": f"tool_{index}", "parameters": parameters}}
+
+    grammar = tool_use([described(index) for index in range(MAX_TOOLS)], "required").grammar
+    assert grammar is not None
+    assert is_whole(grammar, '<tool_call>\n{"name": "tool_7", "arguments": {"city": "Bern"}}\n</tool_call>')
+
+
 @pytest.mark.parametrize(
     ("choice", "expected"), [(None, "auto"), ("auto", "auto"), ("none", "none"), ("required", "required")]
 )

@@ -47,6 +47,11 @@ def test_refusals_and_escapes_are_invalid_requests(source: str) -> None:
         render(source)
 
 
+def test_a_message_has_the_name_that_it_is_given() -> None:
+    template = ChatTemplate("{% for m in messages %}{{ m.get('name') or m.role }}|{% endfor %}", {})
+    assert template.render([ChatMessage("user", "x", name="ann"), ChatMessage("user", "x")]) == "ann|user|"
+
+
 def call_in(source: str, arguments: str) -> str:
     message = ChatMessage("assistant", "", (ToolCall("1", "f", arguments),))
     return ChatTemplate(
