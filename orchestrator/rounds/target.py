@@ -24,9 +24,8 @@ from orchestrator.rounds.draft import Draft
 from orchestrator.rounds.drafter_clients.feature_feed import FeatureFeed
 from orchestrator.rounds.failover import Failover, TargetReplicas
 from orchestrator.rounds.peer import Peer, Replica
-from orchestrator.rounds.plain_run import PlainRun
+from orchestrator.rounds.round import Round
 from orchestrator.rounds.timing import Mark, RoundTiming
-from orchestrator.rounds.verification import Verification, verify
 from pilotfish.errors import InvalidRequestError, PilotfishError, ResourceExhaustedError, UnavailableError
 from pilotfish.messages import Opened, Predrafted, SequenceError, Verdict
 from pilotfish.rpc.replica.validation import check_prepared
@@ -55,7 +54,7 @@ class Target:
         preferred: str = "",
     ) -> None:
         """preferred: id of the replica to take among equals."""
-        self.round: Verification | PlainRun | None = None
+        self.round: Round | None = None
         """The round that the target was asked for last."""
         self.peer: Peer | None = None
         """The replica that has the sequence; None: it is nowhere."""
@@ -96,7 +95,7 @@ class Target:
         peer = self.peer
         return peer is not None and peer.is_usable and (peer.is_welcome or self._pool.pick() is None)
 
-    def ask(self, asked: Verification | PlainRun, now_s: float) -> None:
+    def ask(self, asked: Round, now_s: float) -> None:
         """Have the target do this, once a replica has the sequence."""
         self.round = asked
         if self.peer is not None and not self.is_welcome:
@@ -108,33 +107,34 @@ class Target:
             asked.timing = RoundTiming(self._mark(now_s))
             self._send_round()
 
-    def follow(self, begun: Verification) -> None:
+    def follow(self, begun: Round) -> None:
         """The replica does this already, since its last verdict."""
         assert self.peer is not None
         self.round = begun
         begun.timing = RoundTiming(self._mark(self.peer.arrived_s))
 
-    def extend(self, run: PlainRun, num_tokens: int) -> None:
+    def extend(self, num_tokens: int) -> None:
         """Have the run go on before it ends, so that no step is lost to a round trip."""
         assert self.peer is not None
-        run.extend(self._sequence.length, num_tokens, self._mark(self.peer.arrived_s))
+        assert self.round is not None
+        self.round.extend(self._sequence.length, num_tokens, self._mark(self.peer.arrived_s))
         self._send_round()
 
-    def cut_in(self, run: PlainRun, draft: Draft) -> None:
+    def cut_in(self, draft: Draft) -> None:
         """End the run with this draft."""
+        assert self.peer is not None
+        assert self.round is not None
         length = self._sequence.length
-        if self.peer is None:
-            return
-        draft = draft.within(self.peer.limits.max_draft_tokens)
-        if run.cut_in(length, draft):
+        command = self.round.cut_in(self.peer, length, draft)
+        if command is not None:
             self.peer.cut_in_lengths.add(length)
-            command = verify(self.peer, length, draft, takes_forced=run.takes_forced)
             self._out.append(Send(self.peer, command, is_optional=True))
 
     def hand_on(self, drafts: Predrafted) -> None:
         """Let the replica go on with them, without a round trip, where the verification under way ends as foreseen."""
         peer = self.peer
-        if peer is None or not peer.limits.takes_prepared_drafts or not isinstance(self.round, Verification):
+        is_verifying = self.round is not None and self.round.verifies_draft
+        if peer is None or not is_verifying or not peer.limits.takes_prepared_drafts:
             return
         try:
             check_prepared(drafts, peer.model, peer.limits)
@@ -226,12 +226,12 @@ class Target:
             self.leave()
             return
         if isinstance(error, InvalidRequestError):
-            if not isinstance(asked, Verification) or not asked.draft.token_ids:
+            if not asked.verifies_draft:
                 self.close()
                 raise error
             # Whatever the target has against the draft, the request must not suffer for it.
             _log.warning("the target refuses a draft, which is dropped: %s", error)
-            asked = self.round = PlainRun(self._sequence.length, 1, credit_tokens=1)
+            asked.drop_draft()
             asked.timing = RoundTiming(self._mark(now_s), is_known=False)
             if not peer.is_lost:
                 self._send_round()
@@ -240,8 +240,7 @@ class Target:
         else:
             self._leave(error, peer, now_s)
         asked.timing = asked.timing.asked_again()
-        if isinstance(asked, PlainRun):
-            asked.restart()
+        asked.restart()
         self._acquire(now_s)
 
     def _send_round(self) -> None:

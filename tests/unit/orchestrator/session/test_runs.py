@@ -12,7 +12,7 @@ from orchestrator.control.decision import Decision
 from orchestrator.control.reasons import Reason
 from orchestrator.rounds.draft import NO_DRAFT, Draft
 from orchestrator.rounds.drafter_clients.drafter_client import DrafterClient
-from orchestrator.rounds.plain_run import nears_end
+from orchestrator.rounds.round import nears_end
 from orchestrator.session import Session
 from pilotfish.config import SpeculationConfig
 from pilotfish.messages import Decode, Proposal, Propose, SequenceError, Verify

@@ -1,13 +1,13 @@
-"""The target decodes freely: a verdict per step, no round trip between them, until the run ends or a draft ends it."""
+"""What the target was asked for: one verdict on a draft, or a run of tokens, each step of which brings a verdict."""
 
 from __future__ import annotations
 
 from orchestrator.control.decision import Decision
-from orchestrator.rounds.draft import Draft
+from orchestrator.rounds.draft import NO_DRAFT, Draft
 from orchestrator.rounds.peer import Peer, Text
 from orchestrator.rounds.timing import Mark, RoundTiming
 from pilotfish.features import FeatureRequest
-from pilotfish.messages import Decode, Verdict
+from pilotfish.messages import Decode, Verdict, Verify
 from pilotfish.types import TreeRequest
 
 _MIN_EXTENDED_TOKENS = 8
@@ -29,26 +29,31 @@ def nears_end(num_run_tokens: int, num_coming_tokens: int, token_s: float = 0.0)
     return num_run_tokens >= _MIN_EXTENDED_TOKENS and num_coming_tokens <= min(num_run_tokens // _LAST_PART, num_early)
 
 
-class PlainRun:
-    """A round of as many verdicts as the target takes steps."""
+class Round:
+    """Ends with its first verdict where it has a draft. Without one it is a run: the target decodes freely, without a
+    round trip between its steps, until it has decoded what was asked for, or a draft sent meanwhile ends it."""
 
     def __init__(
         self,
         length: int,
-        num_tokens: int,
+        num_tokens: int = 1,
         *,
-        credit_tokens: int,
+        draft: Draft = NO_DRAFT,
+        credit_tokens: int = 1,
         num_in_target_drafts: int = 0,
         tree: TreeRequest | None = None,
         takes_forced: bool = False,
     ) -> None:
-        """length: committed tokens. num_tokens: tokens to decode.
+        """length: committed tokens, on which the draft stands. num_tokens: tokens that a run decodes.
 
-        credit_tokens: the most that is asked for and not committed, however often the run is extended: what a client
+        credit_tokens: the most that is asked for and not committed, however often a run is extended: what a client
         that does not read leaves waiting in memory.
-        num_in_target_drafts: drafts that the target may make for itself in a step, branching within `tree`.
+        num_in_target_drafts: drafts that the target may make for itself in a run's step, branching within `tree`.
         takes_forced: whether it may draft what the grammar forces.
         """
+        self.draft = draft
+        """What it verifies, or why it verifies nothing."""
+        self.verifies_draft = bool(draft.token_ids)
         self.base_length = length
         self.successor: Decision | None = None
         """The decision after the run, where it was made before the end."""
@@ -56,24 +61,20 @@ class PlainRun:
         """Tokens that came without a draft, a grammar's aside."""
         self.num_forced_tokens = 0
         """Tokens that a grammar drafted."""
-        self.takes_forced = takes_forced
+        self.spared_drafter = draft.spared_drafter
+        """Whether the draft that it verified says nothing of the drafter."""
         self.timing: RoundTiming
+        self._takes_forced = takes_forced
         self._credit_tokens = credit_tokens
-        self._goal_length = length + min(num_tokens, credit_tokens)
+        self._goal_length = length + (1 if self.verifies_draft else min(num_tokens, credit_tokens))
+        """Committed tokens at which it is over."""
         self._num_in_target_drafts = num_in_target_drafts
         self._tree = tree if num_in_target_drafts else None
-        self._is_cut = False
-        """Whether a draft has ended it."""
         self._cut_in: tuple[int, Draft] | None = None
         """The draft on its way into the run, and the committed tokens that it stands on."""
 
-    @property
-    def spared_drafter(self) -> bool:
-        """Whether a draft has ended it that says nothing of the drafter."""
-        return self._is_cut and self._cut_in is not None and self._cut_in[1].spared_drafter
-
     def is_over(self, length: int) -> bool:
-        return self._is_cut or length >= self._goal_length
+        return length >= self._goal_length
 
     def num_coming_tokens(self, length: int) -> int:
         """Tokens that were asked for and have not come."""
@@ -81,8 +82,10 @@ class PlainRun:
 
     def take(self, verdict: Verdict, mark: Mark) -> None:
         """A verdict came. mark: the moment after it."""
-        self._is_cut = self._cut_in is not None and not verdict.is_plain_or_forced
-        if not self._is_cut:
+        if self._cut_in is not None and not verdict.is_plain_or_forced:
+            self._goal_length = verdict.base_length + len(verdict.token_ids)
+            self.spared_drafter = self._cut_in[1].spared_drafter
+        else:
             self.timing = self.timing.arrived(mark)
         self.num_forced_tokens += verdict.num_accepted_grammar_tokens
         if verdict.is_plain_or_forced:
@@ -119,29 +122,37 @@ class PlainRun:
 
     def takes_drafts(self, text: Text) -> bool:
         """Whether a draft may end it now: none that still may hold is on its way, and more than a token is to come."""
-        return not self.awaits_cut_in(text) and self.num_coming_tokens(text.length) > 1 and not self._is_cut
+        return not self.awaits_cut_in(text) and self.num_coming_tokens(text.length) > 1
 
-    def cut_in(self, length: int, draft: Draft) -> bool:
-        """End it with this draft, which stands on the tokens committed now; False: too short to change anything.
+    def cut_in(self, peer: Peer, length: int, draft: Draft) -> Verify | None:
+        """What ends it with this draft, which stands on length tokens; None: too short to change anything.
 
         The target goes on meanwhile. It skips the beginning of the draft that it has decoded itself; where the two
         differ, or none is left, it drops the draft and the run goes on.
         """
+        draft = draft.within(peer.limits.max_draft_tokens)
         if len(draft.token_ids) < 2:  # the first token is being decoded already
-            return False
+            return None
         self._cut_in = length, draft
-        return True
+        return self._verify(peer, length, draft)
 
     def leave(self, length: int) -> None:
         """What has not come is not wanted any more."""
         self._goal_length = length
 
+    def drop_draft(self) -> None:
+        """The target does not take it: a token is decoded in its place, and nothing else is drafted."""
+        self.verifies_draft = self._takes_forced = False
+
     def restart(self) -> None:
-        """The run is asked for again, elsewhere: no draft is on its way there."""
+        """It is asked for again, elsewhere: no draft is on its way there."""
         self._cut_in = None
 
-    def command(self, peer: Peer, length: int, features: FeatureRequest | None) -> Decode:
+    def command(self, peer: Peer, length: int, features: FeatureRequest | None) -> Verify | Decode:
+        """What asks the replica for it, or for what is missing of it beyond length committed tokens."""
         limit = peer.limits.max_draft_tokens  # replicas of a pool may differ
+        if self.verifies_draft:
+            return self._verify(peer, length, self.draft.within(limit), features)
         return Decode(
             sequence_id=peer.sequence_id,
             base_length=length,
@@ -149,5 +160,16 @@ class PlainRun:
             num_draft_tokens=min(self._num_in_target_drafts, limit),
             features=features,
             tree=self._tree and self._tree.within(limit),
-            takes_forced_drafts=self.takes_forced,
+            takes_forced_drafts=self._takes_forced,
+        )
+
+    def _verify(self, peer: Peer, length: int, draft: Draft, features: FeatureRequest | None = None) -> Verify:
+        return Verify(
+            sequence_id=peer.sequence_id,
+            base_length=length,
+            draft_token_ids=draft.token_ids,
+            draft_probs=draft.probs,
+            parents=draft.parents,
+            features=features,
+            takes_forced_drafts=self._takes_forced,
         )
