@@ -246,14 +246,13 @@ class RoundMachine:
 
     def _result(self, last_verdict: Verdict) -> RoundResult:
         """The round so far, for the controller."""
-        sequence, asked, peer, replica = self.sequence, self.target.round, self.target.peer, self.target.replica
+        sequence, asked, replica = self.sequence, self.target.round, self.target.replica
         assert asked is not None
-        assert peer is not None
         draft = asked.draft
         # A draft that differed from what was forced at once was left out.
         num_drafts = last_verdict.num_draft_tokens - last_verdict.num_grammar_tokens or len(draft.token_ids)
         return RoundResult(
-            now_s=peer.arrived_s,
+            now_s=self.target.last.at_s,
             num_output_tokens=sequence.num_output_tokens,
             num_remaining_tokens=sequence.num_remaining_tokens - asked.num_coming_tokens(sequence.length),
             # One that was not asked, as what it drafts from comes with the next verdict, has not failed to answer.

@@ -67,14 +67,12 @@ class Peer:
     """See the module. Raises UnavailableError when it is made of a replica that is not connected."""
 
     __slots__ = (
-        "arrived_s",
         "cut_in_lengths",
         "features_end",
         "is_lost",
         "is_opened",
         "known_length",
         "limits",
-        "load",
         "model",
         "replica",
         "sequence_id",
@@ -91,10 +89,6 @@ class Peer:
         """First position whose features the replica lacks."""
         self.cut_in_lengths: set[int] = set()
         """Numbers of committed tokens under the drafts that were sent into a decode run."""
-        self.arrived_s = 0.0
-        """When the last message came."""
-        self.load = replica.load
-        """The replica's report as of the last message."""
         self.is_opened = False
         """Whether the replica has taken the sequence, as far as it says."""
         self.is_lost = False

@@ -64,6 +64,8 @@ class Round:
         self.spared_drafter = draft.spared_drafter
         """Whether the draft that it verified says nothing of the drafter."""
         self.timing: RoundTiming
+        self._is_timed = True
+        """Whether it was asked for once; asked for again, its time says nothing of a step."""
         self._takes_forced = takes_forced
         self._credit_tokens = credit_tokens
         self._goal_length = length + (1 if self.verifies_draft else min(num_tokens, credit_tokens))
@@ -85,7 +87,7 @@ class Round:
         if self._cut_in is not None and not verdict.is_plain_or_forced:
             self._goal_length = verdict.base_length + len(verdict.token_ids)
             self.spared_drafter = self._cut_in[1].spared_drafter
-        else:
+        elif self._is_timed:
             self.timing = self.timing.arrived(mark)
         self.num_forced_tokens += verdict.num_accepted_grammar_tokens
         if verdict.is_plain_or_forced:
@@ -110,7 +112,7 @@ class Round:
         self._goal_length += min(num_tokens, self._credit_tokens - self.num_coming_tokens(length))
         self.base_length = length
         self.num_plain_tokens = self.num_forced_tokens = 0
-        self.timing = RoundTiming(now, now, now, self.timing.is_known)
+        self.timing = RoundTiming(now, now, now)
 
     def awaits_cut_in(self, text: Text) -> bool:
         """Whether a draft that still may hold is on its way into it."""
@@ -145,8 +147,9 @@ class Round:
         self.verifies_draft = self._takes_forced = False
 
     def restart(self) -> None:
-        """It is asked for again, elsewhere: no draft is on its way there."""
+        """It is asked for again: no draft is on its way into it."""
         self._cut_in = None
+        self._is_timed = False
 
     def command(self, peer: Peer, length: int, features: FeatureRequest | None) -> Verify | Decode:
         """What asks the replica for it, or for what is missing of it beyond length committed tokens."""

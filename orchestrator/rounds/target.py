@@ -58,6 +58,8 @@ class Target:
         """The round that the target was asked for last."""
         self.peer: Peer | None = None
         """The replica that has the sequence; None: it is nowhere."""
+        self.last = Mark(0.0, 0, LoadReport())
+        """The moment of the replica's last message."""
         self.num_cached_tokens = 0
         """Prompt tokens found in a prefix cache, at the first opening."""
         self.queue_time_ns = 0
@@ -69,8 +71,8 @@ class Target:
         self._failover = Failover(pool, acquire_timeout_s)
         self._features = features or FeatureFeed()
         self._preferred = preferred
-        self._num_forced_tokens = 0
-        """Committed tokens that a grammar drafted."""
+        self._num_tokens = 0
+        """See Mark.num_tokens."""
         self._acquiring_since_s = 0.0
 
     @property
@@ -101,23 +103,19 @@ class Target:
         if self.peer is not None and not self.is_welcome:
             self.leave()
         if self.peer is None:
-            asked.timing = RoundTiming(Mark(now_s, self._num_unforced_tokens, LoadReport()))
             self._acquire(now_s)
         else:
-            asked.timing = RoundTiming(self._mark(now_s))
-            self._send_round()
+            self._begin(now_s, self.last.load)
 
     def follow(self, begun: Round) -> None:
         """The replica does this already, since its last verdict."""
-        assert self.peer is not None
         self.round = begun
-        begun.timing = RoundTiming(self._mark(self.peer.arrived_s))
+        begun.timing = RoundTiming(self.last)
 
     def extend(self, num_tokens: int) -> None:
         """Have the run go on before it ends, so that no step is lost to a round trip."""
-        assert self.peer is not None
         assert self.round is not None
-        self.round.extend(self._sequence.length, num_tokens, self._mark(self.peer.arrived_s))
+        self.round.extend(self._sequence.length, num_tokens, self.last)
         self._send_round()
 
     def cut_in(self, draft: Draft) -> None:
@@ -186,15 +184,12 @@ class Target:
             self._acquire(now_s)
             return
         self._out.append(Open(self.peer, self.peer.opening(self._sequence)))
-        if self.round is not None:
-            self.round.timing = RoundTiming(self._mark(now_s), is_known=self.round.timing.is_known)
-            self._send_round()
+        self._begin(now_s, replica.load)
 
     def _take(self, event: Arrived) -> Verdict | None:
         """A message of the peer's replica; the verdict that it is. Raises the PilotfishError that came instead."""
         peer, message = event.peer, event.message
-        peer.arrived_s = event.at_s
-        peer.load = event.load
+        self.last = Mark(event.at_s, self._num_tokens, event.load)
         match message:
             case Verdict():
                 check_verdict(message, self._sequence, peer.model, peer.limits)
@@ -205,9 +200,9 @@ class Target:
                 if message.features is not None:
                     self._features.add(message.features)
                 assert self.round is not None
-                self._num_forced_tokens += message.num_accepted_grammar_tokens
-                after = Mark(event.at_s, self._num_unforced_tokens + len(message.token_ids), event.load)
-                self.round.take(message, after)
+                self._num_tokens += len(message.token_ids) - message.num_accepted_grammar_tokens
+                self.last = Mark(event.at_s, self._num_tokens, event.load)
+                self.round.take(message, self.last)
                 return message
             case Opened():
                 peer.is_opened = True
@@ -225,6 +220,7 @@ class Target:
         if asked.is_over(self._sequence.length):
             self.leave()
             return
+        asked.restart()
         if isinstance(error, InvalidRequestError):
             if not asked.verifies_draft:
                 self.close()
@@ -232,16 +228,19 @@ class Target:
             # Whatever the target has against the draft, the request must not suffer for it.
             _log.warning("the target refuses a draft, which is dropped: %s", error)
             asked.drop_draft()
-            asked.timing = RoundTiming(self._mark(now_s), is_known=False)
             if not peer.is_lost:
                 self._send_round()
                 return
             self.close()
         else:
             self._leave(error, peer, now_s)
-        asked.timing = asked.timing.asked_again()
-        asked.restart()
         self._acquire(now_s)
+
+    def _begin(self, now_s: float, load: LoadReport) -> None:
+        """Ask for the round."""
+        assert self.round is not None
+        self.round.timing = RoundTiming(Mark(now_s, self._num_tokens, load))
+        self._send_round()
 
     def _send_round(self) -> None:
         assert self.peer is not None
@@ -254,14 +253,6 @@ class Target:
         self._acquiring_since_s = now_s
         tokens, avoid = self._sequence.tokens_since(0), frozenset(self._failover.avoid)
         self._out.append(Acquire(tokens, avoid, self.has_answered, self._preferred))
-
-    def _mark(self, at_s: float) -> Mark:
-        assert self.peer is not None
-        return Mark(at_s, self._num_unforced_tokens, self.peer.load)
-
-    @property
-    def _num_unforced_tokens(self) -> int:
-        return self._sequence.length - self._num_forced_tokens
 
     def _leave(self, error: PilotfishError, peer: Peer, now_s: float) -> None:
         """Leave the replica that failed. Raises `error` when trying elsewhere is no use."""

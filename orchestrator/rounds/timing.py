@@ -11,8 +11,8 @@ class Mark(msgspec.Struct, frozen=True):
     """A moment of a round."""
 
     at_s: float
-    length: int
-    """Committed tokens then, but for those that a grammar drafted: they take no time, whoever drafts the rest."""
+    num_tokens: int
+    """Tokens that had come, but for those that a grammar drafted: they take no time, whoever drafts the rest."""
     load: LoadReport
     """The replica's last report then."""
 
@@ -26,23 +26,15 @@ class RoundTiming(msgspec.Struct, frozen=True):
     """The first verdict comes. It may have waited for a step under way, so that a token's time is taken from here."""
     last: Mark | None = None
     """The last verdict comes, but for that on a draft that cut in."""
-    is_known: bool = True
-    """Whether the round was asked for once; after a failover its times say nothing of a step."""
 
     def arrived(self, mark: Mark) -> RoundTiming:
         """The timing after one more verdict."""
-        return RoundTiming(self.asked, self.first or mark, mark, self.is_known)
-
-    def asked_again(self) -> RoundTiming:
-        """The timing where the round begins anew on another replica."""
-        return RoundTiming(self.asked, is_known=False)
+        return RoundTiming(self.asked, self.first or mark, mark)
 
     @property
     def elapsed_s(self) -> float:
         """Time from the command to the last verdict."""
-        if self.last is None or not self.is_known:
-            return 0.0
-        return max(0.0, self.last.at_s - self.asked.at_s)
+        return 0.0 if self.last is None else max(0.0, self.last.at_s - self.asked.at_s)
 
     @property
     def prefill_s(self) -> float:
@@ -57,9 +49,14 @@ class RoundTiming(msgspec.Struct, frozen=True):
     @property
     def token_s(self) -> float:
         """Time of a token of a run after its first verdict, prefills included."""
-        if self.first is None or self.last is None or not self.elapsed_s or self.last.length == self.first.length:
+        if (
+            self.first is None
+            or self.last is None
+            or not self.elapsed_s
+            or self.last.num_tokens == self.first.num_tokens
+        ):
             return 0.0
-        return max(0.0, self.last.at_s - self.first.at_s) / (self.last.length - self.first.length)
+        return max(0.0, self.last.at_s - self.first.at_s) / (self.last.num_tokens - self.first.num_tokens)
 
     @property
     def plain_token_s(self) -> float:
@@ -67,7 +64,7 @@ class RoundTiming(msgspec.Struct, frozen=True):
         if self.first is None or self.last is None or not (token_s := self.token_s):
             return 0.0
         prefill_s = _prefill_s(self.first, self.last)
-        return max(0.0, token_s - prefill_s / (self.last.length - self.first.length))
+        return max(0.0, token_s - prefill_s / (self.last.num_tokens - self.first.num_tokens))
 
 
 def _prefill_s(since: Mark, until: Mark | None) -> float:

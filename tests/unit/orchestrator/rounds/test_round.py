@@ -131,6 +131,16 @@ def test_a_run_asked_for_elsewhere_waits_for_no_draft() -> None:
     assert run.takes_drafts(Decoded((1, 2, 3)))
 
 
+def test_what_was_asked_for_again_tells_no_time() -> None:
+    run = run_of()
+    take(run)
+    assert run.timing.elapsed_s == 1.0
+    again = run_of()
+    again.restart()
+    take(again)
+    assert (again.timing.elapsed_s, again.timing.num_steps) == (0, 0)
+
+
 def test_a_run_says_who_was_spared_only_once_a_draft_has_ended_it() -> None:
     for spared in (True, False):
         run = run_of()

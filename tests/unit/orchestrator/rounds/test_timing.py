@@ -36,11 +36,6 @@ def test_one_verdict_tells_no_tokens_time() -> None:
     assert timing((1.0, 10, 0.0), (3.0, 14, 0.0)).token_s == 0
 
 
-def test_what_was_asked_for_again_tells_no_time() -> None:
-    again = timing((1.0, 10, 0.0)).asked_again().arrived(mark(5.0, 11)).arrived(mark(6.0, 12))
-    assert (again.elapsed_s, again.token_s) == (0, 0)
-
-
 @pytest.mark.parametrize("at_s", [0.5, 1.0])
 def test_a_clock_that_stands_is_no_negative_time(at_s: float) -> None:
     assert timing((1.0, 10, 0.0), (at_s, 11, 0.0)).elapsed_s == 0
