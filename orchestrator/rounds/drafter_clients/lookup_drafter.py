@@ -30,10 +30,8 @@ class LookupDrafter(DrafterClient):
     ) -> None:
         """Owns `lookup`, which is empty. budget: shared by all requests. tree: how drafts may branch; None: chains."""
         self._lookup: SequenceLookup | None = lookup
-        """None: it was closed, or found no room."""
+        """Its tokens are taken from the budget; None: it was closed, or found no room."""
         self._budget = budget
-        self._num_taken = 0
-        """Tokens that this lookup holds of the budget."""
         self._absence = ""
         self._out = out
         self._tree = tree
@@ -105,11 +103,10 @@ class LookupDrafter(DrafterClient):
     def _with_all_of(self, sequence: Sequence) -> SequenceLookup | None:
         """The lookup with all committed tokens; None where there is no room for all: a part of them would take memory
         and find little."""
-        num_missing = sequence.length - self._num_taken
-        if self._lookup is not None and num_missing > 0:
-            if self._budget.take(num_missing):
-                self._num_taken += num_missing
-                self._lookup.replace_from(self._lookup.length, sequence.tokens_since(self._lookup.length))
+        if self._lookup is not None and sequence.length > self._lookup.length:
+            missing = sequence.tokens_since(self._lookup.length)
+            if self._budget.take(len(missing)):
+                self._lookup.replace_from(self._lookup.length, missing)
             else:
                 self._budget.num_refused += 1
                 self._absence = (
@@ -121,6 +118,6 @@ class LookupDrafter(DrafterClient):
         return self._lookup
 
     def _forget(self) -> None:
-        self._lookup = None
-        self._budget.give_back(self._num_taken)
-        self._num_taken = 0
+        lookup, self._lookup = self._lookup, None
+        if lookup is not None:
+            self._budget.give_back(lookup.length)
