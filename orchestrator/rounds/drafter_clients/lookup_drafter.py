@@ -50,7 +50,8 @@ class LookupDrafter(DrafterClient):
         return self._settled(sequence, now_s)
 
     def hear(self, event: Event, sequence: Sequence, now_s: float) -> Draft | None:
-        return self._settled(sequence, now_s) if isinstance(event, Woken) else None
+        is_woken = isinstance(event, Woken) and event.alarm == "reading"
+        return self._settled(sequence, now_s) if is_woken else None
 
     def glance(self, sequence: Sequence, num_tokens: int) -> Draft:
         return self._draft(self._found(sequence, num_tokens), sequence) if num_tokens else NO_DRAFT
@@ -59,11 +60,6 @@ class LookupDrafter(DrafterClient):
         """What a glance finds, or a tree, where it promises so many accepted tokens."""
         found = self._found(sequence, num_tokens, None if is_chain else self._tree)
         return self._draft(found, sequence) if found.promises(min_accepted_tokens) else NO_DRAFT
-
-    def read_on(self, now_s: float) -> None:
-        """Have the next slice read, where another's Wake may have taken the place of its own."""
-        if self._lookup is not None and self._lookup.num_waiting:
-            self._out.append(Wake(now_s))
 
     def close(self) -> None:
         if self._lookup is not None:
@@ -79,9 +75,12 @@ class LookupDrafter(DrafterClient):
         return self._draft(self._lookup.draft(num_tokens, self._tree), sequence, now_s - asked_s)
 
     def _found(self, sequence: Sequence, num_tokens: int, tree: TreeRequest | None = None) -> LookupDraft:
-        """A lookup's draft where that costs next to nothing: not while much is to be read."""
+        """A lookup's draft where that costs next to nothing; where much is to be read, that is done first."""
         lookup = self._with_all_of(sequence)
-        if lookup is None or lookup.num_waiting > _TOKENS_PER_SLICE:
+        if lookup is None:
+            return LookupDraft()
+        if lookup.num_waiting > _TOKENS_PER_SLICE:
+            self._out.append(Wake(0.0, "reading"))
             return LookupDraft()
         return lookup.draft(num_tokens, tree)
 
@@ -96,7 +95,7 @@ class LookupDrafter(DrafterClient):
         if lookup is not None:
             lookup.index_some(_TOKENS_PER_SLICE)
             if lookup.num_waiting:
-                self._out.append(Wake(now_s))
+                self._out.append(Wake(now_s, "reading"))
                 return False
         return True
 

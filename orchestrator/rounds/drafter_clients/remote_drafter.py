@@ -104,7 +104,7 @@ class RemoteDrafter(DrafterClient):
                 draft = self._take(event, text, event.at_s)
             case Lost() if event.peer is self.peer:
                 draft = self._failed(event.error, now_s)
-            case Woken() if self._asked is not None and event.at_s >= self._asked.deadline_s:
+            case Woken(alarm="deadline") if self._asked is not None and event.at_s >= self._asked.deadline_s:
                 draft = self._missed(self._asked, min(now_s, self._asked.deadline_s))
             case _:
                 draft = None
@@ -186,7 +186,7 @@ class RemoteDrafter(DrafterClient):
         self.reading.go_on(text.length - peer.known_length, now_s)
         asked.tree = self._propose(peer, text, asked.num_tokens)
         if asked.deadline_s < math.inf:
-            self._out.append(Wake(asked.deadline_s))
+            self._out.append(Wake(asked.deadline_s, "deadline"))
         return None
 
     def _propose(self, peer: Peer, text: Text, num_tokens: int, *, is_prepared: bool = False) -> TreeRequest | None:
