@@ -12,21 +12,10 @@ from pilotfish.types import TreeRequest
 
 _MIN_EXTENDED_TOKENS = 8
 """A shorter run is not extended: too little would be left to send the command in time."""
-_EARLY_TOKENS, _EARLY_S = 16, 0.05
-"""Extend a run when 16 tokens or 50 ms are left; earlier decides on stale data."""
-_LAST_PART = 4
-"""A run is extended in its last quarter at the earliest."""
+_LAST_PART, _MAX_LAST_TOKENS = 4, 16
+"""Extend a run in its last quarter, at most 16 tokens before its end; earlier decides on stale data."""
 _MAX_IDLE_TOKENS = 32
 """The most tokens before the request looks whether its replica drains."""
-
-
-def nears_end(num_run_tokens: int, num_coming_tokens: int, token_s: float = 0.0) -> bool:
-    """Whether a run of so many tokens, of which so many are still to come, is to be extended now.
-
-    token_s: time of one of them; 0: not known.
-    """
-    num_early = _EARLY_TOKENS if token_s <= 0 else max(_EARLY_TOKENS, int(_EARLY_S / token_s))
-    return num_run_tokens >= _MIN_EXTENDED_TOKENS and num_coming_tokens <= min(num_run_tokens // _LAST_PART, num_early)
 
 
 class Round:
@@ -95,17 +84,21 @@ class Round:
 
     def is_running_out(self, length: int, num_remaining_tokens: int) -> bool:
         """Whether it is time to decide what follows."""
-        if self.successor is not None or self.is_over(length):
-            return False
         num_coming = self.num_coming_tokens(length)
-        num_run = self._goal_length - self.base_length
-        return nears_end(num_run, num_coming, self.timing.token_s) and num_remaining_tokens > num_coming
+        return self.successor is None and 0 < num_coming <= self._num_last_tokens(num_coming, num_remaining_tokens)
 
     def num_idle_tokens(self, length: int, num_remaining_tokens: int) -> int:
         """Tokens that may come before it runs out or is over."""
         num_coming = self.num_coming_tokens(length)
-        num_late = (self._goal_length - self.base_length) // _LAST_PART if num_remaining_tokens > num_coming else 0
-        return max(0, min(num_coming - 1 - num_late, _MAX_IDLE_TOKENS))
+        num_last = self._num_last_tokens(num_coming, num_remaining_tokens)
+        return max(0, min(num_coming - 1 - num_last, _MAX_IDLE_TOKENS))
+
+    def _num_last_tokens(self, num_coming: int, num_remaining_tokens: int) -> int:
+        """Its last tokens, during which is decided what follows; 0: it is short, or the answer ends with it."""
+        num_run = self._goal_length - self.base_length
+        if num_run < _MIN_EXTENDED_TOKENS or num_remaining_tokens <= num_coming:
+            return 0
+        return min(num_run // _LAST_PART, _MAX_LAST_TOKENS)
 
     def extend(self, length: int, num_tokens: int, now: Mark) -> None:
         """Decode num_tokens more. What is measured and counted begins anew: the run so far is another one."""

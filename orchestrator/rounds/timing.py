@@ -39,7 +39,7 @@ class RoundTiming(msgspec.Struct, frozen=True):
     @property
     def prefill_s(self) -> float:
         """Time that prefills added to the replica's steps during the round."""
-        return _prefill_s(self.asked, self.last)
+        return 0.0 if self.last is None else _prefill_s(self.asked, self.last)
 
     @property
     def num_steps(self) -> int:
@@ -47,26 +47,14 @@ class RoundTiming(msgspec.Struct, frozen=True):
         return 0 if self.last is None else max(0, self.last.load.num_steps - self.asked.load.num_steps)
 
     @property
-    def token_s(self) -> float:
-        """Time of a token of a run after its first verdict, prefills included."""
-        if (
-            self.first is None
-            or self.last is None
-            or not self.elapsed_s
-            or self.last.num_tokens == self.first.num_tokens
-        ):
-            return 0.0
-        return max(0.0, self.last.at_s - self.first.at_s) / (self.last.num_tokens - self.first.num_tokens)
-
-    @property
     def plain_token_s(self) -> float:
-        """`token_s` without what prefills added."""
-        if self.first is None or self.last is None or not (token_s := self.token_s):
+        """Time of a token of a run after its first verdict, without what prefills added."""
+        if self.first is None or self.last is None or self.last.num_tokens == self.first.num_tokens:
             return 0.0
-        prefill_s = _prefill_s(self.first, self.last)
-        return max(0.0, token_s - prefill_s / (self.last.num_tokens - self.first.num_tokens))
+        elapsed_s = self.last.at_s - self.first.at_s - _prefill_s(self.first, self.last)
+        return max(0.0, elapsed_s) / (self.last.num_tokens - self.first.num_tokens)
 
 
-def _prefill_s(since: Mark, until: Mark | None) -> float:
+def _prefill_s(since: Mark, until: Mark) -> float:
     """Time that prefills added to the replica's steps between the two moments."""
-    return 0.0 if until is None else max(0, until.load.prefill_time_ns - since.load.prefill_time_ns) / 1e9
+    return max(0, until.load.prefill_time_ns - since.load.prefill_time_ns) / 1e9

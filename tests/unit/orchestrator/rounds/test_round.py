@@ -199,13 +199,14 @@ def test_before_something_is_to_be_decided_tokens_may_come_unseen() -> None:
 
 def test_a_short_run_is_not_extended() -> None:
     assert not any(run_of(7).is_running_out(length, 500) for length in range(3, 11))
+    assert run_of(7).num_idle_tokens(3, 500) == 6
 
 
-def test_a_long_run_is_extended_50_ms_before_its_end() -> None:
-    run = run_of(200)  # until 203, in tokens of 2 ms
-    run.timing = RoundTiming(Mark(0, 3, LoadReport()), Mark(0.002, 4, LoadReport()), Mark(0.040, 23, LoadReport()))
-    assert not run.is_running_out(203 - 26, 500)
-    assert run.is_running_out(203 - 25, 500)
+def test_a_long_run_is_extended_sixteen_tokens_before_its_end() -> None:
+    run = run_of(200)  # until 203
+    assert not run.is_running_out(203 - 17, 500)
+    assert run.is_running_out(203 - 16, 500)
+    assert run.num_idle_tokens(203 - 20, 500) == 3
 
 
 def test_what_was_left_is_not_awaited() -> None:

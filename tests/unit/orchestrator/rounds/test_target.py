@@ -197,7 +197,7 @@ def test_an_extended_run_is_measured_anew(asked) -> None:
     assert (run.num_plain_tokens, run.base_length, run.timing.elapsed_s) == (0, 9, 0.0)
     for second in (1, 2):
         asked.hear(asked.next_token(), 50.0 + second)
-    assert (run.timing.elapsed_s, run.timing.token_s, run.num_plain_tokens) == (2.0, 1.0, 2)
+    assert (run.timing.elapsed_s, run.timing.plain_token_s, run.num_plain_tokens) == (2.0, 1.0, 2)
 
 
 def test_a_lost_replica_is_not_told_to_close(asked, links) -> None:
