@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from pilotfish.drafter_registry import DRAFTERS
 from pilotfish.speculation.trees.fan_out import MAX_STEP_ROWS
@@ -103,23 +103,14 @@ _MAX_ROUND = 4.0
 """A round counts as at most so many of those before it."""
 
 
-class Budget(NamedTuple):
-    """What one round drafts ahead."""
-
-    num_tokens: int
-    is_choice: bool = False
-    """Whether the round may as well draft nothing ahead, if that is faster; else the load or the operator decides."""
-
-
-NOTHING = Budget(0)
-
-
 class PredraftPolicy:
     """Decides how far rounds draft ahead. Shared by the requests of one orchestrator."""
 
     def __init__(self, mode: Literal["auto", "off", "on"], max_tokens: int) -> None:
         """max_tokens: the most that one round of one request drafts ahead; 0 is off."""
-        self._mode = mode if max_tokens else "off"
+        self.is_auto = mode == "auto"
+        """Whether a round that may draft ahead may as well draft nothing, if that is faster."""
+        self._mode = mode
         self._max_tokens = max_tokens
         self._token_s = {True: TokenTime(), False: TokenTime()}
         """Time of a token in rounds that are drafted ahead (True), and in those that are not."""
@@ -138,24 +129,24 @@ class PredraftPolicy:
         is_paying = ahead.value <= _TOLERANCE * plain.value
         return is_paying != (self._chance.random() < _PROBE_SHARE)
 
-    def budget(self, model: ModelInfo, load: LoadReport, num_draft_tokens: int) -> Budget:
-        """What the replica may draft ahead in the round that begins.
+    def budget(self, model: ModelInfo, load: LoadReport, num_draft_tokens: int) -> int:
+        """The most tokens that the replica may draft ahead in the round that begins.
 
         num_draft_tokens: the length of the round's own draft.
         """
         kind = DRAFTERS.get(model.proposer)  # None: an emulated one
         if self._mode == "off" or (kind is not None and not kind.drafts_ahead):
-            return NOTHING
+            return 0
         if self._mode == "on":
-            return Budget(self._max_tokens)
+            return self._max_tokens
         # Several requests share a step.
         share = MAX_STEP_ROWS * num_draft_tokens // max(1, load.num_sequences_decoding)
         if share < num_draft_tokens or load.num_sequences_waiting or load.draining:
-            return NOTHING
-        return Budget(min(self._max_tokens, share), is_choice=True)
+            return 0
+        return min(self._max_tokens, share)
 
     def add_round(self, elapsed_s: float, num_tokens: int, *, is_ahead: bool) -> None:
-        """Record the time from one draft to the next, and the tokens that were committed between them.
+        """Record a round's time, asking for its draft included, and the tokens that it committed.
 
         is_ahead: whether this round and the one before drafted ahead, or neither did.
         """

@@ -171,7 +171,7 @@ def test_a_missed_draft_counts_among_what_asking_takes(memory_pool, link, policy
     assert policy.ask_s > 0.1
 
 
-def test_a_round_lasts_from_one_draft_to_the_next(
+def test_a_round_lasts_until_the_next_one_begins(
     memory_pool, link, sequence, toy_continuation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy, lasted = PredraftPolicy("auto", 12), []
