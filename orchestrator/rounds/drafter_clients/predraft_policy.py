@@ -66,27 +66,25 @@ class ClippedAverage:
 
 
 class TokenTime:
-    """Seconds of a token over the last rounds; one that takes very long hardly counts."""
-
-    __slots__ = ("_num_recent", "_num_tokens", "_seconds", "num_rounds")
+    """Seconds of a token over the last rounds: of a round, over its tokens."""
 
     def __init__(self) -> None:
-        self._seconds = self._num_tokens = self._num_recent = 0.0
-        self.num_rounds = 0
+        self._round_s = ClippedAverage(_ROUND_WEIGHT)
+        self._num_tokens = ClippedAverage(_ROUND_WEIGHT)
 
     def add(self, elapsed_s: float, num_tokens: int) -> None:
         """A round gave num_tokens in elapsed_s."""
-        if self.num_rounds:
-            elapsed_s = min(elapsed_s, _MAX_ROUND * self._seconds / self._num_recent)
-        self.num_rounds += 1
-        self._seconds = _KEPT * self._seconds + elapsed_s
-        self._num_tokens = _KEPT * self._num_tokens + num_tokens
-        self._num_recent = _KEPT * self._num_recent + 1
+        self._round_s.add(elapsed_s)
+        self._num_tokens.add(num_tokens)
+
+    @property
+    def num_rounds(self) -> int:
+        return self._round_s.num_values
 
     @property
     def value(self) -> float:
         """0 before the first round."""
-        return self._seconds / self._num_tokens if self._num_tokens else 0.0
+        return (self._round_s.value or 0.0) / (self._num_tokens.value or 1.0)
 
 
 BLOCK_ROUNDS = 8
@@ -97,10 +95,8 @@ _MIN_ROUNDS = 16
 """Rounds of each way to measure before either can count as slower."""
 _TOLERANCE = 1.02
 """A token that takes this much longer is within the noise."""
-_KEPT = 1 - 1 / 128
-"""Weight of what was measured, a round later."""
-_MAX_ROUND = 4.0
-"""A round counts as at most so many of those before it."""
+_ROUND_WEIGHT = 1 / 128
+"""Weight of the latest round."""
 
 
 class PredraftPolicy:
