@@ -85,7 +85,7 @@ class RoundMachine:
     def num_idle_tokens(self) -> int:
         """Plain tokens that may come before there is anything to decide: they may as well be committed together."""
         asked = self.target.round
-        if asked is None or self.drafter.has_lookup:
+        if asked is None or self.drafter.has_lookup or self.steps.are_possible:
             return 0
         return asked.num_idle_tokens(self.sequence.length, self.sequence.num_remaining_tokens)
 
