@@ -54,11 +54,20 @@ class LookupDrafter(DrafterClient):
         return self._settled(sequence, now_s) if is_woken else None
 
     def glance(self, sequence: Sequence, num_tokens: int) -> Draft:
-        return self._draft(self._found(sequence, num_tokens), sequence) if num_tokens else NO_DRAFT
+        return self.promise(sequence, num_tokens, 0.0, is_chain=True) if num_tokens else NO_DRAFT
 
     def promise(self, sequence: Sequence, num_tokens: int, min_accepted_tokens: float, *, is_chain: bool) -> Draft:
-        """What a glance finds, or a tree, where it promises so many accepted tokens."""
-        found = self._found(sequence, num_tokens, None if is_chain else self._tree)
+        """A draft that promises so many accepted tokens and costs next to nothing; else an empty one.
+
+        Where much is to be read, that is done first.
+        """
+        lookup = self._with_all_of(sequence)
+        if lookup is None:
+            return NO_DRAFT
+        if lookup.num_waiting > _TOKENS_PER_SLICE:
+            self._out.append(Wake(0.0, "reading"))
+            return NO_DRAFT
+        found = lookup.draft(num_tokens, None if is_chain else self._tree)
         return self._draft(found, sequence) if found.promises(min_accepted_tokens) else NO_DRAFT
 
     def close(self) -> None:
@@ -73,16 +82,6 @@ class LookupDrafter(DrafterClient):
         if self._lookup is None:
             return Draft(elapsed_s=now_s - asked_s, problem=self._absence)
         return self._draft(self._lookup.draft(num_tokens, self._tree), sequence, now_s - asked_s)
-
-    def _found(self, sequence: Sequence, num_tokens: int, tree: TreeRequest | None = None) -> LookupDraft:
-        """A lookup's draft where that costs next to nothing; where much is to be read, that is done first."""
-        lookup = self._with_all_of(sequence)
-        if lookup is None:
-            return LookupDraft()
-        if lookup.num_waiting > _TOKENS_PER_SLICE:
-            self._out.append(Wake(0.0, "reading"))
-            return LookupDraft()
-        return lookup.draft(num_tokens, tree)
 
     @staticmethod
     def _draft(found: LookupDraft, sequence: Sequence, elapsed_s: float = 0.0) -> Draft:
