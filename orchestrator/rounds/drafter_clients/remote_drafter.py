@@ -244,7 +244,7 @@ class RemoteDrafter(DrafterClient):
         return Draft.of(found, needs_probs=self._needs_probs, elapsed_s=elapsed_s)
 
     def _check(self, draft: Proposal, num_tokens: int, tree: TreeRequest | None, peer: Peer) -> None:
-        """Raises GarbageError."""
+        """Raises InvalidRequestError."""
         vocab_size = peer.model.vocab_size if self._vocab_size is None else min(peer.model.vocab_size, self._vocab_size)
         check_proposal(draft, num_tokens, tree, vocab_size, needs_probs=self._needs_probs)
 

@@ -72,7 +72,7 @@ async def test_a_tree_is_asked_for_within_the_replicas_limits(memory_pool, link,
 @pytest.mark.parametrize(
     ("token_ids", "parents", "message"),
     [
-        ((1, 2), (-1,), "2 draft tokens came with 1 parents"),
+        ((1, 2), (-1,), "2 draft tokens with 1 parents"),
         ((1, 2), (-1, 1), "must come before it"),
         ((1, 2, 3), (-1, 0, 1), "3 draft tokens of depth 3 came where 4 of depth 2"),
         ((1, 2, 3, 4, 5), (-1,) * 5, "5 draft tokens of depth 1 came where 4 of depth 2"),
