@@ -83,7 +83,7 @@ class RoundMachine:
 
     @property
     def num_idle_tokens(self) -> int:
-        """Plain tokens that may come before there is anything to decide: they may as well be committed together."""
+        """Plain tokens to commit together: until they have come there is nothing to decide."""
         asked = self.target.round
         if asked is None or self.drafter.has_lookup or self.steps.are_possible:
             return 0
@@ -163,7 +163,7 @@ class RoundMachine:
 
     def _hand_on(self, drafts: Predrafted) -> None:
         """Hand drafts on to the target: while it verifies what they follow, it can go on with them by itself."""
-        # Of distributions there would be too much to send in every round.
+        # Distributions are too large to be sent on in every round.
         has_probs = needs_draft_probs(self.sequence.request.sampling)
         if drafts.base_length == self.sequence.length and not has_probs:
             self.target.hand_on(drafts)
@@ -179,7 +179,7 @@ class RoundMachine:
         self._log.add(asked.draft, verdict, now_s)
         if not verdict.is_plain_or_forced and not asked.spared_drafter:
             version = verdict.drafter_version or asked.draft.drafter_version
-            # What a grammar drafts is right nearly always, and would be counted as the drafter's.
+            # A grammar's drafts, which are right nearly always, must not count as the drafter's.
             by_target = self.drafter.is_in_target and not verdict.num_grammar_tokens
             depth = verdict.depth if by_target else 0
             controller.acceptance.note(version, verdict.num_accepted_drafts, now_s, depth)
@@ -191,7 +191,7 @@ class RoundMachine:
         if not asked.is_over(sequence.length) and not is_step_due and is_welcome:
             self._look_ahead(asked, verdict)
             return
-        asked.leave(sequence.length)
+        asked.end_at(sequence.length)
         self._decision = asked.successor or controller.decide(self._result(verdict))
         if is_step_due:
             self.target.close()  # judging takes a place as well
@@ -216,7 +216,7 @@ class RoundMachine:
         length, decision = self.sequence.length, self._decision
         had_no_idea = decision.num_draft_tokens > 0 and not self.drafter.is_in_target
         if (had_no_idea or decision.reason in LOOKUP_GOES_ON) and run.takes_drafts(self.sequence):
-            # There may be one by now.
+            # The drafter may have an idea by now.
             self.target.cut_in(self.drafter.glance(self.sequence, decision.num_draft_tokens))
         if had_no_idea or run.awaits_cut_in(self.sequence):
             return
@@ -249,13 +249,13 @@ class RoundMachine:
         sequence, asked, replica = self.sequence, self.target.round, self.target.replica
         assert asked is not None
         draft = asked.draft
-        # A draft that differed from what was forced at once was left out.
+        # A draft that a grammar's replaced altogether counts as verified, with nothing accepted.
         num_drafts = last_verdict.num_draft_tokens - last_verdict.num_grammar_tokens or len(draft.token_ids)
         return RoundResult(
             now_s=self.target.last.at_s,
             num_output_tokens=sequence.num_output_tokens,
             num_remaining_tokens=sequence.num_remaining_tokens - asked.num_coming_tokens(sequence.length),
-            # One that was not asked, as what it drafts from comes with the next verdict, has not failed to answer.
+            # A deferred draft was not asked for: the drafter has not failed to answer.
             num_requested_tokens=0 if draft.is_deferred else self._decision.num_draft_tokens,
             num_draft_tokens=num_drafts,
             num_accepted_tokens=last_verdict.num_accepted_drafts,

@@ -88,10 +88,11 @@ class Peer:
         self.features_end = 0
         """First position whose features the replica lacks."""
         self.cut_in_lengths: set[int] = set()
-        """Numbers of committed tokens under the drafts that were sent into a decode run."""
+        """Committed tokens on which drafts stood that were sent into a run."""
         self.is_opened = False
-        """Whether the replica has taken the sequence, as far as it says."""
+        """Whether the replica has said that it took the sequence."""
         self.is_lost = False
+        """Whether nothing more will come of it."""
 
     @property
     def is_usable(self) -> bool:

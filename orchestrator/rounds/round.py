@@ -47,7 +47,7 @@ class Round:
         self.successor: Decision | None = None
         """The decision after the run, where it was made before the end."""
         self.num_plain_tokens = 0
-        """Tokens that came without a draft, a grammar's aside."""
+        """Tokens that came without a draft."""
         self.num_forced_tokens = 0
         """Tokens that a grammar drafted."""
         self.spared_drafter = draft.spared_drafter
@@ -62,7 +62,7 @@ class Round:
         self._num_in_target_drafts = num_in_target_drafts
         self._tree = tree if num_in_target_drafts else None
         self._cut_in: tuple[int, Draft] | None = None
-        """The draft on its way into the run, and the committed tokens that it stands on."""
+        """The committed tokens on which the draft stands that was sent into the run last, and the draft."""
 
     def is_over(self, length: int) -> bool:
         return length >= self._goal_length
@@ -131,8 +131,8 @@ class Round:
         self._cut_in = length, draft
         return self._verify(peer, length, draft)
 
-    def leave(self, length: int) -> None:
-        """What has not come is not wanted any more."""
+    def end_at(self, length: int) -> None:
+        """Nothing beyond length committed tokens is wanted any more."""
         self._goal_length = length
 
     def drop_draft(self) -> None:

@@ -34,7 +34,7 @@ from pilotfish.types import LoadReport, SequenceErrorCode
 _log = logging.getLogger(__name__)
 
 _CUT_IN_ERRORS = (SequenceErrorCode.STALE, SequenceErrorCode.INVALID)
-"""A draft that cuts in may come after the run's end; whatever is wrong with it, the run itself goes on."""
+"""Errors that a draft sent into a run may cause, such as by coming after its end: the run goes on."""
 
 
 class Target:
@@ -87,13 +87,13 @@ class Target:
 
     @property
     def can_move(self) -> bool:
-        """Whether the sequence, once closed, can be opened again: where it is, or on another replica."""
+        """Whether a replica, this or another, would open the sequence again if it were closed."""
         peer = self.peer
         return peer is None or not peer.is_usable or peer.is_welcome or self._pool.pick() is not None
 
     @property
     def is_welcome(self) -> bool:
-        """Whether the sequence may stay where it is: another place is no better, or there is none."""
+        """Whether the sequence stays where it is: the replica serves it on, or no other replica does."""
         peer = self.peer
         return peer is not None and peer.is_usable and (peer.is_welcome or self._pool.pick() is None)
 

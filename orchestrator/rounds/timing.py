@@ -23,9 +23,9 @@ class RoundTiming(msgspec.Struct, frozen=True):
     asked: Mark
     """The command goes out."""
     first: Mark | None = None
-    """The first verdict comes. It may have waited for a step under way, so that a token's time is taken from here."""
+    """The first verdict comes: a token's time is measured from here, as the first may wait for a step under way."""
     last: Mark | None = None
-    """The last verdict comes, but for that on a draft that cut in."""
+    """The last verdict comes; one on a draft that was sent into a run does not count."""
 
     def arrived(self, mark: Mark) -> RoundTiming:
         """The timing after one more verdict."""

@@ -16,9 +16,10 @@ from orchestrator.rounds.peer import Peer
 class LookupFirst(DrafterClient):
     """See the module. One per request.
 
-    Where the lookup promises enough, its draft is verified, and nothing is sent to the replica: it gets the tokens with
-    the next question. A predraft that fits goes first, since it is paid for; but nothing more is drafted ahead then, as
-    the next round is the lookup's. While the replica cannot be had, the lookup drafts alone, whatever it promises.
+    1. A predraft that fits is verified first, as it is there already.
+    2. Where the lookup promises enough accepted tokens, its draft is verified, and nothing is drafted ahead: the next
+       round is likely the lookup's as well. The replica gets the tokens with the next question.
+    3. Else the replica is asked. While none can be had, the lookup drafts alone, whatever it promises.
     """
 
     has_lookup = True

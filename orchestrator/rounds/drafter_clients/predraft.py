@@ -87,9 +87,9 @@ class Predrafts:
         self._last_length = 0
         self._last_s = 0.0
         self._is_sample = False
-        """Whether the last request goes on as the one before did: of what it leads to, one can learn."""
+        """Whether the round goes the same way as the one before, so that its time tells how fast that way is."""
         self._num_left = 0
-        """Rounds that are left of those for which was chosen whether they draft ahead."""
+        """Rounds to come that go the way chosen last."""
         self._is_ahead = False
 
     def learn(self, sequence: Text, now_s: float) -> None:
@@ -149,7 +149,7 @@ class Predrafts:
         self._num_left = 0
 
     def forget(self) -> None:
-        """The replica, and what it had prepared, is gone, or the next round is none of its."""
+        """What was prepared is gone with its replica, or of no use, as another drafts the next round."""
         self._stop_choosing()
         self._cache.begin(0, is_expecting=False)
 

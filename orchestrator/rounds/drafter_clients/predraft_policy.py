@@ -88,9 +88,9 @@ class TokenTime:
 
 
 BLOCK_ROUNDS = 8
-"""Rounds of a request that go on as it was chosen: the first of them still verifies what the way before prepared."""
+"""Rounds of a request between two choices. The first is not measured: it verifies what the other way prepared."""
 _PROBE_SHARE = 1 / 32
-"""Share of the blocks that go the way that seems slower, so that it is measured again."""
+"""Share of the choices that go the way that seems slower, so that it is measured again."""
 _MIN_ROUNDS = 16
 """Rounds of each way to measure before either can count as slower."""
 _TOLERANCE = 1.02
@@ -117,7 +117,8 @@ class PredraftPolicy:
     def chooses_ahead(self) -> bool:
         """Whether the next BLOCK_ROUNDS rounds of a request draft ahead: the faster way, and sometimes the other.
 
-        Without, a round gives more tokens: drafts may be trees, and a head's are made from newer states.
+        Tokens are timed, not rounds: rounds that do not draft ahead give more, as drafts may be trees, and a head's
+        are made from newer states.
         """
         ahead, plain = self._token_s[True], self._token_s[False]
         if min(ahead.num_rounds, plain.num_rounds) < _MIN_ROUNDS:
@@ -158,5 +159,5 @@ class PredraftPolicy:
         self._ask_s.add(elapsed_s)
 
     def add_hit(self) -> None:
-        """A draft need not be asked for."""
+        """A draft was there before it was asked for."""
         self.counters.hidden_s += self.ask_s

@@ -98,7 +98,7 @@ class RemoteDrafter(DrafterClient):
         return self._settled(self._send(text, now_s), text)
 
     def hear(self, event: Event, text: Text, now_s: float) -> Draft | None:
-        # Whatever the session did meanwhile, such as to wait for its client, is not the drafter's.
+        # A message's own time counts: the session may have waited for its client since.
         match event:
             case Arrived() if event.peer is self.peer:
                 draft = self._take(event, text, event.at_s)

@@ -211,6 +211,6 @@ def test_a_long_run_is_extended_sixteen_tokens_before_its_end() -> None:
 
 def test_what_was_left_is_not_awaited() -> None:
     run = run_of()
-    run.leave(8)
+    run.end_at(8)
     assert run.is_over(8)
     assert run.num_coming_tokens(8) == 0
