@@ -66,18 +66,6 @@ class Text(Protocol):
 class Peer:
     """See the module. Raises UnavailableError when it is made of a replica that is not connected."""
 
-    __slots__ = (
-        "cut_in_lengths",
-        "features_end",
-        "is_lost",
-        "is_opened",
-        "known_length",
-        "limits",
-        "model",
-        "replica",
-        "sequence_id",
-    )
-
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
         self.model = replica.model

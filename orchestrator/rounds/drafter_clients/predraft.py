@@ -91,6 +91,7 @@ class Predrafts:
         self._num_left = 0
         """Rounds to come that go the way chosen last."""
         self._is_ahead = False
+        """Whether that way is to draft ahead."""
 
     def learn(self, sequence: Text, now_s: float) -> None:
         """A round begins, which ends the one before: learn from that, if it did nothing but verify a draft."""
@@ -128,7 +129,7 @@ class Predrafts:
     def request(self, peer: Peer, sequence: Text, num_tokens: int) -> PredraftRequest | None:
         """What goes with a Propose for num_tokens on the committed tokens; what was prepared before is forgotten."""
         num_ahead = self._policy.budget(peer.model, peer.replica.load, num_tokens)
-        if num_ahead and self._policy.is_auto:
+        if num_ahead and self._policy.mode == "auto":
             num_ahead = num_ahead if self._chooses_ahead() else 0
         else:
             self._stop_choosing()

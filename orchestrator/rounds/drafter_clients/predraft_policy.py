@@ -104,9 +104,7 @@ class PredraftPolicy:
 
     def __init__(self, mode: Literal["auto", "off", "on"], max_tokens: int) -> None:
         """max_tokens: the most that one round of one request drafts ahead; 0 is off."""
-        self.is_auto = mode == "auto"
-        """Whether a round that may draft ahead may as well draft nothing, if that is faster."""
-        self._mode = mode
+        self.mode = mode
         self._max_tokens = max_tokens
         self._token_s = {True: TokenTime(), False: TokenTime()}
         """Time of a token in rounds that are drafted ahead (True), and in those that are not."""
@@ -132,9 +130,9 @@ class PredraftPolicy:
         num_draft_tokens: the length of the round's own draft.
         """
         kind = DRAFTERS.get(model.proposer)  # None: an emulated one
-        if self._mode == "off" or (kind is not None and not kind.drafts_ahead):
+        if self.mode == "off" or (kind is not None and not kind.drafts_ahead):
             return 0
-        if self._mode == "on":
+        if self.mode == "on":
             return self._max_tokens
         # Several requests share a step.
         share = MAX_STEP_ROWS * num_draft_tokens // max(1, load.num_sequences_decoding)
