@@ -178,11 +178,7 @@ class RoundMachine:
         assert asked is not None
         self._log.add(asked.draft, verdict, now_s)
         if not verdict.is_plain_or_forced and not asked.spared_drafter:
-            version = verdict.drafter_version or asked.draft.drafter_version
-            # A grammar's drafts, which are right nearly always, must not count as the drafter's.
-            by_target = self.drafter.is_in_target and not verdict.num_grammar_tokens
-            depth = verdict.depth if by_target else 0
-            controller.acceptance.note(version, verdict.num_accepted_drafts, now_s, depth)
+            self._note_acceptance(asked.draft, verdict, now_s)
         if sequence.is_finished:
             controller.end(self._result(verdict))
             return
@@ -203,6 +199,13 @@ class RoundMachine:
             self._follow(now_s)
         else:
             self._begin(now_s)
+
+    def _note_acceptance(self, draft: Draft, verdict: Verdict, now_s: float) -> None:
+        version = verdict.drafter_version or draft.drafter_version
+        # A grammar's drafts, which are right nearly always, must not count as the drafter's.
+        by_target = self.drafter.is_in_target and not verdict.num_grammar_tokens
+        depth = verdict.depth if by_target else 0
+        self.controller.acceptance.note(version, verdict.num_accepted_drafts, now_s, depth)
 
     def _follow(self, now_s: float) -> None:
         """The target has begun the next round by itself, with the predraft that it was handed."""
