@@ -18,9 +18,8 @@ from orchestrator.replicas.exchange import ReplicaExchange, TargetPool
 from orchestrator.requests.request import GenerationRequest
 from orchestrator.rounds.commands import Command
 from orchestrator.rounds.draft import NO_DRAFT, Draft
-from orchestrator.rounds.plain_run import PlainRun
+from orchestrator.rounds.round import Round
 from orchestrator.rounds.target import Target
-from orchestrator.rounds.verification import Verification
 from pilotfish.errors import InternalError
 from pilotfish.messages import Verdict
 from pilotfish.models.tokens.tokenizer import Tokenizer
@@ -122,10 +121,8 @@ class PromptScorer:
         sequence, out = Sequence(request, AnswerText(self._tokenizer, request)), list[Command]()
         target = Target(self._pool, sequence, out, acquire_timeout_s=self._acquire_timeout_s)
         exchange = ReplicaExchange(self._pool, acquire_timeout_s=self._acquire_timeout_s, max_unread=_MAX_UNREAD)
-        length = sequence.length
-        asked = Verification(draft, length) if draft.token_ids else PlainRun(length, 1, credit_tokens=1)
         try:
-            target.ask(asked, time.monotonic())
+            target.ask(Round(sequence.length, draft=draft), time.monotonic())
             verdict: Verdict | None = None
             while verdict is None:
                 exchange.run(out)

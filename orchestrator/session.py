@@ -14,7 +14,6 @@ from orchestrator.answers.chunk_queue import ChunkQueue
 from orchestrator.replicas.exchange import ReplicaExchange
 from orchestrator.rounds.commands import Event, StepWritten
 from orchestrator.rounds.machine import RoundMachine
-from orchestrator.step_rounds import StepRounds
 from pilotfish.speculation.statistics import SpeculationStats
 
 
@@ -29,8 +28,6 @@ class Session:
         self.steps = machine.steps
         self._machine = machine
         self._exchange = exchange
-        self._writer = machine.steps if isinstance(machine.steps, StepRounds) else None
-        """What writes the machine's steps of reasoning; None: it has none."""
         self.chunks = ChunkQueue(max_unread_tokens, on_awaited=exchange.hurry)
         """What the client has not taken."""
 
@@ -77,8 +74,7 @@ class Session:
         machine = self._machine
         error: Exception | None = None
         try:
-            if self._writer is not None:
-                self._writer.prepare(self.sequence)
+            self.steps.prepare(self.sequence)
             progress = machine.start(time.monotonic())
             while True:
                 self._exchange.run(progress.commands)
@@ -99,16 +95,13 @@ class Session:
 
     async def _next(self) -> Event:
         if self._machine.awaits_step:
-            assert self._writer is not None
-            return StepWritten(await self._writer.next(self.sequence))
+            return StepWritten(await self.steps.next(self.sequence))
         # What comes while the client's writer is busy goes to it together.
-        is_urgent = self.chunks.is_awaited or self._writer is not None
-        return await self._exchange.next(0 if is_urgent else self._machine.num_idle_tokens)
+        return await self._exchange.next(0 if self.chunks.is_awaited else self._machine.num_idle_tokens)
 
     def _close(self) -> None:
         try:
             self._exchange.run(self._machine.close())
         finally:
             self._exchange.close()
-            if self._writer is not None:
-                self._writer.close()
+            self.steps.close()

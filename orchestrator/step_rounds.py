@@ -37,6 +37,8 @@ _log = logging.getLogger(__name__)
 class StepRounds(NoSteps):
     """See the module. One per request."""
 
+    are_possible = True
+
     def __init__(
         self,
         request: GenerationRequest,

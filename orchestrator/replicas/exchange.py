@@ -14,6 +14,7 @@ from orchestrator.replicas.mailbox import ANSWER_DEADLINE_S, Link, Mailbox
 from orchestrator.rounds.commands import (
     Acquire,
     Acquired,
+    Alarm,
     Arrived,
     Close,
     Command,
@@ -75,7 +76,7 @@ class ReplicaExchange:
         self._acquire: Acquire | None = None
         self._target: Link | None = None
         """The target replica that was acquired last."""
-        self._timer: asyncio.TimerHandle | None = None
+        self._timers: dict[Alarm, asyncio.TimerHandle] = {}
 
     def run(self, commands: Iterable[Command]) -> None:
         """Carry them out, in order. What fails becomes an event."""
@@ -95,7 +96,7 @@ class ReplicaExchange:
                 case Acquire():
                     self._acquire = command
                 case Wake():
-                    self._wake_at(command.at_s)
+                    self._set_timer(command)
 
     async def next(self, num_idle_tokens: int = 0) -> Event:
         """The next event; plain steps that wait together are one. Cancelling loses nothing.
@@ -169,8 +170,8 @@ class ReplicaExchange:
         for mailbox in self._mailboxes.values():
             mailbox.close()
         self._mailboxes.clear()
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in self._timers.values():
+            timer.cancel()
 
     def _read(self, event: Event) -> None:
         if isinstance(event, Arrived) and (mailbox := self._mailboxes.get(event.peer)) is not None:
@@ -184,11 +185,11 @@ class ReplicaExchange:
             self._targets.remember(mailbox.link, command.cached_token_ids)
         mailbox.close(is_finished=command.is_finished)
 
-    def _wake_at(self, at_s: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        delay_s = max(0.0, at_s - time.monotonic())
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self.post, Woken(at_s))
+    def _set_timer(self, wake: Wake) -> None:
+        if wake.alarm in self._timers:
+            self._timers[wake.alarm].cancel()
+        delay_s, woken = max(0.0, wake.at_s - time.monotonic()), Woken(wake.at_s, wake.alarm)
+        self._timers[wake.alarm] = asyncio.get_running_loop().call_later(delay_s, self.post, woken)
 
     def _with_plain_steps_after(self, first: Arrived) -> Arrived:
         assert isinstance(first.message, Verdict)

@@ -16,6 +16,8 @@ from pilotfish.types import LoadReport
 
 Service = Literal["success", "failure", "full", "draining"]
 """How a replica served a sequence: `full` and `draining` turned it away."""
+Alarm = Literal["deadline", "reading"]
+"""What a time was asked for: the end of a wait for a draft, or a lookup's next slice of a long text."""
 
 
 class Open(msgspec.Struct, frozen=True):
@@ -58,9 +60,10 @@ class Acquire(msgspec.Struct, frozen=True):
 
 
 class Wake(msgspec.Struct, frozen=True):
-    """Answer with Woken at this time; a later Wake replaces an earlier one."""
+    """Answer with Woken at this time; a later Wake replaces an earlier one of the same alarm."""
 
     at_s: float
+    alarm: Alarm
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -113,10 +116,10 @@ class NotAcquired(msgspec.Struct, frozen=True):
 
 
 class Woken(msgspec.Struct, frozen=True):
-    """The time has come."""
+    """The time has come that Wake named."""
 
     at_s: float
-    """The time that Wake named."""
+    alarm: Alarm
 
 
 class StepWritten(msgspec.Struct, frozen=True):

@@ -28,7 +28,7 @@ class Failover:
     def __init__(self, pool: TargetReplicas, acquire_timeout_s: float) -> None:
         self.num_failovers = 0
         self.avoid: set[str] = set()
-        """Replicas that have failed the request though they are healthy."""
+        """Ids of replicas that failed the request and seem healthy."""
         self._pool = pool
         self._acquire_timeout_s = acquire_timeout_s
         self._num_attempts = 0

@@ -23,11 +23,10 @@ from orchestrator.control.reasons import LOOKUP_GOES_ON, Reason
 from orchestrator.rounds.commands import AcceptedStep, Arrived, Close, Command, Event, StepWritten
 from orchestrator.rounds.draft import NO_DRAFT, Draft
 from orchestrator.rounds.drafter_clients.drafter_client import DrafterClient
-from orchestrator.rounds.plain_run import PlainRun
+from orchestrator.rounds.round import Round
 from orchestrator.rounds.round_log import RoundLog
 from orchestrator.rounds.steps import NoSteps
 from orchestrator.rounds.target import Target
-from orchestrator.rounds.verification import Verification
 from pilotfish.messages import Predrafted, Verdict
 from pilotfish.speculation.lookup.index import needs_draft_probs
 from pilotfish.step_table import StepTable
@@ -81,16 +80,14 @@ class RoundMachine:
         request = sequence.request
         self._has_grammar = request.sampling.grammar is not None and request.speculates
         self._decision = _STEP
-        self._draft = NO_DRAFT
-        """What the round verifies, or why it verifies nothing."""
 
     @property
     def num_idle_tokens(self) -> int:
-        """Plain tokens that may come before there is anything to decide: they may as well be committed together."""
-        run = self.target.round
-        if not isinstance(run, PlainRun) or self.drafter.has_lookup:
+        """Plain tokens to commit together: until they have come there is nothing to decide."""
+        asked = self.target.round
+        if asked is None or self.drafter.has_lookup or self.steps.are_possible:
             return 0
-        return run.num_idle_tokens(self.sequence.length, self.sequence.num_remaining_tokens)
+        return asked.num_idle_tokens(self.sequence.length, self.sequence.num_remaining_tokens)
 
     def start(self, now_s: float) -> Progress:
         """The first commands."""
@@ -151,26 +148,22 @@ class RoundMachine:
 
     def _verify(self, draft: Draft, now_s: float) -> None:
         """Have the target verify the draft, or decode a run where it is empty."""
-        self._draft = draft
-        length, decision = self.sequence.length, self._decision
-        # Under an operator's rule for the batch size nothing is drafted.
-        takes_forced = self._has_grammar and decision.reason is not Reason.BATCH_SIZE
-        if draft.token_ids:
-            self.target.ask(Verification(draft, length, takes_forced=takes_forced), now_s)
-            return
-        run = PlainRun(
-            length,
+        decision = self._decision
+        asked = Round(
+            self.sequence.length,
             decision.num_decode_tokens,
+            draft=draft,
             credit_tokens=self._credit_tokens,
             num_in_target_drafts=decision.num_draft_tokens if self.drafter.is_in_target else 0,
             tree=self._tree,
-            takes_forced=takes_forced,
+            # Under an operator's rule for the batch size nothing is drafted.
+            takes_forced=self._has_grammar and decision.reason is not Reason.BATCH_SIZE,
         )
-        self.target.ask(run, now_s)
+        self.target.ask(asked, now_s)
 
     def _hand_on(self, drafts: Predrafted) -> None:
         """Hand drafts on to the target: while it verifies what they follow, it can go on with them by itself."""
-        # Of distributions there would be too much to send in every round.
+        # Distributions are too large to be sent on in every round.
         has_probs = needs_draft_probs(self.sequence.request.sampling)
         if drafts.base_length == self.sequence.length and not has_probs:
             self.target.hand_on(drafts)
@@ -181,24 +174,20 @@ class RoundMachine:
         self._chunks.append(chunk)
         if len(chunk.token_ids) == sequence.num_output_tokens:  # the first
             controller.begin(self._result(verdict))
-        self._log.add(self._draft, verdict, now_s)
         asked = self.target.round
         assert asked is not None
+        self._log.add(asked.draft, verdict, now_s)
         if not verdict.is_plain_or_forced and not asked.spared_drafter:
-            version = verdict.drafter_version or self._draft.drafter_version
-            # What a grammar drafts is right nearly always, and would be counted as the drafter's.
-            by_target = self.drafter.is_in_target and not verdict.num_grammar_tokens
-            depth = verdict.depth if by_target else 0
-            controller.acceptance.note(version, verdict.num_accepted_drafts, now_s, depth)
+            self._note_acceptance(asked.draft, verdict, now_s)
         if sequence.is_finished:
             controller.end(self._result(verdict))
             return
         is_step_due = self.steps.is_due(sequence) and self.target.can_move
         is_welcome = self.target.is_welcome
-        if isinstance(asked, PlainRun) and not asked.is_over(sequence.length) and not is_step_due and is_welcome:
+        if not asked.is_over(sequence.length) and not is_step_due and is_welcome:
             self._look_ahead(asked, verdict)
             return
-        asked.leave(sequence.length)
+        asked.end_at(sequence.length)
         self._decision = asked.successor or controller.decide(self._result(verdict))
         if is_step_due:
             self.target.close()  # judging takes a place as well
@@ -211,28 +200,34 @@ class RoundMachine:
         else:
             self._begin(now_s)
 
+    def _note_acceptance(self, draft: Draft, verdict: Verdict, now_s: float) -> None:
+        version = verdict.drafter_version or draft.drafter_version
+        # A grammar's drafts, which are right nearly always, must not count as the drafter's.
+        by_target = self.drafter.is_in_target and not verdict.num_grammar_tokens
+        depth = verdict.depth if by_target else 0
+        self.controller.acceptance.note(version, verdict.num_accepted_drafts, now_s, depth)
+
     def _follow(self, now_s: float) -> None:
         """The target has begun the next round by itself, with the predraft that it was handed."""
         draft = self.drafter.handed_on(self.sequence, self._decision.num_draft_tokens, now_s)
         self._decision = dataclasses.replace(self._decision, num_draft_tokens=len(draft.token_ids))
         self._log.begin(self._decision, now_s)
-        self._draft = draft
-        self.target.follow(Verification(draft, self.sequence.length))
+        self.target.follow(Round(self.sequence.length, draft=draft))
 
-    def _look_ahead(self, run: PlainRun, verdict: Verdict) -> None:
+    def _look_ahead(self, run: Round, verdict: Verdict) -> None:
         """End a run with a draft, or extend it before it ends."""
         length, decision = self.sequence.length, self._decision
         had_no_idea = decision.num_draft_tokens > 0 and not self.drafter.is_in_target
         if (had_no_idea or decision.reason in LOOKUP_GOES_ON) and run.takes_drafts(self.sequence):
-            # There may be one by now.
-            self.target.cut_in(run, self.drafter.glance(self.sequence, decision.num_draft_tokens))
+            # The drafter may have an idea by now.
+            self.target.cut_in(self.drafter.glance(self.sequence, decision.num_draft_tokens))
         if had_no_idea or run.awaits_cut_in(self.sequence):
             return
         if run.is_running_out(length, self.sequence.num_remaining_tokens):
             following = self.controller.decide(self._result(verdict))
             if following.num_draft_tokens == decision.num_draft_tokens:
                 self._decision = following
-                self.target.extend(run, following.num_decode_tokens)
+                self.target.extend(following.num_decode_tokens)
             else:
                 run.successor = following
 
@@ -254,18 +249,16 @@ class RoundMachine:
 
     def _result(self, last_verdict: Verdict) -> RoundResult:
         """The round so far, for the controller."""
-        sequence, asked, draft, replica = self.sequence, self.target.round, self._draft, self.target.replica
-        peer = self.target.peer
-        forced = last_verdict.num_grammar_tokens
-        # A draft that differed from what was forced at once was left out.
-        num_drafts = last_verdict.num_draft_tokens - forced or len(draft.token_ids)
+        sequence, asked, replica = self.sequence, self.target.round, self.target.replica
         assert asked is not None
-        assert peer is not None
+        draft = asked.draft
+        # A draft that a grammar's replaced altogether counts as verified, with nothing accepted.
+        num_drafts = last_verdict.num_draft_tokens - last_verdict.num_grammar_tokens or len(draft.token_ids)
         return RoundResult(
-            now_s=peer.arrived_s,
+            now_s=self.target.last.at_s,
             num_output_tokens=sequence.num_output_tokens,
             num_remaining_tokens=sequence.num_remaining_tokens - asked.num_coming_tokens(sequence.length),
-            # One that was not asked, as what it drafts from comes with the next verdict, has not failed to answer.
+            # A deferred draft was not asked for: the drafter has not failed to answer.
             num_requested_tokens=0 if draft.is_deferred else self._decision.num_draft_tokens,
             num_draft_tokens=num_drafts,
             num_accepted_tokens=last_verdict.num_accepted_drafts,

@@ -66,20 +66,6 @@ class Text(Protocol):
 class Peer:
     """See the module. Raises UnavailableError when it is made of a replica that is not connected."""
 
-    __slots__ = (
-        "arrived_s",
-        "cut_in_lengths",
-        "features_end",
-        "is_lost",
-        "is_opened",
-        "known_length",
-        "limits",
-        "load",
-        "model",
-        "replica",
-        "sequence_id",
-    )
-
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
         self.model = replica.model
@@ -90,14 +76,11 @@ class Peer:
         self.features_end = 0
         """First position whose features the replica lacks."""
         self.cut_in_lengths: set[int] = set()
-        """Numbers of committed tokens under the drafts that were sent into a decode run."""
-        self.arrived_s = 0.0
-        """When the last message came."""
-        self.load = replica.load
-        """The replica's report as of the last message."""
+        """Committed tokens on which drafts stood that were sent into a run."""
         self.is_opened = False
-        """Whether the replica has taken the sequence, as far as it says."""
+        """Whether the replica has said that it took the sequence."""
         self.is_lost = False
+        """Whether nothing more will come of it."""
 
     @property
     def is_usable(self) -> bool:

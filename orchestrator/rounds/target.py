@@ -24,9 +24,8 @@ from orchestrator.rounds.draft import Draft
 from orchestrator.rounds.drafter_clients.feature_feed import FeatureFeed
 from orchestrator.rounds.failover import Failover, TargetReplicas
 from orchestrator.rounds.peer import Peer, Replica
-from orchestrator.rounds.plain_run import PlainRun
+from orchestrator.rounds.round import Round
 from orchestrator.rounds.timing import Mark, RoundTiming
-from orchestrator.rounds.verification import Verification, verify
 from pilotfish.errors import InvalidRequestError, PilotfishError, ResourceExhaustedError, UnavailableError
 from pilotfish.messages import Opened, Predrafted, SequenceError, Verdict
 from pilotfish.rpc.replica.validation import check_prepared
@@ -35,7 +34,7 @@ from pilotfish.types import LoadReport, SequenceErrorCode
 _log = logging.getLogger(__name__)
 
 _CUT_IN_ERRORS = (SequenceErrorCode.STALE, SequenceErrorCode.INVALID)
-"""A draft that cuts in may come after the run's end; whatever is wrong with it, the run itself goes on."""
+"""Errors that a draft sent into a run may cause, such as by coming after its end: the run goes on."""
 
 
 class Target:
@@ -55,10 +54,12 @@ class Target:
         preferred: str = "",
     ) -> None:
         """preferred: id of the replica to take among equals."""
-        self.round: Verification | PlainRun | None = None
+        self.round: Round | None = None
         """The round that the target was asked for last."""
         self.peer: Peer | None = None
         """The replica that has the sequence; None: it is nowhere."""
+        self.last = Mark(0.0, 0, LoadReport())
+        """The moment of the replica's last message."""
         self.num_cached_tokens = 0
         """Prompt tokens found in a prefix cache, at the first opening."""
         self.queue_time_ns = 0
@@ -70,8 +71,8 @@ class Target:
         self._failover = Failover(pool, acquire_timeout_s)
         self._features = features or FeatureFeed()
         self._preferred = preferred
-        self._num_forced_tokens = 0
-        """Committed tokens that a grammar drafted."""
+        self._num_tokens = 0
+        """See Mark.num_tokens."""
         self._acquiring_since_s = 0.0
 
     @property
@@ -86,55 +87,52 @@ class Target:
 
     @property
     def can_move(self) -> bool:
-        """Whether the sequence, once closed, can be opened again: where it is, or on another replica."""
+        """Whether a replica, this or another, would open the sequence again if it were closed."""
         peer = self.peer
         return peer is None or not peer.is_usable or peer.is_welcome or self._pool.pick() is not None
 
     @property
     def is_welcome(self) -> bool:
-        """Whether the sequence may stay where it is: another place is no better, or there is none."""
+        """Whether the sequence stays where it is: the replica serves it on, or no other replica does."""
         peer = self.peer
         return peer is not None and peer.is_usable and (peer.is_welcome or self._pool.pick() is None)
 
-    def ask(self, asked: Verification | PlainRun, now_s: float) -> None:
+    def ask(self, asked: Round, now_s: float) -> None:
         """Have the target do this, once a replica has the sequence."""
         self.round = asked
         if self.peer is not None and not self.is_welcome:
             self.leave()
         if self.peer is None:
-            asked.timing = RoundTiming(Mark(now_s, self._num_unforced_tokens, LoadReport()))
             self._acquire(now_s)
         else:
-            asked.timing = RoundTiming(self._mark(now_s))
-            self._send_round()
+            self._begin(now_s, self.last.load)
 
-    def follow(self, begun: Verification) -> None:
+    def follow(self, begun: Round) -> None:
         """The replica does this already, since its last verdict."""
-        assert self.peer is not None
         self.round = begun
-        begun.timing = RoundTiming(self._mark(self.peer.arrived_s))
+        begun.timing = RoundTiming(self.last)
 
-    def extend(self, run: PlainRun, num_tokens: int) -> None:
+    def extend(self, num_tokens: int) -> None:
         """Have the run go on before it ends, so that no step is lost to a round trip."""
-        assert self.peer is not None
-        run.extend(self._sequence.length, num_tokens, self._mark(self.peer.arrived_s))
+        assert self.round is not None
+        self.round.extend(self._sequence.length, num_tokens, self.last)
         self._send_round()
 
-    def cut_in(self, run: PlainRun, draft: Draft) -> None:
+    def cut_in(self, draft: Draft) -> None:
         """End the run with this draft."""
+        assert self.peer is not None
+        assert self.round is not None
         length = self._sequence.length
-        if self.peer is None:
-            return
-        draft = draft.within(self.peer.limits.max_draft_tokens)
-        if run.cut_in(length, draft):
+        command = self.round.cut_in(self.peer, length, draft)
+        if command is not None:
             self.peer.cut_in_lengths.add(length)
-            command = verify(self.peer, length, draft, takes_forced=run.takes_forced)
             self._out.append(Send(self.peer, command, is_optional=True))
 
     def hand_on(self, drafts: Predrafted) -> None:
         """Let the replica go on with them, without a round trip, where the verification under way ends as foreseen."""
         peer = self.peer
-        if peer is None or not peer.limits.takes_prepared_drafts or not isinstance(self.round, Verification):
+        is_verifying = self.round is not None and self.round.verifies_draft
+        if peer is None or not is_verifying or not peer.limits.takes_prepared_drafts:
             return
         try:
             check_prepared(drafts, peer.model, peer.limits)
@@ -186,15 +184,12 @@ class Target:
             self._acquire(now_s)
             return
         self._out.append(Open(self.peer, self.peer.opening(self._sequence)))
-        if self.round is not None:
-            self.round.timing = RoundTiming(self._mark(now_s), is_known=self.round.timing.is_known)
-            self._send_round()
+        self._begin(now_s, replica.load)
 
     def _take(self, event: Arrived) -> Verdict | None:
         """A message of the peer's replica; the verdict that it is. Raises the PilotfishError that came instead."""
         peer, message = event.peer, event.message
-        peer.arrived_s = event.at_s
-        peer.load = event.load
+        self.last = Mark(event.at_s, self._num_tokens, event.load)
         match message:
             case Verdict():
                 check_verdict(message, self._sequence, peer.model, peer.limits)
@@ -205,9 +200,9 @@ class Target:
                 if message.features is not None:
                     self._features.add(message.features)
                 assert self.round is not None
-                self._num_forced_tokens += message.num_accepted_grammar_tokens
-                after = Mark(event.at_s, self._num_unforced_tokens + len(message.token_ids), event.load)
-                self.round.take(message, after)
+                self._num_tokens += len(message.token_ids) - message.num_accepted_grammar_tokens
+                self.last = Mark(event.at_s, self._num_tokens, event.load)
+                self.round.take(message, self.last)
                 return message
             case Opened():
                 peer.is_opened = True
@@ -225,24 +220,27 @@ class Target:
         if asked.is_over(self._sequence.length):
             self.leave()
             return
+        asked.restart()
         if isinstance(error, InvalidRequestError):
-            if not isinstance(asked, Verification) or not asked.draft.token_ids:
+            if not asked.verifies_draft:
                 self.close()
                 raise error
             # Whatever the target has against the draft, the request must not suffer for it.
             _log.warning("the target refuses a draft, which is dropped: %s", error)
-            asked = self.round = PlainRun(self._sequence.length, 1, credit_tokens=1)
-            asked.timing = RoundTiming(self._mark(now_s), is_known=False)
+            asked.drop_draft()
             if not peer.is_lost:
                 self._send_round()
                 return
             self.close()
         else:
             self._leave(error, peer, now_s)
-        asked.timing = asked.timing.asked_again()
-        if isinstance(asked, PlainRun):
-            asked.restart()
         self._acquire(now_s)
+
+    def _begin(self, now_s: float, load: LoadReport) -> None:
+        """Ask for the round."""
+        assert self.round is not None
+        self.round.timing = RoundTiming(Mark(now_s, self._num_tokens, load))
+        self._send_round()
 
     def _send_round(self) -> None:
         assert self.peer is not None
@@ -255,14 +253,6 @@ class Target:
         self._acquiring_since_s = now_s
         tokens, avoid = self._sequence.tokens_since(0), frozenset(self._failover.avoid)
         self._out.append(Acquire(tokens, avoid, self.has_answered, self._preferred))
-
-    def _mark(self, at_s: float) -> Mark:
-        assert self.peer is not None
-        return Mark(at_s, self._num_unforced_tokens, self.peer.load)
-
-    @property
-    def _num_unforced_tokens(self) -> int:
-        return self._sequence.length - self._num_forced_tokens
 
     def _leave(self, error: PilotfishError, peer: Peer, now_s: float) -> None:
         """Leave the replica that failed. Raises `error` when trying elsewhere is no use."""

@@ -11,8 +11,8 @@ class Mark(msgspec.Struct, frozen=True):
     """A moment of a round."""
 
     at_s: float
-    length: int
-    """Committed tokens then, but for those that a grammar drafted: they take no time, whoever drafts the rest."""
+    num_tokens: int
+    """Tokens that had come, but for those that a grammar drafted: they take no time, whoever drafts the rest."""
     load: LoadReport
     """The replica's last report then."""
 
@@ -23,31 +23,23 @@ class RoundTiming(msgspec.Struct, frozen=True):
     asked: Mark
     """The command goes out."""
     first: Mark | None = None
-    """The first verdict comes. It may have waited for a step under way, so that a token's time is taken from here."""
+    """The first verdict comes: a token's time is measured from here, as the first may wait for a step under way."""
     last: Mark | None = None
-    """The last verdict comes, but for that on a draft that cut in."""
-    is_known: bool = True
-    """Whether the round was asked for once; after a failover its times say nothing of a step."""
+    """The last verdict comes; one on a draft that was sent into a run does not count."""
 
     def arrived(self, mark: Mark) -> RoundTiming:
         """The timing after one more verdict."""
-        return RoundTiming(self.asked, self.first or mark, mark, self.is_known)
-
-    def asked_again(self) -> RoundTiming:
-        """The timing where the round begins anew on another replica."""
-        return RoundTiming(self.asked, is_known=False)
+        return RoundTiming(self.asked, self.first or mark, mark)
 
     @property
     def elapsed_s(self) -> float:
         """Time from the command to the last verdict."""
-        if self.last is None or not self.is_known:
-            return 0.0
-        return max(0.0, self.last.at_s - self.asked.at_s)
+        return 0.0 if self.last is None else max(0.0, self.last.at_s - self.asked.at_s)
 
     @property
     def prefill_s(self) -> float:
         """Time that prefills added to the replica's steps during the round."""
-        return _prefill_s(self.asked, self.last)
+        return 0.0 if self.last is None else _prefill_s(self.asked, self.last)
 
     @property
     def num_steps(self) -> int:
@@ -55,21 +47,14 @@ class RoundTiming(msgspec.Struct, frozen=True):
         return 0 if self.last is None else max(0, self.last.load.num_steps - self.asked.load.num_steps)
 
     @property
-    def token_s(self) -> float:
-        """Time of a token of a run after its first verdict, prefills included."""
-        if self.first is None or self.last is None or not self.elapsed_s or self.last.length == self.first.length:
-            return 0.0
-        return max(0.0, self.last.at_s - self.first.at_s) / (self.last.length - self.first.length)
-
-    @property
     def plain_token_s(self) -> float:
-        """`token_s` without what prefills added."""
-        if self.first is None or self.last is None or not (token_s := self.token_s):
+        """Time of a token of a run after its first verdict, without what prefills added."""
+        if self.first is None or self.last is None or self.last.num_tokens == self.first.num_tokens:
             return 0.0
-        prefill_s = _prefill_s(self.first, self.last)
-        return max(0.0, token_s - prefill_s / (self.last.length - self.first.length))
+        elapsed_s = self.last.at_s - self.first.at_s - _prefill_s(self.first, self.last)
+        return max(0.0, elapsed_s) / (self.last.num_tokens - self.first.num_tokens)
 
 
-def _prefill_s(since: Mark, until: Mark | None) -> float:
+def _prefill_s(since: Mark, until: Mark) -> float:
     """Time that prefills added to the replica's steps between the two moments."""
-    return 0.0 if until is None else max(0, until.load.prefill_time_ns - since.load.prefill_time_ns) / 1e9
+    return max(0, until.load.prefill_time_ns - since.load.prefill_time_ns) / 1e9

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from orchestrator.rounds.commands import (
     Acquire,
     Acquired,
+    Alarm,
     Arrived,
     Close,
     Command,
@@ -66,7 +67,8 @@ class PureRequest:
         self.machine = machine
         self.links = [*targets.links, *drafts.links]
         self.now_s = 0.0
-        self.wake_s: float | None = None
+        self.alarms: dict[Alarm, float] = {}
+        """The times that were asked for."""
         self.acquire: Acquire | None = None
         """A target is waited for."""
         self.token_ids: list[int] = []
@@ -97,12 +99,11 @@ class PureRequest:
             self.tell(Lost(peer, UnavailableError(f"{link.replica_id} was lost")))
         link.is_connected = True
 
-    def wake(self) -> None:
+    def wake(self, alarm: Alarm) -> None:
         """The time that was asked for comes."""
-        assert self.wake_s is not None
-        at_s, self.wake_s = self.wake_s, None
+        at_s = self.alarms.pop(alarm)
         self.now_s = max(self.now_s, at_s)
-        self.tell(Woken(at_s))
+        self.tell(Woken(at_s, alarm))
 
     def find_target(self) -> None:
         """What was waited for is there; where no replica serves, one has come back."""
@@ -142,7 +143,7 @@ class PureRequest:
                 case Acquire():
                     self.acquire = command
                 case Wake():
-                    self.wake_s = command.at_s
+                    self.alarms[command.alarm] = command.at_s
                 case Report():
                     self._report(command)
 

@@ -12,10 +12,10 @@ _MOST_PATIENCE = 8.0
 
 
 def draft_deadline_s(num_tokens: int, decode_s: float, ask_s: float) -> float:
-    """The time that plain decoding would take for num_tokens tokens: waiting longer cannot pay.
+    """The time of num_tokens plain tokens, as waiting longer cannot pay; three times a draft's where that is more.
 
-    Under load the drafts of all requests take that long. Giving up a little before they come pays still less, and
-    says nothing of the drafter; whether to ask at all is the controller's decision.
+    Under load all drafts take long, and giving one up just before it comes pays least: whether to ask at all is the
+    controller's decision.
     decode_s: a plain decode step; 0: not known. ask_s: what drafts take now; 0: not measured yet.
     """
     plain_s = max(num_tokens * (decode_s or _UNMEASURED_DECODE_S), _MIN_DEADLINE_S)

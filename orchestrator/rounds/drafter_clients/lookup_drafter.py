@@ -30,10 +30,8 @@ class LookupDrafter(DrafterClient):
     ) -> None:
         """Owns `lookup`, which is empty. budget: shared by all requests. tree: how drafts may branch; None: chains."""
         self._lookup: SequenceLookup | None = lookup
-        """None: it was closed, or found no room."""
+        """Its tokens are taken from the budget; None: it was closed, or found no room."""
         self._budget = budget
-        self._num_taken = 0
-        """Tokens that this lookup holds of the budget."""
         self._absence = ""
         self._out = out
         self._tree = tree
@@ -52,20 +50,25 @@ class LookupDrafter(DrafterClient):
         return self._settled(sequence, now_s)
 
     def hear(self, event: Event, sequence: Sequence, now_s: float) -> Draft | None:
-        return self._settled(sequence, now_s) if isinstance(event, Woken) else None
+        is_woken = isinstance(event, Woken) and event.alarm == "reading"
+        return self._settled(sequence, now_s) if is_woken else None
 
     def glance(self, sequence: Sequence, num_tokens: int) -> Draft:
-        return self._draft(self._found(sequence, num_tokens), sequence) if num_tokens else NO_DRAFT
+        return self.promise(sequence, num_tokens, 0.0, is_chain=True) if num_tokens else NO_DRAFT
 
     def promise(self, sequence: Sequence, num_tokens: int, min_accepted_tokens: float, *, is_chain: bool) -> Draft:
-        """What a glance finds, or a tree, where it promises so many accepted tokens."""
-        found = self._found(sequence, num_tokens, None if is_chain else self._tree)
-        return self._draft(found, sequence) if found.promises(min_accepted_tokens) else NO_DRAFT
+        """A draft that promises so many accepted tokens and costs next to nothing; else an empty one.
 
-    def read_on(self, now_s: float) -> None:
-        """Have the next slice read, where another's Wake may have taken the place of its own."""
-        if self._lookup is not None and self._lookup.num_waiting:
-            self._out.append(Wake(now_s))
+        Where much is to be read, that is done first.
+        """
+        lookup = self._with_all_of(sequence)
+        if lookup is None:
+            return NO_DRAFT
+        if lookup.num_waiting > _TOKENS_PER_SLICE:
+            self._out.append(Wake(0.0, "reading"))
+            return NO_DRAFT
+        found = lookup.draft(num_tokens, None if is_chain else self._tree)
+        return self._draft(found, sequence) if found.promises(min_accepted_tokens) else NO_DRAFT
 
     def close(self) -> None:
         if self._lookup is not None:
@@ -80,13 +83,6 @@ class LookupDrafter(DrafterClient):
             return Draft(elapsed_s=now_s - asked_s, problem=self._absence)
         return self._draft(self._lookup.draft(num_tokens, self._tree), sequence, now_s - asked_s)
 
-    def _found(self, sequence: Sequence, num_tokens: int, tree: TreeRequest | None = None) -> LookupDraft:
-        """A lookup's draft where that costs next to nothing: not while much is to be read."""
-        lookup = self._with_all_of(sequence)
-        if lookup is None or lookup.num_waiting > _TOKENS_PER_SLICE:
-            return LookupDraft()
-        return lookup.draft(num_tokens, tree)
-
     @staticmethod
     def _draft(found: LookupDraft, sequence: Sequence, elapsed_s: float = 0.0) -> Draft:
         probs = one_hot_probs(found.token_ids, sequence.request.sampling)
@@ -98,18 +94,17 @@ class LookupDrafter(DrafterClient):
         if lookup is not None:
             lookup.index_some(_TOKENS_PER_SLICE)
             if lookup.num_waiting:
-                self._out.append(Wake(now_s))
+                self._out.append(Wake(now_s, "reading"))
                 return False
         return True
 
     def _with_all_of(self, sequence: Sequence) -> SequenceLookup | None:
         """The lookup with all committed tokens; None where there is no room for all: a part of them would take memory
         and find little."""
-        num_missing = sequence.length - self._num_taken
-        if self._lookup is not None and num_missing > 0:
-            if self._budget.take(num_missing):
-                self._num_taken += num_missing
-                self._lookup.replace_from(self._lookup.length, sequence.tokens_since(self._lookup.length))
+        if self._lookup is not None and sequence.length > self._lookup.length:
+            missing = sequence.tokens_since(self._lookup.length)
+            if self._budget.take(len(missing)):
+                self._lookup.replace_from(self._lookup.length, missing)
             else:
                 self._budget.num_refused += 1
                 self._absence = (
@@ -121,6 +116,6 @@ class LookupDrafter(DrafterClient):
         return self._lookup
 
     def _forget(self) -> None:
-        self._lookup = None
-        self._budget.give_back(self._num_taken)
-        self._num_taken = 0
+        lookup, self._lookup = self._lookup, None
+        if lookup is not None:
+            self._budget.give_back(lookup.length)

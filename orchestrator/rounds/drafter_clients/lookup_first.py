@@ -16,9 +16,10 @@ from orchestrator.rounds.peer import Peer
 class LookupFirst(DrafterClient):
     """See the module. One per request.
 
-    Where the lookup promises enough, its draft is verified, and nothing is sent to the replica: it gets the tokens with
-    the next question. A predraft that fits goes first, since it is paid for; but nothing more is drafted ahead then, as
-    the next round is the lookup's. While the replica cannot be had, the lookup drafts alone, whatever it promises.
+    1. A predraft that fits is verified first, as it is there already.
+    2. Where the lookup promises enough accepted tokens, its draft is verified, and nothing is drafted ahead: the next
+       round is likely the lookup's as well. The replica gets the tokens with the next question.
+    3. Else the replica is asked. While none can be had, the lookup drafts alone, whatever it promises.
     """
 
     has_lookup = True
@@ -33,8 +34,6 @@ class LookupFirst(DrafterClient):
         self._other = other
         self._min_accepted_tokens = min_accepted_tokens
         self._max_tokens = max_tokens
-        self._asked: DrafterClient | None = None
-        """Whose draft is waited for."""
 
     @property
     def peer(self) -> Peer | None:
@@ -62,22 +61,16 @@ class LookupFirst(DrafterClient):
 
     def ask(self, sequence: Sequence, num_tokens: int, now_s: float) -> Draft | None:
         if self.stand_in:
-            self._asked = self._lookup
-            return self._settled(self._lookup.ask(sequence, num_tokens, now_s), now_s)
+            return self._lookup.ask(sequence, num_tokens, now_s)
         found = self._promise(sequence, num_tokens)
         draft = self._other.ready(sequence, num_tokens, now_s, drafts_next=not found.token_ids)
-        if draft is None and found.token_ids:
-            draft = found
-        if draft is None:
-            self._asked = self._other
-            draft = self._other.ask_replica(sequence, num_tokens, now_s)
-        return self._settled(draft, now_s)
+        if draft is not None:
+            return draft
+        return found if found.token_ids else self._other.ask_replica(sequence, num_tokens, now_s)
 
     def hear(self, event: Event, sequence: Sequence, now_s: float) -> Draft | None:
-        draft = self._other.hear(event, sequence, now_s)
-        if self._asked is not self._other:  # whose deadline a Wake of the lookup's would replace
-            draft = self._lookup.hear(event, sequence, now_s)
-        return self._settled(draft, now_s)
+        looked_up = self._lookup.hear(event, sequence, now_s)  # it reads on, whoever was asked
+        return looked_up or self._other.hear(event, sequence, now_s)
 
     def handed_on(self, sequence: Sequence, num_tokens: int, now_s: float) -> Draft:
         is_next = bool(self._promise(sequence, num_tokens).token_ids)
@@ -86,9 +79,7 @@ class LookupFirst(DrafterClient):
     def glance(self, sequence: Sequence, num_tokens: int) -> Draft:
         if self.stand_in:
             return self._lookup.glance(sequence, num_tokens)
-        found = self._promise(sequence, num_tokens, is_chain=True)
-        self._lookup.read_on(0.0)  # nobody else has it read where the replica is never asked
-        return found
+        return self._promise(sequence, num_tokens, is_chain=True)
 
     def close(self) -> None:
         self._lookup.close()
@@ -99,10 +90,3 @@ class LookupFirst(DrafterClient):
         most = min(max(num_tokens, self._max_tokens), sequence.num_remaining_tokens - 1)
         draft = self._lookup.promise(sequence, max(0, most), self._min_accepted_tokens, is_chain=is_chain)
         return dataclasses.replace(draft, spared_drafter=True) if draft.token_ids else draft
-
-    def _settled(self, draft: Draft | None, now_s: float) -> Draft | None:
-        """Whatever settles a round, the lookup reads on while the target verifies."""
-        if draft is not None:
-            self._asked = None
-            self._lookup.read_on(now_s)
-        return draft

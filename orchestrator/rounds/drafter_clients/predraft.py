@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from orchestrator.rounds.draft import NO_DRAFT, Draft
-from orchestrator.rounds.drafter_clients.predraft_policy import BLOCK_ROUNDS, Budget, PredraftCounters, PredraftPolicy
+from orchestrator.rounds.drafter_clients.predraft_policy import BLOCK_ROUNDS, PredraftCounters, PredraftPolicy
 from orchestrator.rounds.peer import Peer, Text
 from pilotfish.messages import Predrafted, PredraftRequest, Proposal
 from pilotfish.speculation.common_prefix import num_common_tokens
@@ -87,43 +87,29 @@ class Predrafts:
         self._last_length = 0
         self._last_s = 0.0
         self._is_sample = False
-        """Whether the last request goes on as the one before did: of what it leads to, one can learn."""
+        """Whether the round goes the same way as the one before, so that its time tells how fast that way is."""
         self._num_left = 0
-        """Rounds that are left of those for which was chosen whether they draft ahead."""
+        """Rounds to come that go the way chosen last."""
         self._is_ahead = False
-        self._was_ahead: bool | None = None
-        """Whether the round that is over was drafted ahead of; None: it says nothing of how long such rounds are."""
+        """Whether that way is to draft ahead."""
 
-    def learn(self, sequence: Text) -> None:
-        """A round begins: update the acceptance by the last draft's outcome."""
+    def learn(self, sequence: Text, now_s: float) -> None:
+        """A round begins, which ends the one before: learn from that, if it did nothing but verify a draft."""
         draft, self._last_draft = self._last_draft, NO_DRAFT
-        self._was_ahead = None
+        began_s, self._last_s = self._last_s, now_s
         committed = sequence.tokens_since(self._last_length)
         if not draft.token_ids or not committed or len(committed) > len(draft.token_ids) + 1:
-            return  # something else than its verification came between
+            return
         if not draft.parents:
             # The last of the committed tokens is the target's own.
             self._acceptance.add(len(draft.token_ids), num_common_tokens(draft.token_ids, committed[:-1]))
         if self._is_sample:
-            self._was_ahead = self._cache.is_expecting
+            self._policy.add_round(now_s - began_s, len(committed), is_ahead=self._cache.is_expecting)
 
-    def add_gone_on(self) -> None:
-        """The target has begun to verify what was prepared, by itself."""
-        self._policy.counters.num_gone_on += 1
-
-    def add_ask(self, elapsed_s: float) -> None:
-        """A draft was asked for, and came or was given up."""
-        self._policy.add_ask(elapsed_s)
-
-    def remember(self, sequence: Text, draft: Draft, now_s: float) -> None:
-        """This draft is what the round verifies. With it ends the round before: asking for it is a part of that."""
-        if self._was_ahead is not None:
-            num_tokens = sequence.length - self._last_length
-            self._policy.add_round(now_s - self._last_s, num_tokens, is_ahead=self._was_ahead)
-        self._was_ahead = None
+    def remember(self, sequence: Text, draft: Draft) -> None:
+        """This draft is what the round verifies."""
         self._last_draft = draft
         self._last_length = sequence.length
-        self._last_s = now_s
 
     def add(self, prepared: Predrafted) -> None:
         """Keep what came unasked."""
@@ -142,26 +128,30 @@ class Predrafts:
 
     def request(self, peer: Peer, sequence: Text, num_tokens: int) -> PredraftRequest | None:
         """What goes with a Propose for num_tokens on the committed tokens; what was prepared before is forgotten."""
-        num_ahead = self._chosen(self._policy.budget(peer.model, peer.replica.load, num_tokens))
+        num_ahead = self._policy.budget(peer.model, peer.replica.load, num_tokens)
+        if num_ahead and self._policy.mode == "auto":
+            num_ahead = num_ahead if self._chooses_ahead() else 0
+        else:
+            self._stop_choosing()
         self._cache.begin(sequence.length, is_expecting=num_ahead > 0)
         return PredraftRequest(num_ahead, self._acceptance.probabilities(num_tokens)) if num_ahead else None
 
-    def _chosen(self, budget: Budget) -> int:
-        """Tokens that the round drafts ahead: within the budget, as was chosen for the next few rounds."""
-        self._is_sample = budget.is_choice and self._num_left > 0
-        if not budget.is_choice:
-            self._num_left = 0
-            return budget.num_tokens
+    def _chooses_ahead(self) -> bool:
+        """Whether the round drafts ahead, as was chosen for BLOCK_ROUNDS rounds."""
+        self._is_sample = self._num_left > 0
         if not self._num_left:
             self._num_left = BLOCK_ROUNDS
             self._is_ahead = self._policy.chooses_ahead()
         self._num_left -= 1
-        return budget.num_tokens if self._is_ahead else 0
+        return self._is_ahead
 
-    def forget(self) -> None:
-        """The replica, and what it had prepared, is gone, or the next round is none of its."""
+    def _stop_choosing(self) -> None:
         self._is_sample = False
         self._num_left = 0
+
+    def forget(self) -> None:
+        """What was prepared is gone with its replica, or of no use, as another drafts the next round."""
+        self._stop_choosing()
         self._cache.begin(0, is_expecting=False)
 
 

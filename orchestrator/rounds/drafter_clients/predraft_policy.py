@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from pilotfish.drafter_registry import DRAFTERS
 from pilotfish.speculation.trees.fan_out import MAX_STEP_ROWS
@@ -66,52 +66,37 @@ class ClippedAverage:
 
 
 class TokenTime:
-    """Seconds of a token over the last rounds; one that takes very long hardly counts."""
-
-    __slots__ = ("_num_recent", "_num_tokens", "_seconds", "num_rounds")
+    """Seconds of a token over the last rounds: of a round, over its tokens."""
 
     def __init__(self) -> None:
-        self._seconds = self._num_tokens = self._num_recent = 0.0
-        self.num_rounds = 0
+        self._round_s = ClippedAverage(_ROUND_WEIGHT)
+        self._num_tokens = ClippedAverage(_ROUND_WEIGHT)
 
     def add(self, elapsed_s: float, num_tokens: int) -> None:
         """A round gave num_tokens in elapsed_s."""
-        if self.num_rounds:
-            elapsed_s = min(elapsed_s, _MAX_ROUND * self._seconds / self._num_recent)
-        self.num_rounds += 1
-        self._seconds = _KEPT * self._seconds + elapsed_s
-        self._num_tokens = _KEPT * self._num_tokens + num_tokens
-        self._num_recent = _KEPT * self._num_recent + 1
+        self._round_s.add(elapsed_s)
+        self._num_tokens.add(num_tokens)
+
+    @property
+    def num_rounds(self) -> int:
+        return self._round_s.num_values
 
     @property
     def value(self) -> float:
         """0 before the first round."""
-        return self._seconds / self._num_tokens if self._num_tokens else 0.0
+        return (self._round_s.value or 0.0) / (self._num_tokens.value or 1.0)
 
 
 BLOCK_ROUNDS = 8
-"""Rounds of a request that go on as it was chosen: the first of them still verifies what the way before prepared."""
+"""Rounds of a request between two choices. The first is not measured: it verifies what the other way prepared."""
 _PROBE_SHARE = 1 / 32
-"""Share of the blocks that go the way that seems slower, so that it is measured again."""
+"""Share of the choices that go the way that seems slower, so that it is measured again."""
 _MIN_ROUNDS = 16
 """Rounds of each way to measure before either can count as slower."""
 _TOLERANCE = 1.02
 """A token that takes this much longer is within the noise."""
-_KEPT = 1 - 1 / 128
-"""Weight of what was measured, a round later."""
-_MAX_ROUND = 4.0
-"""A round counts as at most so many of those before it."""
-
-
-class Budget(NamedTuple):
-    """What one round drafts ahead."""
-
-    num_tokens: int
-    is_choice: bool = False
-    """Whether the round may as well draft nothing ahead, if that is faster; else the load or the operator decides."""
-
-
-NOTHING = Budget(0)
+_ROUND_WEIGHT = 1 / 128
+"""Weight of the latest round."""
 
 
 class PredraftPolicy:
@@ -119,7 +104,7 @@ class PredraftPolicy:
 
     def __init__(self, mode: Literal["auto", "off", "on"], max_tokens: int) -> None:
         """max_tokens: the most that one round of one request drafts ahead; 0 is off."""
-        self._mode = mode if max_tokens else "off"
+        self.mode = mode
         self._max_tokens = max_tokens
         self._token_s = {True: TokenTime(), False: TokenTime()}
         """Time of a token in rounds that are drafted ahead (True), and in those that are not."""
@@ -130,7 +115,8 @@ class PredraftPolicy:
     def chooses_ahead(self) -> bool:
         """Whether the next BLOCK_ROUNDS rounds of a request draft ahead: the faster way, and sometimes the other.
 
-        Without, a round gives more tokens: drafts may be trees, and a head's are made from newer states.
+        Tokens are timed, not rounds: rounds that do not draft ahead give more, as drafts may be trees, and a head's
+        are made from newer states.
         """
         ahead, plain = self._token_s[True], self._token_s[False]
         if min(ahead.num_rounds, plain.num_rounds) < _MIN_ROUNDS:
@@ -138,24 +124,24 @@ class PredraftPolicy:
         is_paying = ahead.value <= _TOLERANCE * plain.value
         return is_paying != (self._chance.random() < _PROBE_SHARE)
 
-    def budget(self, model: ModelInfo, load: LoadReport, num_draft_tokens: int) -> Budget:
-        """What the replica may draft ahead in the round that begins.
+    def budget(self, model: ModelInfo, load: LoadReport, num_draft_tokens: int) -> int:
+        """The most tokens that the replica may draft ahead in the round that begins.
 
         num_draft_tokens: the length of the round's own draft.
         """
         kind = DRAFTERS.get(model.proposer)  # None: an emulated one
-        if self._mode == "off" or (kind is not None and not kind.drafts_ahead):
-            return NOTHING
-        if self._mode == "on":
-            return Budget(self._max_tokens)
+        if self.mode == "off" or (kind is not None and not kind.drafts_ahead):
+            return 0
+        if self.mode == "on":
+            return self._max_tokens
         # Several requests share a step.
         share = MAX_STEP_ROWS * num_draft_tokens // max(1, load.num_sequences_decoding)
         if share < num_draft_tokens or load.num_sequences_waiting or load.draining:
-            return NOTHING
-        return Budget(min(self._max_tokens, share), is_choice=True)
+            return 0
+        return min(self._max_tokens, share)
 
     def add_round(self, elapsed_s: float, num_tokens: int, *, is_ahead: bool) -> None:
-        """Record the time from one draft to the next, and the tokens that were committed between them.
+        """Record a round's time, asking for its draft included, and the tokens that it committed.
 
         is_ahead: whether this round and the one before drafted ahead, or neither did.
         """
@@ -171,5 +157,5 @@ class PredraftPolicy:
         self._ask_s.add(elapsed_s)
 
     def add_hit(self) -> None:
-        """A draft need not be asked for."""
+        """A draft was there before it was asked for."""
         self.counters.hidden_s += self.ask_s

@@ -60,7 +60,8 @@ class RemoteDrafter(DrafterClient):
         self._features = features or FeatureFeed()
         self._branching = branching
         self._vocab_size = vocab_size
-        self._predrafts = Predrafts(predraft or PredraftPolicy("off", 0))
+        self._policy = predraft or PredraftPolicy("off", 0)
+        self._predrafts = Predrafts(self._policy)
         self._asked: Ask | None = None
         self.reading = Reading()
         self._is_late = False
@@ -88,34 +89,32 @@ class RemoteDrafter(DrafterClient):
     def ready(self, text: Text, num_tokens: int, now_s: float, *, drafts_next: bool = True) -> Draft | None:
         """A round begins: its draft, if the replica made it ahead. drafts_next: whether the replica is to draft the one
         after."""
-        self._predrafts.learn(text)
-        draft = self._prepared(text, num_tokens, num_next=None if drafts_next else 0)
-        return draft and self._remembered(draft, text, now_s)
+        self._predrafts.learn(text, now_s)
+        return self._prepared(text, num_tokens, num_next=None if drafts_next else 0)
 
     def ask_replica(self, text: Text, num_tokens: int, now_s: float) -> Draft | None:
         """See `ask`, for a round whose draft was not made ahead."""
         self._asked = Ask(num_tokens, now_s, now_s + self._deadline_s(num_tokens))
-        return self._settled(self._send(text, now_s), text, now_s)
+        return self._settled(self._send(text, now_s), text)
 
     def hear(self, event: Event, text: Text, now_s: float) -> Draft | None:
-        # Whatever the session did meanwhile, such as to wait for its client, is not the drafter's.
+        # A message's own time counts: the session may have waited for its client since.
         match event:
             case Arrived() if event.peer is self.peer:
                 draft = self._take(event, text, event.at_s)
             case Lost() if event.peer is self.peer:
                 draft = self._failed(event.error, now_s)
-            case Woken() if self._asked is not None and event.at_s >= self._asked.deadline_s:
+            case Woken(alarm="deadline") if self._asked is not None and event.at_s >= self._asked.deadline_s:
                 draft = self._missed(self._asked, min(now_s, self._asked.deadline_s))
             case _:
                 draft = None
-        return self._settled(draft, text, now_s)
+        return self._settled(draft, text)
 
     def handed_on(self, text: Text, num_tokens: int, now_s: float) -> Draft:
-        self._predrafts.learn(text)
+        self._predrafts.learn(text, now_s)
         draft = self._prepared(text, None, num_next=num_tokens)
-        if draft is not None:
-            self._predrafts.add_gone_on()
-        return self._remembered(draft or NO_DRAFT, text, now_s)
+        self._policy.counters.num_gone_on += draft is not None
+        return draft or NO_DRAFT
 
     def rewind(self, length: int) -> None:
         if self.peer is not None:
@@ -135,15 +134,12 @@ class RemoteDrafter(DrafterClient):
             self.close()
         return self.peer
 
-    def _settled(self, draft: Draft | None, text: Text, now_s: float) -> Draft | None:
+    def _settled(self, draft: Draft | None, text: Text) -> Draft | None:
         """The draft, if one was waited for."""
         if draft is None or self._asked is None:
             return None
         self._asked = None
-        return self._remembered(draft, text, now_s)
-
-    def _remembered(self, draft: Draft, text: Text, now_s: float) -> Draft:
-        self._predrafts.remember(text, draft, now_s)
+        self._predrafts.remember(text, draft)
         return draft
 
     def _prepared(self, text: Text, max_tokens: int | None, *, num_next: int | None) -> Draft | None:
@@ -152,14 +148,14 @@ class RemoteDrafter(DrafterClient):
         num_next: draft tokens of the next round; None: as many. Of another number nothing is drafted ahead.
         """
         peer = self._welcome_peer()
-        draft = self._predrafts.take(text, max_tokens)  # forgotten with the replica
-        if peer is None or draft is None:
+        found = self._predrafts.take(text, max_tokens)  # forgotten with the replica
+        if peer is None or found is None:
             if num_next == 0:
                 self._predrafts.forget()
             return None
-        length = len(draft.draft_token_ids)
+        length = len(found.draft_token_ids)
         try:
-            self._check(draft, length, None, peer)
+            self._check(found, length, None, peer)
         except PilotfishError as error:
             self._give_up(error)
             return None
@@ -168,7 +164,9 @@ class RemoteDrafter(DrafterClient):
         else:
             self._propose(peer, text, length, is_prepared=True)
         self._out.append(Report(peer.replica, "success"))
-        return Draft.of(draft, needs_probs=self._needs_probs)
+        draft = Draft.of(found, needs_probs=self._needs_probs)
+        self._predrafts.remember(text, draft)
+        return draft
 
     def _send(self, text: Text, now_s: float) -> Draft | None:
         """Ask the replica, opening the sequence there if need be; a draft where nobody can be asked."""
@@ -186,7 +184,7 @@ class RemoteDrafter(DrafterClient):
         self.reading.go_on(text.length - peer.known_length, now_s)
         asked.tree = self._propose(peer, text, asked.num_tokens)
         if asked.deadline_s < math.inf:
-            self._out.append(Wake(asked.deadline_s))
+            self._out.append(Wake(asked.deadline_s, "deadline"))
         return None
 
     def _propose(self, peer: Peer, text: Text, num_tokens: int, *, is_prepared: bool = False) -> TreeRequest | None:
@@ -230,7 +228,7 @@ class RemoteDrafter(DrafterClient):
         elapsed_s, problem = now_s - asked.asked_s, "a proposal missed its deadline"
         peer = self.peer
         if peer is not None and self.reading.is_over:
-            self._predrafts.add_ask(elapsed_s)
+            self._policy.add_ask(elapsed_s)
         if peer is not None and not self.reading.excuses(now_s):
             self._out.append(Report(peer.replica, "failure", problem))
         return asked.failed(problem, now_s)
@@ -242,11 +240,11 @@ class RemoteDrafter(DrafterClient):
             return self._failed(error, now_s)
         self._out.append(Report(peer.replica, "success"))
         elapsed_s = max(0.0, now_s - asked.asked_s)  # it may have arrived before it was asked for
-        self._predrafts.add_ask(elapsed_s)
+        self._policy.add_ask(elapsed_s)
         return Draft.of(found, needs_probs=self._needs_probs, elapsed_s=elapsed_s)
 
     def _check(self, draft: Proposal, num_tokens: int, tree: TreeRequest | None, peer: Peer) -> None:
-        """Raises GarbageError."""
+        """Raises InvalidRequestError."""
         vocab_size = peer.model.vocab_size if self._vocab_size is None else min(peer.model.vocab_size, self._vocab_size)
         check_proposal(draft, num_tokens, tree, vocab_size, needs_probs=self._needs_probs)
 

@@ -51,8 +51,8 @@ class SequencePool:
         return None if replica is None or replica.replica_id in self._refusals else replica
 
     def note(self, error: SequenceError, replica: Replica, num_tokens: int) -> Report | None:
-        """Hold an error against the place or the replica that it is about; None: against the sequence, it was a
-        refusal.
+        """What to report of a replica that sent the error; None: nothing, it refuses this sequence and is asked for it
+        no more.
 
         num_tokens: the sequence's, the drafts that were asked for included.
         """

@@ -23,7 +23,7 @@ from pilotfish.integrations.vllm.target_model import TargetModel
 
 _MAX_UNREAD: Final = 512
 """Unread messages of one loop's turn; more mean that the replica is broken."""
-_STEP_ENDS: Final = Woken(math.inf)
+_STEP_ENDS: Final = Woken(math.inf, "deadline")
 """The end of vLLM's step, which is the deadline of its drafts."""
 
 

@@ -22,7 +22,7 @@ from pilotfish.messages import (
     Verify,
 )
 from pilotfish.speculation.trees.tree import DraftTree
-from pilotfish.types import Limits, ModelInfo, TreeRequest
+from pilotfish.types import Limits, ModelInfo, SparseDistribution, TreeRequest
 
 
 def check_command(command: Command, model: ModelInfo, limits: Limits) -> None:
@@ -34,7 +34,7 @@ def check_command(command: Command, model: ModelInfo, limits: Limits) -> None:
             _check_num_draft_tokens(command.num_draft_tokens, limits)
             _check_tree_request(command.tree, limits)
             _check_ahead_request(command.ahead)
-            _check_token_ids(command.new_token_ids, model, "token id")
+            _check_token_ids(command.new_token_ids, model.vocab_size, "token id")
             if command.base_length >= model.max_context_tokens:
                 raise InvalidRequestError(f"the draft model's context of {model.max_context_tokens} tokens is full")
             if len(command.new_token_ids) > command.base_length:
@@ -69,25 +69,18 @@ def _check_open(command: OpenSequence, model: ModelInfo) -> None:
     num_output, max_tokens = len(command.output_token_ids), command.sampling.max_tokens
     if num_output >= max_tokens:
         raise InvalidRequestError(f"the output has {num_output} tokens already, of max_tokens {max_tokens}")
-    _check_token_ids(command.prompt_token_ids, model, "prompt token id")
-    _check_token_ids(command.output_token_ids, model, "output token id")
-    _check_token_ids([token_id for token_id, _ in command.sampling.logit_bias], model, "logit_bias token id")
-    _check_token_ids(command.sampling.allowed_token_ids, model, "allowed token id")
+    _check_token_ids(command.prompt_token_ids, model.vocab_size, "prompt token id")
+    _check_token_ids(command.output_token_ids, model.vocab_size, "output token id")
+    _check_token_ids([token_id for token_id, _ in command.sampling.logit_bias], model.vocab_size, "logit_bias token id")
+    _check_token_ids(command.sampling.allowed_token_ids, model.vocab_size, "allowed token id")
 
 
 def _check_verify(command: Verify, model: ModelInfo, limits: Limits) -> None:
     num_drafts = len(command.draft_token_ids)
     if num_drafts > limits.max_draft_tokens:
         raise InvalidRequestError(f"{num_drafts} draft tokens; at most {limits.max_draft_tokens} (max_draft_tokens)")
-    _check_drafts(command, model)
-    if command.parents and len(command.parents) != num_drafts:
-        raise InvalidRequestError(f"{num_drafts} draft tokens with {len(command.parents)} parents")
-    if not command.parents:
-        return
-    try:
-        DraftTree(command.parents)
-    except ValueError as error:
-        raise InvalidRequestError(str(error)) from None
+    check_drafts(command.draft_token_ids, command.draft_probs, model.vocab_size)
+    draft_depth(command.parents, num_drafts)
 
 
 def check_prepared(command: Predrafted, model: ModelInfo, limits: Limits) -> None:
@@ -99,18 +92,33 @@ def check_prepared(command: Predrafted, model: ModelInfo, limits: Limits) -> Non
             f"{num_outcomes} drafts of {num_each} tokens were prepared; at most {MAX_AHEAD_TOKENS} of "
             f"{limits.max_draft_tokens} (max_draft_tokens)"
         )
-    _check_drafts(command, model)
+    check_drafts(command.draft_token_ids, command.draft_probs, model.vocab_size)
 
 
-def _check_drafts(command: Verify | Predrafted, model: ModelInfo) -> None:
-    num_drafts = len(command.draft_token_ids)
-    _check_token_ids(command.draft_token_ids, model, "draft token id")
-    if command.draft_probs and len(command.draft_probs) != num_drafts:
-        raise InvalidRequestError(f"{num_drafts} draft tokens with {len(command.draft_probs)} distributions")
-    for distribution in command.draft_probs:
+def draft_depth(parents: Sequence[int], num_drafts: int) -> int:
+    """Tokens on the longest path of a draft. parents: a tree's, as in Verify; empty for a chain.
+
+    Raises InvalidRequestError for what is no tree.
+    """
+    if not parents:
+        return num_drafts
+    if len(parents) != num_drafts:
+        raise InvalidRequestError(f"{num_drafts} draft tokens with {len(parents)} parents")
+    try:
+        return DraftTree(tuple(parents)).depth
+    except ValueError as error:
+        raise InvalidRequestError(str(error)) from None
+
+
+def check_drafts(token_ids: Sequence[int], probs: Sequence[SparseDistribution], vocab_size: int) -> None:
+    """Raises InvalidRequestError for draft tokens that no target can verify. probs: one for each token, or none."""
+    _check_token_ids(token_ids, vocab_size, "draft token id")
+    if probs and len(probs) != len(token_ids):
+        raise InvalidRequestError(f"{len(token_ids)} draft tokens with {len(probs)} distributions")
+    for distribution in probs:
         if len(distribution.token_ids) > MAX_DRAFT_CANDIDATES:
             raise InvalidRequestError(f"a draft distribution has more than {MAX_DRAFT_CANDIDATES} tokens")
-        _check_token_ids(distribution.token_ids, model, "token id of a draft distribution")
+        _check_token_ids(distribution.token_ids, vocab_size, "token id of a draft distribution")
         if not distribution.is_sound:
             raise InvalidRequestError("a draft distribution repeats a token or its probabilities do not sum to 1")
 
@@ -145,8 +153,8 @@ def _check_ahead_request(request: PredraftRequest | None) -> None:
         raise InvalidRequestError("drafting ahead needs the acceptance of each position, between 0 and 1")
 
 
-def _check_token_ids(token_ids: Sequence[int], model: ModelInfo, what: str) -> None:
+def _check_token_ids(token_ids: Sequence[int], vocab_size: int, what: str) -> None:
     # Protobuf holds them unsigned, so the largest decides.
     largest = max(token_ids, default=0)
-    if largest >= model.vocab_size:
-        raise InvalidRequestError(f"{what} {largest} is not in the vocabulary of {model.vocab_size}")
+    if largest >= vocab_size:
+        raise InvalidRequestError(f"{what} {largest} is not in the vocabulary of {vocab_size}")

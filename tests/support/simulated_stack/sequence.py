@@ -98,8 +98,8 @@ class SimulatedSequence:
                     self._send(command.peer, command.message)
                 case Close(peer=peer):
                     self._send(peer, CloseSequence(peer.sequence_id))
-                case Wake(at_s=at_s):
-                    self._world.after(at_s - self._world.now_s, partial(self._on, Woken(at_s)))
+                case Wake(at_s=at_s, alarm=alarm):
+                    self._world.after(at_s - self._world.now_s, partial(self._on, Woken(at_s, alarm)))
 
     def _send(self, peer: Peer, message: Message) -> None:
         _engine(peer).send(message)

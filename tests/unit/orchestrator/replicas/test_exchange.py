@@ -144,10 +144,11 @@ async def test_closing_frees_the_replica_once(link, sequence) -> None:
     assert link.commands[1:] == [CloseSequence(1)]
 
 
-async def test_a_later_time_to_wake_replaces_an_earlier_one(sequence) -> None:
-    late_s = time.monotonic() + 60
-    sequence.exchange.run([Wake(late_s), Wake(0.0)])
-    assert await sequence.exchange.next() == Woken(0.0)
+async def test_a_later_time_to_wake_replaces_an_earlier_one_of_the_same_alarm(sequence) -> None:
+    late_s, soon_s = time.monotonic() + 60, time.monotonic() + 0.01
+    sequence.exchange.run([Wake(late_s, "deadline"), Wake(soon_s, "reading"), Wake(0.0, "deadline")])
+    assert await sequence.exchange.next() == Woken(0.0, "deadline")
+    assert await sequence.exchange.next() == Woken(soon_s, "reading")
 
 
 async def test_a_replica_is_waited_for(memory_pool, link) -> None:
@@ -196,7 +197,7 @@ async def test_what_may_be_dropped_is_dropped_where_a_replica_does_not_read(link
 async def test_after_the_close_nothing_wakes(link: SilentLink) -> None:
     events: list[object] = []
     carried = ReplicaExchange(None, acquire_timeout_s=1.0, max_unread=8, on_event=events.append)
-    carried.run([Wake(time.monotonic() + 0.01)])
+    carried.run([Wake(time.monotonic() + 0.01, "deadline"), Wake(time.monotonic() + 0.01, "reading")])
     carried.close()
     await asyncio.sleep(0.03)
     assert not events

@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.answers.sequence import Sequence
 from orchestrator.rounds.commands import Acquire, Acquired, Arrived, Command, Open
-from orchestrator.rounds.plain_run import PlainRun
+from orchestrator.rounds.round import Round
 from orchestrator.rounds.target import Target
 from pilotfish.messages import Verdict
 from pilotfish.types import LoadReport, SamplingParams
@@ -56,7 +56,7 @@ def links() -> tuple[PureLink, PureLink]:
 def asked(sequence_of, links) -> Asked:
     """For ten tokens, and open on the first link."""
     asked = Asked(sequence_of(PROMPT, SamplingParams(temperature=0, max_tokens=500)), *links)
-    asked.target.ask(PlainRun(3, 10, credit_tokens=64), 0.0)
+    asked.target.ask(Round(3, 10, credit_tokens=64), 0.0)
     assert len(asked.said(Acquire)) == 1
     asked.open_on(links[0])
     return asked

@@ -166,8 +166,7 @@ class Life:
                 happens += [lambda link=link: link.steps.popleft()()] * 4
         if request.acquire is not None:
             happens += [request.find_target] * 4
-        if request.wake_s is not None:
-            happens.append(request.wake)
+        happens += [lambda alarm=alarm: request.wake(alarm) for alarm in request.alarms]
         assert happens, "nothing can happen any more"
         faults = [fault for link in self._world.drafts.links for fault in self._draft_faults(link)]
         if self._num_target_faults < MAX_TARGET_FAULTS:

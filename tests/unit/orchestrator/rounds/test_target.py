@@ -16,8 +16,7 @@ from orchestrator.rounds.commands import (
     Send,
 )
 from orchestrator.rounds.draft import Draft
-from orchestrator.rounds.plain_run import PlainRun
-from orchestrator.rounds.verification import Verification
+from orchestrator.rounds.round import Round
 from pilotfish.errors import InvalidRequestError, ResourceExhaustedError, UnavailableError
 from pilotfish.messages import Decode, Opened, Predrafted, SequenceError, Verdict
 from pilotfish.types import Limits, LoadReport, SamplingParams, SequenceErrorCode, Timings
@@ -61,7 +60,7 @@ def test_an_answer_that_has_begun_waits_for_a_place_as_long_as_it_takes(asked, l
 def test_a_sequence_that_no_replica_can_hold_is_refused_at_once(sequence_of, links) -> None:
     asked = Asked(sequence_of(tuple(range(16))), links[0])
     links[0].load = LoadReport(num_kv_blocks_total=1)
-    asked.target.ask(PlainRun(16, 1, credit_tokens=64), 0.0)
+    asked.target.ask(Round(16, 1, credit_tokens=64), 0.0)
     asked.said(Acquire)
     asked.open_on(links[0])
     with pytest.raises(ResourceExhaustedError, match="all are in use"):
@@ -102,19 +101,19 @@ def test_a_replica_that_is_lost_between_two_rounds_counts(asked, links, is_told:
         asked.target.hear(Lost(asked.target.peer, UnavailableError("gone")), 1.0)
     else:
         links[0].is_connected = False
-    asked.target.ask(PlainRun(13, 10, credit_tokens=64), 1.0)
+    asked.target.ask(Round(13, 10, credit_tokens=64), 1.0)
     assert len(asked.said(Acquire)) == 1
     assert asked.target.num_failovers == 1
 
 
 def test_an_extended_run_leaves_no_more_to_come_than_the_reader_may(asked) -> None:
-    run = PlainRun(3, 8, credit_tokens=16)
+    run = Round(3, 8, credit_tokens=16)
     asked.target.ask(run, 0.0)
     num_coming = []
     for _ in range(60):
         asked.hear(asked.next_token())
         if run.is_running_out(asked.sequence.length, asked.sequence.num_remaining_tokens):
-            asked.target.extend(run, 500)
+            asked.target.extend(500)
         num_coming.append(run.num_coming_tokens(asked.sequence.length))
     assert max(num_coming) == 16
     assert min(num_coming) > 0
@@ -122,20 +121,20 @@ def test_an_extended_run_leaves_no_more_to_come_than_the_reader_may(asked) -> No
 
 def test_a_draining_replica_is_left_as_soon_as_there_is_another(sequence_of, links) -> None:
     asked = Asked(sequence_of(), links[0])
-    asked.target.ask(PlainRun(3, 8, credit_tokens=16), 0.0)
+    asked.target.ask(Round(3, 8, credit_tokens=16), 0.0)
     asked.open_on(links[0])
     links[0].is_draining = True
     assert asked.target.is_welcome
     asked.pool.links = links
     assert not asked.target.is_welcome
-    asked.target.ask(PlainRun(3, 8, credit_tokens=16), 0.0)
+    asked.target.ask(Round(3, 8, credit_tokens=16), 0.0)
     assert len(asked.said(Acquire)) == 1
     assert asked.target.peer is None
 
 
 def test_a_refused_draft_is_dropped_on_the_same_replica(asked, links) -> None:
     asked.hear(Opened(1, 0))
-    asked.target.ask(Verification(Draft((1, 2)), 3), 0.0)
+    asked.target.ask(Round(3, draft=Draft((1, 2))), 0.0)
     asked.said(Send)
     asked.hear(SequenceError(1, SequenceErrorCode.INVALID, "no drafts, please", 3))
     (send,) = asked.said(Send)
@@ -146,7 +145,7 @@ def test_a_refused_draft_is_dropped_on_the_same_replica(asked, links) -> None:
 
 def test_the_wait_for_a_place_and_for_the_first_step_is_queue_time(sequence_of, links) -> None:
     asked = Asked(sequence_of(), links[0])
-    asked.target.ask(PlainRun(3, 8, credit_tokens=16), 1.0)
+    asked.target.ask(Round(3, 8, credit_tokens=16), 1.0)
     asked.open_on(links[0], 3.0)
     for _ in range(2):
         verdict = msgspec.structs.replace(asked.next_token(), timings=Timings(queue_time_ns=5))
@@ -159,14 +158,14 @@ def test_the_wait_for_a_place_and_for_the_first_step_is_queue_time(sequence_of, 
 
 def test_without_a_replica_in_time_the_request_ends(sequence_of, links) -> None:
     asked = Asked(sequence_of(), links[0])
-    asked.target.ask(PlainRun(3, 8, credit_tokens=16), 0.0)
+    asked.target.ask(Round(3, 8, credit_tokens=16), 0.0)
     with pytest.raises(UnavailableError, match="nobody"):
         asked.target.hear(NotAcquired(UnavailableError("nobody")), 60.0)
 
 
 def test_a_replica_that_is_lost_before_it_is_opened_is_no_end(sequence_of, links) -> None:
     asked = Asked(sequence_of(), *links)
-    asked.target.ask(PlainRun(3, 8, credit_tokens=16), 0.0)
+    asked.target.ask(Round(3, 8, credit_tokens=16), 0.0)
     asked.said(Acquire)
     links[0].is_connected = False
     asked.target.hear(Acquired(links[0]), 1.0)
@@ -184,21 +183,21 @@ def test_a_replica_gets_no_more_drafts_than_it_takes(asked, links) -> None:
     asked.hear(Opened(1, 0))
     assert asked.target.peer is not None
     asked.target.peer.limits = Limits(max_draft_tokens=2, max_sequences=1)
-    asked.target.ask(Verification(Draft((1, 2, 3), parents=(-1, 0, 1)), 3), 0.0)
+    asked.target.ask(Round(3, draft=Draft((1, 2, 3), parents=(-1, 0, 1))), 0.0)
     (send,) = asked.said(Send)
     assert (send.message.draft_token_ids, send.message.parents) == ((1, 2), (-1, 0))
 
 
 def test_an_extended_run_is_measured_anew(asked) -> None:
-    run = PlainRun(3, 8, credit_tokens=64)
+    run = Round(3, 8, credit_tokens=64)
     asked.target.ask(run, 0.0)
     for second in range(6):
         asked.hear(asked.next_token(), 10.0 * second)
-    asked.target.extend(run, 8)
+    asked.target.extend(8)
     assert (run.num_plain_tokens, run.base_length, run.timing.elapsed_s) == (0, 9, 0.0)
     for second in (1, 2):
         asked.hear(asked.next_token(), 50.0 + second)
-    assert (run.timing.elapsed_s, run.timing.token_s, run.num_plain_tokens) == (2.0, 1.0, 2)
+    assert (run.timing.elapsed_s, run.timing.plain_token_s, run.num_plain_tokens) == (2.0, 1.0, 2)
 
 
 def test_a_lost_replica_is_not_told_to_close(asked, links) -> None:
@@ -215,7 +214,7 @@ def test_a_lost_replica_is_not_told_to_close(asked, links) -> None:
 @pytest.mark.parametrize("drafts", [(), (5, 6)])
 def test_a_replica_that_fails_between_two_rounds_is_left_and_the_round_not_repeated(asked, drafts, is_lost) -> None:
     asked.hear(Opened(1, 0))
-    asked.target.ask(Verification(Draft(drafts), 3) if drafts else PlainRun(3, 1, credit_tokens=8), 0.0)
+    asked.target.ask(Round(3, draft=Draft(drafts)), 0.0)
     asked.hear(asked.next_token())
     peer = asked.target.peer
     assert peer is not None
@@ -227,23 +226,23 @@ def test_a_replica_that_fails_between_two_rounds_is_left_and_the_round_not_repea
     assert asked.target.peer is None
     (close,) = asked.said(Close)
     assert bool(close.cached_token_ids) is not is_lost
-    asked.target.ask(PlainRun(4, 8, credit_tokens=8), 2.0)
+    asked.target.ask(Round(4, 8, credit_tokens=8), 2.0)
     assert len(asked.said(Acquire)) == 1
 
 
 def test_a_draft_that_cannot_be_sent_is_dropped_and_the_replica_left(asked) -> None:
-    asked.target.ask(Verification(Draft((1, 2)), 3), 0.0)
+    asked.target.ask(Round(3, draft=Draft((1, 2))), 0.0)
     peer = asked.target.peer
     assert peer is not None
     asked.said(Send)
     asked.target.hear(Lost(peer, InvalidRequestError("too large a frame")), 1.0)
     assert [type(command) for command in asked.out] == [Close, Acquire]
-    assert isinstance(asked.target.round, PlainRun)
+    assert not asked.target.round.verifies_draft
 
 
 def test_the_replica_that_the_drafter_was_chosen_for_is_preferred(sequence_of, links) -> None:
     asked = Asked(sequence_of(PROMPT, SamplingParams(temperature=0, max_tokens=9)), *links, preferred="b")
-    asked.target.ask(PlainRun(3, 1, credit_tokens=64), 0.0)
+    asked.target.ask(Round(3, 1, credit_tokens=64), 0.0)
     (acquire,) = asked.said(Acquire)
     assert acquire.preferred == "b"
 
@@ -278,7 +277,7 @@ def test_an_ended_sequence_leaves_a_prefix_where_the_replica_still_serves(asked,
 @pytest.mark.parametrize("token_id", [4, VOCAB_SIZE])
 def test_only_drafts_that_the_replica_may_verify_are_handed_on(asked, token_id) -> None:
     asked.hear(Opened(1, 0))
-    asked.target.ask(Verification(Draft((1, 2)), 3), 0.0)
+    asked.target.ask(Round(3, draft=Draft((1, 2))), 0.0)
     asked.said(Send)
     asked.target.hand_on(Predrafted(9, 3, (1, 2), (2,), (3,), (token_id, 5)))
     handed_on = [(send.message.sequence_id, send.is_optional) for send in asked.said(Send)]

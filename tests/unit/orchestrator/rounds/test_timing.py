@@ -21,24 +21,18 @@ def timing(*moments: tuple[float, int, float]) -> RoundTiming:
 
 def test_before_the_first_verdict_nothing_is_known() -> None:
     asked = timing((1.0, 10, 0.0))
-    assert (asked.elapsed_s, asked.prefill_s, asked.token_s, asked.plain_token_s) == (0, 0, 0, 0)
+    assert (asked.elapsed_s, asked.prefill_s, asked.plain_token_s) == (0, 0, 0)
 
 
 def test_a_tokens_time_is_taken_from_the_first_verdict_on_prefills_taken_off() -> None:
     run = timing((1.0, 10, 0.0), (3.0, 11, 0.5), (4.0, 12, 0.5), (7.0, 15, 1.5))
     assert run.elapsed_s == 6.0
     assert run.prefill_s == 1.5
-    assert run.token_s == 1.0
     assert run.plain_token_s == 0.75
 
 
 def test_one_verdict_tells_no_tokens_time() -> None:
-    assert timing((1.0, 10, 0.0), (3.0, 14, 0.0)).token_s == 0
-
-
-def test_what_was_asked_for_again_tells_no_time() -> None:
-    again = timing((1.0, 10, 0.0)).asked_again().arrived(mark(5.0, 11)).arrived(mark(6.0, 12))
-    assert (again.elapsed_s, again.token_s) == (0, 0)
+    assert timing((1.0, 10, 0.0), (3.0, 14, 0.0)).plain_token_s == 0
 
 
 @pytest.mark.parametrize("at_s", [0.5, 1.0])

@@ -12,7 +12,6 @@ from orchestrator.control.decision import Decision
 from orchestrator.control.reasons import Reason
 from orchestrator.rounds.draft import NO_DRAFT, Draft
 from orchestrator.rounds.drafter_clients.drafter_client import DrafterClient
-from orchestrator.rounds.plain_run import nears_end
 from orchestrator.session import Session
 from pilotfish.config import SpeculationConfig
 from pilotfish.messages import Decode, Proposal, Propose, SequenceError, Verify
@@ -39,14 +38,6 @@ def watched(world) -> Callable[..., Session]:
     """Makes a session whose drafter only glances; its target decodes while drafts travel."""
     world.target_a.decodes_step_by_step = world.target_b.decodes_step_by_step = True
     return lambda tell: world.session(max_tokens=60, drafter=Watcher(tell))
-
-
-@pytest.mark.parametrize(
-    ("num_coming", "token_s", "expected"),
-    [(16, 0.0, True), (17, 0.0, False), (50, 0.001, True), (51, 0.001, False), (101, 0.0001, False)],
-)
-def test_a_run_is_extended_in_time(num_coming: int, token_s: float, expected: bool) -> None:
-    assert nears_end(400, num_coming, token_s) is expected
 
 
 async def test_a_draft_cuts_into_a_run(world, watched, toy_continuation) -> None:

@@ -53,7 +53,7 @@ def test_a_late_answer_cannot_pass_for_one_on_what_follows_tokens_that_were_take
     drafter = RemoteDrafter(memory_pool(memory_link("draft-a")), lambda num_tokens: 0.5, [])
     sequence = sequence_of()
     drafter.ask(sequence.with_tokens((7, 8)), 2, 0.0)
-    drafter.hear(Woken(0.5), sequence, 0.5)
+    drafter.hear(Woken(0.5, "deadline"), sequence, 0.5)
     late = drafter.peer
     drafter.rewind(sequence.length)
     drafter.ask(sequence, 2, 1.0)

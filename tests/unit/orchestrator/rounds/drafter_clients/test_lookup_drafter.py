@@ -27,7 +27,7 @@ def proposed(drafter: LookupDrafter, sequence: Sequence, num_tokens: int) -> Dra
     """What it drafts once it has read all."""
     draft = drafter.ask(sequence, num_tokens, 0.0)
     while draft is None:
-        draft = drafter.hear(Woken(0.0), sequence, 0.0)
+        draft = drafter.hear(Woken(0.0, "reading"), sequence, 0.0)
     return draft
 
 
@@ -67,7 +67,7 @@ def test_the_prompt_is_read_while_the_target_reads_it(sequence_of) -> None:
     drafter.prepare(sequence, 0.0)
     while len(index) < sequence.length:
         before = len(index)
-        drafter.hear(Woken(0.0), sequence, 0.0)
+        drafter.hear(Woken(0.0, "reading"), sequence, 0.0)
         assert len(index) > before
     assert proposed(drafter, sequence, 2).token_ids == (3, 10)
     drafter.close()
@@ -92,7 +92,7 @@ def test_a_request_that_ends_early_stops_the_reading(sequence_of) -> None:
     drafter.prepare(sequence, 0.0)
     drafter.close()
     num_read = len(index)
-    drafter.hear(Woken(0.0), sequence, 0.0)
+    drafter.hear(Woken(0.0, "reading"), sequence, 0.0)
     assert 0 < len(index) == num_read < 3000
 
 

@@ -167,11 +167,11 @@ def test_a_missed_draft_counts_among_what_asking_takes(memory_pool, link, policy
     drafter.hear(Arrived(drafter.peer, Proposal(1, 3, (4, 5)), 0.1, LoadReport()), sequence, 0.1)
     assert policy.ask_s == 0.1
     drafter.ask(sequence, K, 1.0)
-    drafter.hear(Woken(1.5), sequence, 1.5)
+    drafter.hear(Woken(1.5, "deadline"), sequence, 1.5)
     assert policy.ask_s > 0.1
 
 
-def test_a_round_lasts_from_one_draft_to_the_next(
+def test_a_round_lasts_until_the_next_one_begins(
     memory_pool, link, sequence, toy_continuation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy, lasted = PredraftPolicy("auto", 12), []

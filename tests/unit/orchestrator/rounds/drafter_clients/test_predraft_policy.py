@@ -17,9 +17,9 @@ def model(**changes) -> ModelInfo:
 
 
 def test_off_and_on() -> None:
-    assert PredraftPolicy("off", 60).budget(MODEL, IDLE, 5) == (0, False)
-    assert PredraftPolicy("on", 0).budget(MODEL, IDLE, 5) == (0, False)
-    assert PredraftPolicy("on", 60).budget(MODEL, LoadReport(num_sequences_waiting=9), 5) == (60, False)
+    assert PredraftPolicy("off", 60).budget(MODEL, IDLE, 5) == 0
+    assert PredraftPolicy("on", 0).budget(MODEL, IDLE, 5) == PredraftPolicy("auto", 0).budget(MODEL, IDLE, 5) == 0
+    assert PredraftPolicy("on", 60).budget(MODEL, LoadReport(num_sequences_waiting=9), 5) == 60
 
 
 @pytest.mark.parametrize(
@@ -35,8 +35,7 @@ def test_off_and_on() -> None:
     ],
 )
 def test_it_shrinks_as_the_pool_gets_busy(load: LoadReport, budget: int) -> None:
-    # What the load decides says nothing of what pays.
-    assert PredraftPolicy("auto", 60).budget(MODEL, load, 5) == (budget, budget > 0)
+    assert PredraftPolicy("auto", 60).budget(MODEL, load, 5) == budget
 
 
 def blocks(
@@ -77,12 +76,12 @@ def test_a_round_that_stood_still_decides_nothing() -> None:
 @pytest.mark.parametrize("mode", ["on", "auto"])
 @pytest.mark.parametrize("changes", [{"proposer": "suffix"}, {"proposer": "medusa", "feature_layers": (30,)}])
 def test_who_cannot_or_need_not_is_not_asked(mode, changes) -> None:
-    assert PredraftPolicy(mode, 60).budget(model(**changes), IDLE, 5).num_tokens == 0
+    assert PredraftPolicy(mode, 60).budget(model(**changes), IDLE, 5) == 0
 
 
 def test_a_head_that_follows_its_own_states_is_asked() -> None:
     head = model(proposer="eagle3", feature_layers=(1, 2, 3))
-    assert PredraftPolicy("on", 60).budget(head, IDLE, 5).num_tokens == 60
+    assert PredraftPolicy("on", 60).budget(head, IDLE, 5) == 60
 
 
 def test_one_slow_answer_hardly_changes_what_asking_takes_and_many_do() -> None:

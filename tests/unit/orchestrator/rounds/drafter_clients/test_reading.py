@@ -23,6 +23,6 @@ def test_what_was_decoded_without_it_is_read_as_a_prompt_is(
     out.clear()
     for now_s in (30.0, 32.0, 42.0):
         assert drafter.ask(sequence, 2, now_s) is None
-        assert drafter.hear(Woken(now_s + 1.0), sequence, now_s + 1.0).problem
+        assert drafter.hear(Woken(now_s + 1.0, "deadline"), sequence, now_s + 1.0).problem
     failures = [command.service for command in out if isinstance(command, Report)]
     assert failures == ["failure"] * (3 if is_held_to_it else 1)  # that it never comes is held against it in the end

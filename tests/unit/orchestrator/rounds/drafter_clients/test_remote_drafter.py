@@ -72,7 +72,7 @@ async def test_a_tree_is_asked_for_within_the_replicas_limits(memory_pool, link,
 @pytest.mark.parametrize(
     ("token_ids", "parents", "message"),
     [
-        ((1, 2), (-1,), "2 draft tokens came with 1 parents"),
+        ((1, 2), (-1,), "2 draft tokens with 1 parents"),
         ((1, 2), (-1, 1), "must come before it"),
         ((1, 2, 3), (-1, 0, 1), "3 draft tokens of depth 3 came where 4 of depth 2"),
         ((1, 2, 3, 4, 5), (-1,) * 5, "5 draft tokens of depth 1 came where 4 of depth 2"),
@@ -132,7 +132,7 @@ def test_a_replica_that_never_answers_is_held_to_it_in_the_end(memory_pool, link
     drafter = RemoteDrafter(memory_pool(link), lambda num_tokens: 1.0, out)
     for now_s in (0.0, 5.0, 12.0):
         assert drafter.ask(sequence, 2, now_s) is None
-        assert drafter.hear(Woken(now_s + 1.0), sequence, now_s + 1.0).problem
+        assert drafter.hear(Woken(now_s + 1.0, "deadline"), sequence, now_s + 1.0).problem
     assert [command.service for command in out if isinstance(command, Report)] == ["failure"]
 
 
@@ -263,11 +263,11 @@ async def test_what_a_draft_took_is_told(memory_pool, link, sequence) -> None:
 def test_a_missed_draft_says_how_long_it_was_waited_for(memory_pool, link, sequence) -> None:
     drafter = RemoteDrafter(memory_pool(link), lambda num_tokens: 0.5, [])
     assert drafter.ask(sequence, 2, 3.0) is None
-    assert drafter.hear(Woken(3.4), sequence, 3.4) is None  # an earlier round's
-    missed = drafter.hear(Woken(3.5), sequence, 3.75)
+    assert drafter.hear(Woken(3.4, "deadline"), sequence, 3.4) is None  # an earlier round's
+    missed = drafter.hear(Woken(3.5, "deadline"), sequence, 3.75)
     assert missed is not None
     assert missed.elapsed_s == 0.5
-    assert drafter.hear(Woken(3.5), sequence, 4.0) is None
+    assert drafter.hear(Woken(3.5, "deadline"), sequence, 4.0) is None
 
 
 async def test_a_draft_that_was_taken_back_is_drafted_anew(memory_pool, link, sequence, toy_continuation) -> None:
@@ -292,6 +292,6 @@ def test_what_the_session_waits_for_elsewhere_is_not_the_drafters_time(memory_po
     assert draft.elapsed_s == 0.25
     commit(sequence, 4)
     assert drafter.ask(sequence, 2, 30.0) is None
-    missed = drafter.hear(Woken(30.5), sequence, 60.0)
+    missed = drafter.hear(Woken(30.5, "deadline"), sequence, 60.0)
     assert missed is not None
     assert missed.elapsed_s == 0.5
