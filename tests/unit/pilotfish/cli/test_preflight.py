@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from pilotfish.cli.preflight import require_free, require_free_http
-from pilotfish.errors import UnavailableError
+from pilotfish.errors import ConfigError, UnavailableError
 
 
 def test_a_free_port_passes_and_stays_free() -> None:
