@@ -42,9 +42,8 @@ class ModelMetadata:
 def check_model_folder(folder: Path) -> None:
     """Check that the folder holds a model that can be loaded safely.
 
-    Raises: ModelNotFoundError when a file is missing; ModelError when weights are cut off or are none, by their
-    headers; UnsupportedModelError when the weights are pickles only, or are an encoder-decoder's, a draft head's or an
-    adapter's.
+    Raises: ModelNotFoundError when a file is missing; UnsupportedModelError when the weights are pickles only, or are
+    an encoder-decoder's, a draft head's or an adapter's.
     """
     _require_no_adapter(folder)
     if not (folder / "config.json").is_file():
@@ -58,14 +57,18 @@ def check_model_folder(folder: Path) -> None:
                 f"{folder} holds pickled weights only, and loading a pickle runs code: convert it to safetensors"
             )
         raise ModelNotFoundError(f"{folder} has no *.safetensors file")
-    for path in weight_files(folder):
-        with _opened(path):
-            pass
     if not (folder / "tokenizer.json").is_file():
         raise ModelNotFoundError(
             f"{folder} has no tokenizer.json: load its tokenizer with transformers' AutoTokenizer "
             "and save_pretrained it there"
         )
+
+
+def check_weights(folder: Path) -> None:
+    """Raise ModelError for weights that are cut off or no safetensors, by their headers."""
+    for path in weight_files(folder):
+        with _opened(path):
+            pass
 
 
 def _require_no_adapter(folder: Path) -> None:

@@ -5,7 +5,14 @@ import pytest
 
 from pilotfish.errors import ModelError, ModelNotFoundError, UnsupportedModelError
 from pilotfish.models.store.catalogue import LocalFolder, resolve
-from pilotfish.models.store.folder import check_model_folder, count_parameters, folder_bytes, read_metadata, text_fields
+from pilotfish.models.store.folder import (
+    check_model_folder,
+    check_weights,
+    count_parameters,
+    folder_bytes,
+    read_metadata,
+    text_fields,
+)
 
 
 def test_sound_folder(model_folder: Path) -> None:
@@ -45,7 +52,7 @@ def test_weights_are_refused_before_anything_is_loaded(model_folder: Path, conte
     path = model_folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1] if content is None else content)
     with pytest.raises(ModelError, match=rf"model\.safetensors cannot be read: .*{told}"):
-        check_model_folder(model_folder)
+        check_weights(model_folder)
 
 
 def test_a_link_to_weights_that_are_gone_is_named(model_folder: Path) -> None:
@@ -53,7 +60,7 @@ def test_a_link_to_weights_that_are_gone_is_named(model_folder: Path) -> None:
     path.unlink()
     path.symlink_to(model_folder / "gone")
     with pytest.raises(ModelError, match="there is no such file; download the model again"):
-        check_model_folder(model_folder)
+        check_weights(model_folder)
 
 
 @pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "model.safetensors"])
