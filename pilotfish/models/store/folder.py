@@ -201,7 +201,7 @@ def tensor_shapes(folder: Path) -> Iterator[tuple[str, list[int]]]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[safe_open]:
+def _opened(path: Path) -> Iterator[Any]:  # safe_open has no types
     """The file, whose header and size are right. Raises ModelError."""
     try:
         with safe_open(path, "np") as file:
