@@ -5,13 +5,22 @@ A client's installation has neither the services nor what this command line is m
 
 from __future__ import annotations
 
+import io
+import sys
+
 from pilotfish.installation import needed_for
 
 
 def main() -> None:
     """Run the command line, which ends the process itself."""
-    with needed_for("the command line"):
-        from pilotfish.cli.main import main as run
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that is not UTF-8 shows `?`, not a traceback
+            stream.reconfigure(errors="replace")
+    try:
+        with needed_for("the command line"):
+            from pilotfish.cli.main import main as run
+    except KeyboardInterrupt:  # the imports take a second
+        sys.exit(130)
     run()
 
 

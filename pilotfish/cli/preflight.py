@@ -58,6 +58,8 @@ def _is_free(host: str, port: int, setting: str) -> bool:
     except PermissionError:
         raise ConfigError(f"port {port} needs privileges: {other}") from None
     except OSError as error:
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise ConfigError(f"{host_setting} {host!r} is not an address of this machine") from None
         if error.errno != errno.EADDRINUSE:
             raise ConfigError(f"cannot listen on {address_of(host, port)}: {error.strerror}") from None
         return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
@@ -151,13 +151,26 @@ def _folder_name(model: str) -> str:
 def config_from_dict(values: dict[str, Any], source: str = "the configuration") -> Config:
     """Build a Config; unknown keys and wrong types raise ConfigError naming the key."""
     try:
-        return _ADAPTER.validate_python(values)
+        config = _ADAPTER.validate_python(values)
     except ValidationError as error:
         lines = [
             _explain([str(part) for part in item["loc"]], item["type"], item["msg"], item["input"])
             for item in error.errors()
         ]
         raise ConfigError(f"{source}: " + "; ".join(lines)) from None
+    if truths := list(_truths_as_numbers(values, config)):
+        raise ConfigError(f"{source}: " + "; ".join(f"{key} must be a number, not true or false" for key in truths))
+    return config
+
+
+def _truths_as_numbers(values: Mapping[str, Any], section: object, prefix: str = "") -> Iterator[str]:
+    """The keys where `true`, `no` and the like were taken for 1 and 0, as pydantic does."""
+    for name, value in values.items():
+        built = getattr(section, name)
+        if isinstance(value, Mapping) and dataclasses.is_dataclass(built):
+            yield from _truths_as_numbers(value, built, f"{prefix}{name}.")
+        elif isinstance(value, bool) and isinstance(built, int | float) and not isinstance(built, bool):
+            yield prefix + name
 
 
 def _explain(path: list[str], kind: str, message: str, value: object) -> str:
@@ -169,6 +182,8 @@ def _explain(path: list[str], kind: str, message: str, value: object) -> str:
         reason = message.removeprefix("Value error, ")  # of `require`: it names the key
         # But not the section, where several are of one kind.
         return reason if not path or f"{path[0]}." in reason else f"{key}: {reason}"
+    if value is None:
+        return f"{key} has no value: give it one ('' is the empty text), or leave the key out"
     if kind == "tuple_type":
         return f"{key} must be a list, such as [{value}]"
     if kind != "unexpected_keyword_argument":
@@ -232,7 +247,7 @@ def override_value(values: dict[str, Any], key: str, text: str, source: str) -> 
         value = yaml.safe_load(text)
         is_text = isinstance(value, dict) and not text.lstrip().startswith("{")  # such as the address `::`
         node[last] = text if is_text else value
-    except yaml.YAMLError:
+    except (yaml.YAMLError, RecursionError):
         raise ConfigError(f"{source}: {text!r} is not a YAML value; quote it: {key}='...'") from None
 
 

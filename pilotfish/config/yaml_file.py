@@ -27,6 +27,8 @@ def read_yaml(path: Path, what: str) -> Any:
         raise ConfigError(f"{path} is not YAML: {place}{error.problem}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not YAML: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{path} is nested too deeply for {what}") from None
 
 
 class UniqueKeyLoader(yaml.SafeLoader):

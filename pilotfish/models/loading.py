@@ -17,7 +17,7 @@ from pilotfish.models.file_pages import move_weights
 from pilotfish.models.self_check.check import serving_path_of
 from pilotfish.models.self_check.serving_path import ServingPath
 from pilotfish.models.store.catalogue import merged_id
-from pilotfish.models.store.folder import ModelMetadata, read_json, read_metadata
+from pilotfish.models.store.folder import ModelMetadata, check_weights, read_json, read_metadata
 from pilotfish.models.store.pull import pull_model
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
 
@@ -55,6 +55,7 @@ def load_model(
     folder = pull_model(name_or_path, cache_dir, adapter=adapter)
     metadata = read_metadata(folder)
     path = require_supported(metadata, folder)
+    check_weights(folder)
     model = read_weights(folder, dtype).eval().requires_grad_(False)
     move_weights(model, torch.device(device))
     return LoadedModel(

@@ -13,6 +13,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from pilotfish.config.fields import STRICT
+from pilotfish.config.yaml_file import UniqueKeyLoader
 from pilotfish.errors import ConfigError
 from pilotfish.security.api_key import ApiKey
 from pilotfish.security.certificates import read_secret_file
@@ -31,8 +32,12 @@ _ADAPTER = TypeAdapter(_Content)
 def read_keys(path: str) -> tuple[ApiKey, ...]:
     """Raises ConfigError, which shows nothing of the content but names and keys of the wrong kind."""
     try:
-        keys = _ADAPTER.validate_python(yaml.safe_load(read_secret_file(path, "API keys"))).keys
-    except yaml.YAMLError as error:
+        # A SafeLoader.
+        content = yaml.load(read_secret_file(path, "API keys"), UniqueKeyLoader)
+        if not isinstance(content, dict):
+            raise ConfigError(f"{path} holds no API keys; `pilotfish keys create` writes such files")
+        keys = _ADAPTER.validate_python(content).keys
+    except (yaml.YAMLError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         raise ConfigError(f"{path} is not YAML" + (f" (line {mark.line + 1})" if mark else "")) from None
     except ValidationError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import ssl
 from dataclasses import dataclass
@@ -64,7 +65,7 @@ def _load(files: CertificateFiles) -> tuple[Certificates, ssl.SSLContext]:
         # An encrypted key is refused instead of asking the terminal for its pass phrase.
         context.load_cert_chain(files.certificate, files.private_key, password=_no_pass_phrase)
         if certificates.ca is not None:
-            context.load_verify_locations(cadata=certificates.ca.decode("ascii"))
+            context.load_verify_locations(cadata=certificates.ca.decode("ascii", "ignore"))  # comments have accents
             context.verify_mode = ssl.CERT_REQUIRED
     except (ssl.SSLError, ValueError, OSError) as error:
         problem = getattr(error, "reason", None) or str(error)
@@ -79,7 +80,8 @@ def _load(files: CertificateFiles) -> tuple[Certificates, ssl.SSLContext]:
 def read_secret_file(path: str, setting: str = "") -> bytes:
     """Raises ConfigError, which names the file and shows nothing of it. setting: what names the file, for messages."""
     try:
-        return Path(path).read_bytes()
+        # Windows' editors begin files with a mark that neither PEM nor a token has.
+        return Path(path).read_bytes().removeprefix(codecs.BOM_UTF8)
     except PermissionError:
         problem = f"user {os.getuid()} may not; make it readable for the service, and for nobody else"
     except OSError as error:

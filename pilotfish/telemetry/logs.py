@@ -79,4 +79,14 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(fields).decode()
+        if record.stack_info:
+            fields["stack"] = self.formatStack(record.stack_info)
+        try:
+            return msgspec.json.encode(fields).decode()
+        except UnicodeEncodeError:  # the name of a file that is not UTF-8: Python has its bytes as lone surrogates
+            return msgspec.json.encode({name: _as_utf8(text) for name, text in fields.items()}).decode()
+
+
+def _as_utf8(text: str) -> str:
+    """The text, with an escape for each character that UTF-8 has not."""
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -18,7 +18,7 @@ from pilotfish.cli.options import AsJson
 from pilotfish.config import default_cache_dir
 from pilotfish.errors import ModelNotFoundError
 from pilotfish.models.store.catalogue import CATALOGUE, resolve
-from pilotfish.models.store.folder import count_parameters, folder_bytes, read_metadata
+from pilotfish.models.store.folder import check_weights, count_parameters, folder_bytes, read_metadata
 from pilotfish.models.store.model_store import ModelCache
 from pilotfish.models.store.progress import PullProgress, PullStage
 from pilotfish.models.store.pull import cached_folder, pull_model
@@ -113,10 +113,12 @@ def pull_with_progress(name: str, cache_dir: Path, adapter: str = "") -> Path:
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[size]}"), TimeElapsedColumn())
     bars = Progress(*columns, console=error_console())
     try:
-        return pull_model(name, cache_dir, _StageBars(bars), adapter=adapter)
+        folder = pull_model(name, cache_dir, _StageBars(bars), adapter=adapter)
     finally:
         if bars.tasks:  # else it would print an empty line
             bars.stop()
+    check_weights(folder)  # here, where it takes no second: a process that loads them starts for twenty
+    return folder
 
 
 class _StageBars:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -17,6 +18,8 @@ from pilotfish.errors import ModelError, ModelNotFoundError, UnsupportedModelErr
 _CONTEXT_NAMES = ("max_seq_len", "seq_length")
 _UNLIMITED_CONTEXT = 2048
 """Context of an architecture that sets no limit (Mamba, BLOOM), where config.json says nothing: as vLLM has it."""
+_LFS_POINTER = b"version https://git-lfs.github.com/"
+"""How a file begins that `git clone` without Git LFS leaves in place of a large one."""
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 
@@ -59,6 +62,13 @@ def check_model_folder(folder: Path) -> None:
             f"{folder} has no tokenizer.json: load its tokenizer with transformers' AutoTokenizer "
             "and save_pretrained it there"
         )
+
+
+def check_weights(folder: Path) -> None:
+    """Raise ModelError for weights that are cut off or no safetensors, by their headers."""
+    for path in weight_files(folder):
+        with _opened(path):
+            pass
 
 
 def _require_no_adapter(folder: Path) -> None:
@@ -185,11 +195,28 @@ def count_parameters(folder: Path) -> int:
 def tensor_shapes(folder: Path) -> Iterator[tuple[str, list[int]]]:
     """Name and shape of each tensor. Raises ModelError for a file that is missing or broken."""
     for path in weight_files(folder):
-        try:
-            with safe_open(path, "np") as file:
-                yield from [(name, file.get_slice(name).get_shape()) for name in file.keys()]  # noqa: SIM118 -- no mapping
-        except (OSError, SafetensorError) as error:
-            raise ModelError(f"{path} cannot be read: {error}") from error
+        with _opened(path) as file:
+            shapes = [(name, file.get_slice(name).get_shape()) for name in file.keys()]  # noqa: SIM118 -- no mapping
+        yield from shapes
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:  # safe_open has no types
+    """The file, whose header and size are right. Raises ModelError."""
+    try:
+        with safe_open(path, "np") as file:
+            yield file
+    except (OSError, SafetensorError) as error:
+        raise ModelError(f"{path} cannot be read: {_remedy(path, error)}") from error
+
+
+def _remedy(path: Path, error: Exception) -> str:
+    if not path.is_file():
+        return "there is no such file; download the model again"
+    with path.open("rb") as file:
+        if file.read(len(_LFS_POINTER)) == _LFS_POINTER:
+            return "it is Git LFS's pointer to the weights; run `git lfs pull` in its folder"
+    return f"{error}; it is cut off or no safetensors file: download it again"
 
 
 def weight_files(folder: Path) -> list[Path]:

@@ -1,5 +1,6 @@
 """The command line where its packages are, and where they are not."""
 
+import os
 import subprocess
 import sys
 
@@ -33,3 +34,23 @@ def test_a_clients_installation_says_what_to_install(package: str) -> None:
     assert line.startswith("error: ")
     assert package in line
     assert "pip install 'pilotfish[router]'" in line
+
+
+def test_help_is_shown_where_the_terminal_is_not_utf_8() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "pilotfish.cli", "serve", "--help"],
+        capture_output=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "COLUMNS": "60"},
+    )
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert b"--port" in ended.stdout
+
+
+def test_ctrl_c_during_the_imports_ends_quietly() -> None:
+    code = WITHOUT.format(package="typer").replace(
+        'raise ModuleNotFoundError(f"No module named {name!r}", name=name)', "raise KeyboardInterrupt"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")

@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from pilotfish.cli.preflight import require_free, require_free_http
-from pilotfish.errors import UnavailableError
+from pilotfish.errors import ConfigError, UnavailableError
 
 
 def test_a_free_port_passes_and_stays_free() -> None:
@@ -31,3 +31,8 @@ def test_the_port_of_the_http_api_is_checked_as_well() -> None:
         with pytest.raises(UnavailableError, match=rf"{port}: stop it, or .*orchestrator\.http\.port={port + 1}"):
             require_free_http("127.0.0.1", port)
     require_free_http("127.0.0.1", port)
+
+
+def test_an_address_of_another_machine_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"orchestrator\.host '192\.0\.2\.1' is not an address of this machine"):
+        require_free("192.0.2.1", 50999)

@@ -22,6 +22,13 @@ def test_a_repeated_key_is_refused_where_it_stands(tmp_path: Path, text: str, to
         load_config(path)
 
 
+def test_a_file_nested_beyond_measure_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("[" * 3000 + "]" * 3000)
+    with pytest.raises(ConfigError, match=r"c\.yaml is nested too deeply"):
+        load_config(path)
+
+
 def test_merged_keys_may_be_overridden(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text(

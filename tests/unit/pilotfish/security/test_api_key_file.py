@@ -27,7 +27,9 @@ def test_keys_survive_the_file_which_is_for_its_owner(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("keys: [", "not YAML"),
-        ("", "keys create"),
+        ("", "holds no API keys; `pilotfish keys create`"),
+        ("keys: []\nkeys: []", "line 2"),
+        ("[" * 3000, "not YAML"),
         ("keys: 3", "keys"),
         ("keys: [{name: ann}]", "sha256"),
         (f"keys: [{{name: ann, sha256: {ANN.sha256}, limit: 3}}]", "limit"),

@@ -1,5 +1,6 @@
 """Certificates are checked when they are read, follow their files, and outlive a bad replacement."""
 
+import codecs
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -36,6 +37,16 @@ def test_half_a_replacement_leaves_the_old_one_in_use(issue: Issue, caplog: pyte
     assert "stay in use" in caplog.text
     Path(files.private_key).write_bytes(new_key)
     assert source.current.private_key == new_key
+
+
+def test_marks_line_ends_and_comments_of_other_systems_are_read_past(issue: Issue) -> None:
+    files = issue()
+    for name in (files.certificate, files.private_key, files.ca):
+        pem = Path(name).read_bytes().replace(b"\n", b"\r\n")
+        Path(name).write_bytes(codecs.BOM_UTF8 + "# Főtanúsítvány\r\n".encode() + pem)
+    current = CertificateSource(files).current
+    # gRPC looks for PEM's first line at the beginning of a line: the mark must not be there.
+    assert all(each and each.startswith(b"# F") for each in (current.chain, current.private_key, current.ca))
 
 
 @pytest.mark.parametrize("name", ["certificate", "private_key", "ca"])

@@ -48,6 +48,16 @@ def test_json_lines_carry_the_ids_of_their_request_only() -> None:
     assert first["timestamp"].endswith("Z")
 
 
+def test_json_lines_hold_names_that_are_not_utf_8_and_stacks() -> None:
+    stream = io.StringIO()
+    configure_logging("INFO", "json", "orchestrator", stream)
+    logging.getLogger("pilotfish.some").warning("cannot read a\udcff.json", stack_info=True)
+    (line,) = stream.getvalue().splitlines()
+    written = json.loads(line)
+    assert written["message"] == "cannot read a\\udcff.json"
+    assert "test_json_lines_hold_names" in written["stack"]
+
+
 def test_lines_for_people_end_with_the_request() -> None:
     stream = io.StringIO()
     configure_logging("INFO", "human", "x", stream)

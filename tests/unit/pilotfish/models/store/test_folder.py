@@ -5,7 +5,14 @@ import pytest
 
 from pilotfish.errors import ModelError, ModelNotFoundError, UnsupportedModelError
 from pilotfish.models.store.catalogue import LocalFolder, resolve
-from pilotfish.models.store.folder import check_model_folder, count_parameters, folder_bytes, read_metadata, text_fields
+from pilotfish.models.store.folder import (
+    check_model_folder,
+    check_weights,
+    count_parameters,
+    folder_bytes,
+    read_metadata,
+    text_fields,
+)
 
 
 def test_sound_folder(model_folder: Path) -> None:
@@ -29,6 +36,31 @@ def test_broken_weights_are_named(model_folder: Path) -> None:
     (model_folder / "model.safetensors").write_bytes(b"\xff" * 100)
     with pytest.raises(ModelError, match=r"model\.safetensors cannot be read"):
         count_parameters(model_folder)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"", "download it again"),
+        (b"\xff" * 100, "download it again"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "run `git lfs pull`"),
+        (None, "download it again"),
+    ],
+    ids=["empty", "garbage", "pointer", "cut off"],
+)
+def test_weights_are_refused_before_anything_is_loaded(model_folder: Path, content: bytes | None, told: str) -> None:
+    path = model_folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] if content is None else content)
+    with pytest.raises(ModelError, match=rf"model\.safetensors cannot be read: .*{told}"):
+        check_weights(model_folder)
+
+
+def test_a_link_to_weights_that_are_gone_is_named(model_folder: Path) -> None:
+    path = model_folder / "model.safetensors"
+    path.unlink()
+    path.symlink_to(model_folder / "gone")
+    with pytest.raises(ModelError, match="there is no such file; download the model again"):
+        check_weights(model_folder)
 
 
 @pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "model.safetensors"])
