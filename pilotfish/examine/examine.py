@@ -218,7 +218,9 @@ def examine(order: Order, report: Report = lambda *_: None) -> Examination:
     examiner = _Examiner(order, report)
     results = [examiner.examine(drafter) for drafter in order.drafters]
     machine = this_machine()
-    service = order.service and msgspec.structs.replace(order.service.measured, same_choices=examiner.same_choices)
+    service = None
+    if order.service:
+        service = msgspec.structs.replace(order.service.measured, same_choices=examiner.same_choices)
     return Examination(
         target=order.config.target.model,
         machine=f"{machine.processor}, {machine.cores} cores",
