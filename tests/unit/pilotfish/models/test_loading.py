@@ -89,7 +89,7 @@ def test_whatever_transformers_has_a_class_for(
 def test_damaged_weights(llama_folder: Path, tmp_path: Path) -> None:
     weights = llama_folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])
-    with pytest.raises(ModelError, match="cannot be read: .*download it again"):
+    with pytest.raises(ModelError, match=r"cannot be read: .*download it again"):
         load_model(str(llama_folder), cache_dir=tmp_path)
 
 
