@@ -91,7 +91,8 @@ def test_pods_are_replaced_as_the_page_says(helm: Any) -> None:
     found = strategies(helm.objects("gpu", False, "helm4"))
     assert found["target"] == {"type": "Recreate"}
     assert (found["draft"]["type"], found["draft"]["rollingUpdate"]["maxSurge"]) == ("RollingUpdate", 0)
-    (rolling,) = re.findall(r"`pools\.target\.strategy: (\{.*?\}\})`", page)
+    how_to = (ROOT / "docs" / "how-to" / "upgrade.md").read_text(encoding="utf-8")
+    (rolling,) = re.findall(r"    strategy: (\{.*\}\})", how_to)
     value = f"pools.target.strategy={json.dumps(yaml.safe_load(rolling))}"
     assert strategies(helm.template("--set-json", value))["target"] == yaml.safe_load(rolling)
 

@@ -92,11 +92,13 @@ class Predrafts:
         """Rounds to come that go the way chosen last."""
         self._is_ahead = False
         """Whether that way is to draft ahead."""
+        self._was_ahead: bool | None = None
+        """Whether the round that is over was drafted ahead of; None: it says nothing of how long such rounds are."""
 
-    def learn(self, sequence: Text, now_s: float) -> None:
-        """A round begins, which ends the one before: learn from that, if it did nothing but verify a draft."""
+    def learn(self, sequence: Text) -> None:
+        """A round begins: learn from the last draft's outcome, if nothing but its verification came between."""
         draft, self._last_draft = self._last_draft, NO_DRAFT
-        began_s, self._last_s = self._last_s, now_s
+        self._was_ahead = None
         committed = sequence.tokens_since(self._last_length)
         if not draft.token_ids or not committed or len(committed) > len(draft.token_ids) + 1:
             return
@@ -104,12 +106,18 @@ class Predrafts:
             # The last of the committed tokens is the target's own.
             self._acceptance.add(len(draft.token_ids), num_common_tokens(draft.token_ids, committed[:-1]))
         if self._is_sample:
-            self._policy.add_round(now_s - began_s, len(committed), is_ahead=self._cache.is_expecting)
+            self._was_ahead = self._cache.is_expecting
 
-    def remember(self, sequence: Text, draft: Draft) -> None:
-        """This draft is what the round verifies."""
+    def remember(self, sequence: Text, draft: Draft, now_s: float) -> None:
+        """The round's draft is there, or was waited for in vain: so long took the round before, for drafting ahead may
+        make drafts late."""
+        if self._was_ahead is not None:
+            num_tokens = sequence.length - self._last_length
+            self._policy.add_round(now_s - self._last_s, num_tokens, is_ahead=self._was_ahead)
+        self._was_ahead = None
         self._last_draft = draft
         self._last_length = sequence.length
+        self._last_s = now_s
 
     def add(self, prepared: Predrafted) -> None:
         """Keep what came unasked."""

@@ -89,13 +89,14 @@ class RemoteDrafter(DrafterClient):
     def ready(self, text: Text, num_tokens: int, now_s: float, *, drafts_next: bool = True) -> Draft | None:
         """A round begins: its draft, if the replica made it ahead. drafts_next: whether the replica is to draft the one
         after."""
-        self._predrafts.learn(text, now_s)
-        return self._prepared(text, num_tokens, num_next=None if drafts_next else 0)
+        self._predrafts.learn(text)
+        draft = self._prepared(text, num_tokens, num_next=None if drafts_next else 0)
+        return draft and self._remembered(draft, text, now_s)
 
     def ask_replica(self, text: Text, num_tokens: int, now_s: float) -> Draft | None:
         """See `ask`, for a round whose draft was not made ahead."""
         self._asked = Ask(num_tokens, now_s, now_s + self._deadline_s(num_tokens))
-        return self._settled(self._send(text, now_s), text)
+        return self._settled(self._send(text, now_s), text, now_s)
 
     def hear(self, event: Event, text: Text, now_s: float) -> Draft | None:
         # A message's own time counts: the session may have waited for its client since.
@@ -108,13 +109,13 @@ class RemoteDrafter(DrafterClient):
                 draft = self._missed(self._asked, min(now_s, self._asked.deadline_s))
             case _:
                 draft = None
-        return self._settled(draft, text)
+        return self._settled(draft, text, now_s)
 
     def handed_on(self, text: Text, num_tokens: int, now_s: float) -> Draft:
-        self._predrafts.learn(text, now_s)
+        self._predrafts.learn(text)
         draft = self._prepared(text, None, num_next=num_tokens)
         self._policy.counters.num_gone_on += draft is not None
-        return draft or NO_DRAFT
+        return self._remembered(draft or NO_DRAFT, text, now_s)
 
     def rewind(self, length: int) -> None:
         if self.peer is not None:
@@ -134,12 +135,15 @@ class RemoteDrafter(DrafterClient):
             self.close()
         return self.peer
 
-    def _settled(self, draft: Draft | None, text: Text) -> Draft | None:
+    def _settled(self, draft: Draft | None, text: Text, now_s: float) -> Draft | None:
         """The draft, if one was waited for."""
         if draft is None or self._asked is None:
             return None
         self._asked = None
-        self._predrafts.remember(text, draft)
+        return self._remembered(draft, text, now_s)
+
+    def _remembered(self, draft: Draft, text: Text, now_s: float) -> Draft:
+        self._predrafts.remember(text, draft, now_s)
         return draft
 
     def _prepared(self, text: Text, max_tokens: int | None, *, num_next: int | None) -> Draft | None:
@@ -164,9 +168,7 @@ class RemoteDrafter(DrafterClient):
         else:
             self._propose(peer, text, length, is_prepared=True)
         self._out.append(Report(peer.replica, "success"))
-        draft = Draft.of(found, needs_probs=self._needs_probs)
-        self._predrafts.remember(text, draft)
-        return draft
+        return Draft.of(found, needs_probs=self._needs_probs)
 
     def _send(self, text: Text, now_s: float) -> Draft | None:
         """Ask the replica, opening the sequence there if need be; a draft where nobody can be asked."""

@@ -32,8 +32,8 @@ def test_the_pages_say_the_same(page: str) -> None:
     before_s, least_s = draft_deadline_s(1, 0, 0), draft_deadline_s(1, 1e-6, 0)
     patience, most = (WORDS[round(draft_deadline_s(1, 0.1, ask_s) / 0.1)] for ask_s in (0.1, 100))
     rule = (
-        f"one decode step per draft token (as measured; {1000 * before_s:g} ms before that) and at least "
-        f"{1000 * least_s:g} ms, or {patience} times what drafts take at present if that is longer, but no more than "
+        f"one decode step per draft token (as measured; {1000 * before_s:g} ms before that), at least "
+        f"{1000 * least_s:g} ms. Where drafts take longer at present: {patience} times what they take, but at most "
         f"{most} times the former"
     )
     assert rule in (DOCS / page).read_text(encoding="utf-8")

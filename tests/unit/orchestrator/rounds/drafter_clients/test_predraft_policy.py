@@ -73,6 +73,19 @@ def test_a_round_that_stood_still_decides_nothing() -> None:
     assert sum(blocks(policy, 200, ahead_s=0.009, plain_s=0.010)) > 180
 
 
+def test_rare_rounds_count_as_much_as_they_take_and_give() -> None:
+    """Slow ones, and those that give nearly all tokens: an average that cuts them off says that both ways are equal."""
+    slow, rich = PredraftPolicy("auto", 60), PredraftPolicy("auto", 60)
+    for _ in range(20):
+        for place in range(10):
+            slow.add_round(0.030 if place == 4 else 0.010, 3, is_ahead=True)
+            slow.add_round(0.0108, 3, is_ahead=False)
+            rich.add_round(0.010, 21 if place == 4 else 1, is_ahead=True)
+            rich.add_round(0.010, 3, is_ahead=False)
+    assert sum(slow.chooses_ahead() for _ in range(100)) < 20
+    assert sum(rich.chooses_ahead() for _ in range(100)) > 80
+
+
 @pytest.mark.parametrize("mode", ["on", "auto"])
 @pytest.mark.parametrize("changes", [{"proposer": "suffix"}, {"proposer": "medusa", "feature_layers": (30,)}])
 def test_who_cannot_or_need_not_is_not_asked(mode, changes) -> None:
