@@ -157,20 +157,24 @@ def config_from_dict(values: dict[str, Any], source: str = "the configuration") 
             _explain([str(part) for part in item["loc"]], item["type"], item["msg"], item["input"])
             for item in error.errors()
         ]
-        raise ConfigError(f"{source}: " + "; ".join(lines)) from None
+        raise ConfigError(f"{source}: " + "; ".join(dict.fromkeys(lines))) from None
     if truths := list(_truths_as_numbers(values, config)):
         raise ConfigError(f"{source}: " + "; ".join(f"{key} must be a number, not true or false" for key in truths))
     return config
 
 
-def _truths_as_numbers(values: Mapping[str, Any], section: object, prefix: str = "") -> Iterator[str]:
-    """The keys where `true`, `no` and the like were taken for 1 and 0, as pydantic does."""
-    for name, value in values.items():
-        built = getattr(section, name)
-        if isinstance(value, Mapping) and dataclasses.is_dataclass(built):
-            yield from _truths_as_numbers(value, built, f"{prefix}{name}.")
-        elif isinstance(value, bool) and isinstance(built, int | float) and not isinstance(built, bool):
-            yield prefix + name
+def _truths_as_numbers(value: Any, built: Any, key: str = "") -> Iterator[str]:
+    """The keys where `true` or `no` was taken for 1 or 0, as pydantic does. built: what became of the value."""
+    if isinstance(value, bool):
+        if isinstance(built, int | float) and not isinstance(built, bool):
+            yield key
+    elif isinstance(value, Mapping):
+        for name, inner in value.items():
+            part = built.get(name) if isinstance(built, Mapping) else getattr(built, name, None)
+            yield from _truths_as_numbers(inner, part, f"{key}.{name}" if key else name)
+    elif isinstance(value, list) and isinstance(built, Sequence):
+        for place, (inner, part) in enumerate(zip(value, built, strict=False)):
+            yield from _truths_as_numbers(inner, part, f"{key}.{place}")
 
 
 def _explain(path: list[str], kind: str, message: str, value: object) -> str:
@@ -182,7 +186,8 @@ def _explain(path: list[str], kind: str, message: str, value: object) -> str:
         reason = message.removeprefix("Value error, ")  # of `require`: it names the key
         # But not the section, where several are of one kind.
         return reason if not path or f"{path[0]}." in reason else f"{key}: {reason}"
-    if value is None:
+    if value is None and kind != "unexpected_keyword_argument":
+        key = ".".join(_known(path))
         return f"{key} has no value: give it one ('' is the empty text), or leave the key out"
     if kind == "tuple_type":
         return f"{key} must be a list, such as [{value}]"
@@ -190,6 +195,16 @@ def _explain(path: list[str], kind: str, message: str, value: object) -> str:
         return f"{key}: {message}"
     similar = difflib.get_close_matches(path[-1], _keys_of(path[:-1]), n=1)
     return f"{key}: there is no such key" + (f"; did you mean {similar[0]}?" if similar else "")
+
+
+def _known(path: Sequence[str]) -> Iterator[str]:
+    """The path without what pydantic adds of a key that takes several kinds of values: the kind."""
+    section: Any = Config
+    for name in path:
+        if not dataclasses.is_dataclass(section):
+            return
+        yield name
+        section = get_type_hints(section).get(name)
 
 
 def _keys_of(path: list[str]) -> list[str]:

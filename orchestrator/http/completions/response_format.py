@@ -68,8 +68,8 @@ def _of_response_format(response_format: dict[str, Any]) -> Grammar | None:
             return schema_grammar(schema, "response_format")
         case {"type": "json_schema", "schema": dict() | bool() as schema}:
             return schema_grammar(schema, "response_format")
-        case {"type": "json_object", "schema": dict() | bool() as schema} if schema != {}:
-            return schema_grammar(schema, "response_format")
+        case {"type": "json_object", "schema": dict() as schema} if schema != {}:
+            return schema_grammar({"type": "object", **schema}, "response_format")
         case {"type": "json_object"}:
             return Grammar(GrammarKind.JSON_OBJECT)
         case {"type": "json_schema", "json_schema": dict() as described} if "schema" not in described:

@@ -211,12 +211,16 @@ def _opened(path: Path) -> Iterator[Any]:  # safe_open has no types
 
 
 def _remedy(path: Path, error: Exception) -> str:
-    if not path.is_file():
+    try:
+        with path.open("rb") as file:
+            is_pointer = file.read(len(_LFS_POINTER)) == _LFS_POINTER
+    except FileNotFoundError:
         return "there is no such file; download the model again"
-    with path.open("rb") as file:
-        if file.read(len(_LFS_POINTER)) == _LFS_POINTER:
-            return "it is Git LFS's pointer to the weights; run `git lfs pull` in its folder"
-    return f"{error}; it is cut off or no safetensors file: download it again"
+    except OSError as failure:  # safetensors says of these as well that there is no such file
+        return failure.strerror or str(failure)
+    if is_pointer:
+        return "it is Git LFS's pointer to the weights; run `git lfs pull` in its folder"
+    return f"{error}; it is cut off, or no safetensors file of this version: download it again"
 
 
 def weight_files(folder: Path) -> list[Path]:

@@ -23,7 +23,13 @@ SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
         *(
             ({"type": kind, "schema": schema}, Grammar(GrammarKind.JSON_SCHEMA, json.dumps(schema)))
             for kind in ("json_object", "json_schema")
-            for schema in (SCHEMA, True)
+            for schema in (SCHEMA, {"type": "array", "maxItems": 2})
+        ),
+        ({"type": "json_schema", "schema": True}, Grammar(GrammarKind.JSON_SCHEMA, "true")),
+        ({"type": "json_object", "schema": True}, Grammar(GrammarKind.JSON_OBJECT)),
+        (
+            {"type": "json_object", "schema": {"required": ["a"]}},
+            Grammar(GrammarKind.JSON_SCHEMA, '{"type": "object", "required": ["a"]}'),
         ),
         (
             {"type": "json_schema", "json_schema": {"schema": SCHEMA}, "schema": {}},

@@ -55,6 +55,14 @@ def test_weights_are_refused_before_anything_is_loaded(model_folder: Path, conte
         check_weights(model_folder)
 
 
+def test_weights_that_cannot_be_read_are_told_from_missing_ones(model_folder: Path) -> None:
+    path = model_folder / "model.safetensors"
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(ModelError, match=r"model\.safetensors cannot be read: Is a directory"):
+        check_weights(model_folder)
+
+
 def test_a_link_to_weights_that_are_gone_is_named(model_folder: Path) -> None:
     path = model_folder / "model.safetensors"
     path.unlink()
