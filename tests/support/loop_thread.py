@@ -12,7 +12,7 @@ class LoopThread:
     def __init__(
         self,
         *,
-        timeout_s: float = 60,
+        timeout_s: float = 300,
         make_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
         name: str = "loop",
     ) -> None:
@@ -27,6 +27,15 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(self._timeout_s)
 
     def close(self) -> None:
+        """Ends what a call that has timed out left running: uvloop would wait for its sockets for ever."""
+        self.run(self._cancel_all())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+    async def _cancel_all(self) -> None:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
