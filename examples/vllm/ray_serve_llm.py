@@ -2,8 +2,8 @@
 
 Needs `ray[serve,llm]` and Pilotfish's `client` extra in the engines' environment (an image, or the runtime_env below,
 with this repository's folder at /opt/pilotfish on every node), and a draft pool: examples/vllm/values.yaml deploys one
-beside it. Ray 2.60 pins vLLM 0.29 in its `llm` extra, and the
-proposer's interface is vLLM 0.32's: the engines' image needs that vLLM. Its names were checked, it was not run.
+beside it. Ray 2.60 pins vLLM 0.29 in its `llm` extra, and the proposer's interface is vLLM 0.32's: the engines' image
+needs that vLLM. Its names were checked, it was not run.
 """
 
 from ray.serve.llm import LLMConfig, build_openai_app

@@ -33,10 +33,12 @@ def measure_verification(
     Raises ConfigError where the KV cache has no room for a single sequence.
     """
     shapes = {
-        load: [each for each in _ROWS_EACH if each <= min(max_rows // load, num_draft_tokens + 1)] for load in loads
+        load: [each for each in _ROWS_EACH if each <= min(max_rows // load, num_draft_tokens + 1)]
+        for load in loads
+        if load <= max_rows
     }
     try:
-        lines = _least_s(timer, {load: rows_each for load, rows_each in shapes.items() if rows_each}, context_tokens)
+        lines = _least_s(timer, shapes, context_tokens)
     except ConfigError:
         if len(loads) == 1:
             raise

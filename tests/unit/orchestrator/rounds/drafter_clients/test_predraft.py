@@ -171,26 +171,13 @@ def test_a_missed_draft_counts_among_what_asking_takes(memory_pool, link, policy
     assert policy.ask_s > 0.1
 
 
-def test_a_round_lasts_from_one_draft_to_the_next(
+@pytest.fixture
+def four_rounds(
     memory_pool, link, sequence, toy_continuation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    policy, lasted = PredraftPolicy("auto", 12), []
-    monkeypatch.setattr(policy, "add_round", lambda elapsed_s, _num_tokens, **_way: lasted.append(elapsed_s))
-    drafter = RemoteDrafter(memory_pool(link), lambda num_tokens: 5.0, [], predraft=policy)
-    for now_s in (0.0, 2.0, 4.0, 6.0):
-        drafter.ask(sequence, K, now_s)
-        assert drafter.peer is not None
-        proposal = Proposal(1, sequence.length, toy_continuation(sequence.tokens_since(0), K))
-        assert drafter.hear(Arrived(drafter.peer, proposal, now_s + 0.5, LoadReport()), sequence, now_s + 0.5)
-        commit(sequence, *toy_continuation(sequence.tokens_since(0), K + 1))
-    assert set(lasted) == {2.0}
-
-
-def test_a_draft_that_never_comes_makes_the_round_before_it_longer(
-    memory_pool, link, sequence, toy_continuation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else `auto` could not see that drafting ahead makes drafts late."""
-    policy, lasted = PredraftPolicy("auto", 12), []
+) -> tuple[RemoteDrafter, list[float]]:
+    """A drafter that has drafted every 2 s, 0.25 s after it was asked and in time until 0.75 s, and what is recorded of
+    the rounds' times."""
+    policy, lasted = PredraftPolicy("auto", 12), list[float]()
     monkeypatch.setattr(policy, "add_round", lambda elapsed_s, _num_tokens, **_way: lasted.append(elapsed_s))
     drafter = RemoteDrafter(memory_pool(link), lambda num_tokens: 0.75, [], predraft=policy)
     for now_s in (0.0, 2.0, 4.0, 6.0):
@@ -199,6 +186,17 @@ def test_a_draft_that_never_comes_makes_the_round_before_it_longer(
         proposal = Proposal(1, sequence.length, toy_continuation(sequence.tokens_since(0), K))
         assert drafter.hear(Arrived(drafter.peer, proposal, now_s + 0.25, LoadReport()), sequence, now_s + 0.25)
         commit(sequence, *toy_continuation(sequence.tokens_since(0), K + 1))
+    return drafter, lasted
+
+
+def test_a_round_lasts_from_one_draft_to_the_next(four_rounds) -> None:
+    _, lasted = four_rounds
+    assert set(lasted) == {2.0}
+
+
+def test_a_draft_that_never_comes_makes_the_round_before_it_longer(four_rounds, sequence) -> None:
+    """Else `auto` could not see that drafting ahead makes drafts late."""
+    drafter, lasted = four_rounds
     drafter.ask(sequence, K, 8.0)
     assert drafter.hear(Woken(8.75, "deadline"), sequence, 8.75)
     assert lasted[-2:] == [2.0, 2.5]
